@@ -1,0 +1,1 @@
+"""The wire: frame codec, connection and channel machines, SASL, listeners."""

@@ -1,0 +1,1 @@
+"""What a broker means: virtual hosts, exchanges, routing, queues, consumers, access."""

@@ -1,0 +1,15 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+
+cdef class Route:
+    cdef readonly tuple builders
+
+
+cdef class RouteCache:
+    cdef readonly object exchange
+    cdef readonly bint cacheable
+    cdef readonly dict routes
+    cdef object resolve
+
+    cdef Route find(self, const uint8_t* key, size_t size)

@@ -1,0 +1,62 @@
+"""Where an exchange and a routing key lead, remembered until a binding changes.
+
+The compiled frame reader asks `RouteCache.find` once a run of equal keys; only a miss calls Python.
+"""
+
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+# Publishers with unbounded key sets (a key per order, say) must not grow the process: a full cache
+# starts anew. 64 Ki keys of 40 bytes are about 8 MB for an exchange.
+ROUTES_MAX = 65536
+
+
+cdef class Route:
+    """The destinations of one key: the BatchBuilder of each queue, without repetition."""
+
+    def __init__(self, builders):
+        self.builders = tuple(builders)
+
+    def __repr__(self):
+        return f"Route({self.builders!r})"
+
+
+cdef class RouteCache:
+    """The routes of one exchange.
+
+    `resolve(routing_key: bytes) -> Route` is asked on a miss; it raises the AMQP error that a bad key
+    deserves. An exchange that needs more than the key (headers) has `cacheable` False: its publishes
+    are routed one by one.
+    """
+
+    def __init__(self, exchange, resolve, cacheable=True):
+        self.exchange = exchange
+        self.resolve = resolve
+        self.cacheable = cacheable
+        self.routes = {}
+
+    cdef Route find(self, const uint8_t* key, size_t size):
+        cdef bytes routing_key = (<const char*>key)[:size]
+        cdef PyObject* found = PyDict_GetItemWithError(self.routes, routing_key)
+        cdef Route route
+        if found != NULL:
+            return <Route>found
+        route = self.resolve(routing_key)
+        if len(self.routes) >= ROUTES_MAX:
+            self.routes.clear()
+        self.routes[routing_key] = route
+        return route
+
+    def lookup(self, bytes routing_key):
+        """The route of one key, for callers in Python."""
+        return self.find(<const uint8_t*><const char*>routing_key, len(routing_key))
+
+    def clear(self):
+        """Forget everything: a binding of this exchange, or behind it, has changed."""
+        self.routes.clear()
+
+    def forget(self, bytes routing_key):
+        """Forget one key: on the default exchange a queue came or went."""
+        self.routes.pop(routing_key, None)

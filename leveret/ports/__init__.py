@@ -1,0 +1,187 @@
+"""The protocols at which rooms meet, and the values they exchange there.
+
+`ranges` and `records` are compiled: sets of offsets, and batches of packed records. Everything here
+is a contract; each implementation of a protocol passes the suite of the same name in
+`tests/contracts/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from leveret.ports.definitions import Definition, Definitions
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch, BatchBuilder
+
+__all__ = [
+    "Clock",
+    "Durability",
+    "MetadataStore",
+    "StateStore",
+    "TopicLog",
+    "TopicStore",
+]
+
+
+class Clock(Protocol):
+    """Time as an argument."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed moment; never goes back."""
+        ...
+
+
+class Durability(Enum):
+    """What a persistent record must survive before it counts as committed."""
+
+    FSYNC = "fsync"  # the machine's death: the batch was flushed to the disk
+    OS = "os"  # the process's death: the batch was written to the page cache
+    NONE = "none"  # nothing: transient queues
+
+
+class TopicLog(Protocol):
+    """One partition: an append-only log of batches, and which of its records are settled.
+
+    Everything but the coroutines is called on the event loop and does not block on a device for
+    longer than a write into the page cache. Offsets: `first <= … <= committed <= end`.
+    """
+
+    @property
+    def builder(self) -> BatchBuilder:
+        """Where records gather until `append`. Its `owner` is set by whoever opened the log."""
+        ...
+
+    @property
+    def first(self) -> int:
+        """Lowest offset that may still be read."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Offset that the next record gets."""
+        ...
+
+    @property
+    def committed(self) -> int:
+        """One past the last offset that is safe to show and to confirm."""
+        ...
+
+    @property
+    def settled(self) -> RangeSet:
+        """Settled offsets, those below `first` included once `settle` or recovery has told them.
+
+        Owned by the log; others read it.
+        """
+        ...
+
+    @property
+    def unclean(self) -> bool:
+        """Whether recovery found that the last run did not close the log."""
+        ...
+
+    def on_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop whenever `committed` moved later than during `append`."""
+        ...
+
+    def on_failure(self, callback: Callable[[Exception], None]) -> None:
+        """Call `callback` on the loop when a write or flush failed after `append` returned.
+
+        The records above `committed` are lost for this run; they are cut off the log.
+        """
+        ...
+
+    def append(self) -> int:
+        """Write the builder's records as one batch. Returns its base offset.
+
+        `committed` has moved already on return unless the batch waits for a flush. Raises
+        DiskFullError or StorageError; the builder's records are then gone and nothing was appended.
+        """
+        ...
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Mark [first, stop) ranges as settled; written behind, within one flush interval."""
+        ...
+
+    def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
+        """Consecutive batches, the first holding `offset`, about `bytes_max` bytes (at least one).
+
+        Control batches are left out. Empty where nothing is committed at `offset`; None where the
+        bytes would have to come from a device: then `fetch` them. Raises CorruptBatchError.
+        """
+        ...
+
+    async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
+        """The same, waiting for the device in a worker thread."""
+        ...
+
+    async def close(self) -> None:
+        """Flush everything, settlements included, and mark the log as cleanly closed."""
+        ...
+
+    async def delete(self) -> None:
+        """Remove the log and its files. Nothing may be called afterwards."""
+        ...
+
+
+class TopicStore(Protocol):
+    """Opens logs. One for a node."""
+
+    def open(
+        self, vhost: str, topic: str, incarnation: str, partition: int, durability: Durability
+    ) -> TopicLog:
+        """Create or recover one partition's log.
+
+        Durability NONE makes a log whose files are gone at the next start.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close every open log, then the threads and stores behind them."""
+        ...
+
+
+class StateStore(Protocol):
+    """Small ordered key-value state: checkpoints of ledgers, later delay index and windows."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:
+        """Apply all changes in one transaction (None deletes); on disk on return if `durable`."""
+        ...
+
+    def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]: ...
+
+    def close(self) -> None: ...
+
+
+class MetadataStore(Protocol):
+    """Definitions that survive. Writes are queued in order and are durable after `flush`."""
+
+    async def load(self) -> Definitions:
+        """Everything that was kept."""
+        ...
+
+    def put(self, definition: Definition) -> None:
+        """Insert or replace by the definition's natural key. Returns at once."""
+        ...
+
+    def remove(self, definition: Definition) -> None:
+        """Delete by the definition's natural key; a missing one is no error. Returns at once."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything queued is not durable yet."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until everything queued before this call is durable. Raises StorageError."""
+        ...
+
+    async def close(self) -> None: ...

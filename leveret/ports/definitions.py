@@ -1,0 +1,105 @@
+"""What a broker has been told to keep: the definitions that outlive a process.
+
+Values only: `core` makes them, a `MetadataStore` keeps them, management shows and exports them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+# A field table as pamqp decodes it: str, int, float, bool, bytes, None, Decimal, datetime, list, dict.
+Arguments: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostDefinition:
+    """A virtual host: a namespace of exchanges, queues, bindings and permissions."""
+
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class UserDefinition:
+    """A user. `password_hash` is a PHC string (`$argon2id$…`) or empty: no password logs in."""
+
+    name: str
+    password_hash: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionDefinition:
+    """Three regular expressions over resource names; an empty one matches nothing."""
+
+    vhost: str
+    user: str
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDefinition:
+    """A durable exchange (transient ones never reach a store)."""
+
+    vhost: str
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """A queue. `exclusive` ones and transient ones never reach a store.
+
+    `incarnation` tells a queue from an earlier one of the same name; its log's directory carries it.
+    """
+
+    vhost: str
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Arguments = field(default_factory=dict)
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDefinition:
+    """A binding from an exchange to a queue or to an exchange (`destination_type`)."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: str  # "queue" or "exchange"
+    routing_key: str = ""
+    arguments: Arguments = field(default_factory=dict)
+
+
+Definition: TypeAlias = (
+    VhostDefinition
+    | UserDefinition
+    | PermissionDefinition
+    | ExchangeDefinition
+    | QueueDefinition
+    | BindingDefinition
+)
+
+
+@dataclass(slots=True)
+class Definitions:
+    """Everything a store holds, in the order in which it can be rebuilt."""
+
+    vhosts: list[VhostDefinition] = field(default_factory=list)
+    users: list[UserDefinition] = field(default_factory=list)
+    permissions: list[PermissionDefinition] = field(default_factory=list)
+    exchanges: list[ExchangeDefinition] = field(default_factory=list)
+    queues: list[QueueDefinition] = field(default_factory=list)
+    bindings: list[BindingDefinition] = field(default_factory=list)

@@ -1,0 +1,17 @@
+from libc.stdint cimport uint64_t
+
+
+cdef struct Range:
+    uint64_t first
+    uint64_t stop
+
+
+cdef class RangeSet:
+    cdef Range* ranges
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+    cdef readonly uint64_t count
+
+    cdef Py_ssize_t _find(self, uint64_t offset) noexcept
+    cdef int _reserve(self, Py_ssize_t extra) except -1
+    cdef int _splice(self, Py_ssize_t at, Py_ssize_t removed, Range* put, Py_ssize_t added) except -1

@@ -1,0 +1,70 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef enum:
+    BATCH_HEADER_BYTES = 64
+    RECORD_HEADER_BYTES = 20
+
+# What a record asks for beyond being carried: bits of its flag word, joined in the batch's header.
+cpdef enum RecordFlag:
+    PERSISTENT = 1          # delivery-mode 2
+    HAS_EXPIRATION = 2
+    HAS_PRIORITY = 4
+    HAS_HEADERS = 8
+    HAS_USER_ID = 16
+    HAS_REPLY_TO = 32
+
+cpdef enum BatchAttribute:
+    CONTROL = 1             # settlements, not messages
+    ENCRYPTED = 2
+    TRANSIENT = 4           # nothing in it is persistent
+
+
+# One record as it lies in a batch: pointers into the batch's bytes, good while the batch lives.
+cdef struct RecordView:
+    uint32_t size
+    uint32_t flags
+    uint32_t time_delta
+    uint64_t tag_mask
+    const uint8_t* address      # exchange and routing key, two short strings as on the wire
+    uint32_t address_size
+    const uint8_t* header       # content header payload as received
+    uint32_t header_size
+    const uint8_t* body
+    size_t body_size
+
+
+cdef class Batch:
+    cdef uint8_t* data
+    cdef readonly size_t size
+    cdef object owner           # whoever owns `data`; None when the batch does
+    cdef readonly uint64_t base_offset
+    cdef readonly uint32_t count
+    cdef uint64_t cursor_offset     # where the last look-up ended, so that going on is O(1)
+    cdef size_t cursor_position
+
+    cdef uint32_t _size_at(self, size_t position) except 0
+    cdef size_t locate(self, uint64_t offset) except 0
+    cdef size_t view(self, size_t position, RecordView* record) except 0
+
+
+cdef class BatchBuilder:
+    cdef uint8_t* data
+    cdef size_t capacity
+    cdef readonly size_t size       # header included
+    cdef readonly uint32_t count
+    cdef readonly uint32_t features
+    cdef readonly bint transient
+    cdef readonly uint64_t first_time
+    cdef readonly uint64_t last_time
+    cdef public object owner
+
+    cdef int append(
+        self, uint32_t flags, uint64_t now, uint64_t tag_mask,
+        const uint8_t* address, uint32_t address_size,
+        const uint8_t* header, uint32_t header_size,
+        const uint8_t* body, size_t body_size,
+    ) except -1
+    cdef int reserve(self, size_t extra) except -1
+    cdef void _reset(self) noexcept

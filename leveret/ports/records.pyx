@@ -1,0 +1,431 @@
+"""The batch: the unit of write, checksum, replication and read; and the records packed inside it.
+
+Every room handles batches; only this module knows their bytes. All integers are little-endian.
+
+    batch header, 64 bytes
+     0  u32  magic and version, b"LVB1"
+     4  u32  length of the batch in bytes, this header included
+     8  u64  base offset: the number of the first record (of a control batch: the log's end)
+    16  u32  CRC-32C over bytes 20 to the end
+    20  u16  attributes: 1 control, 2 encrypted, 4 transient
+    22  u16  features: the records' flag words joined by OR
+    24  u32  count of records (of a control batch: 0, it uses up no offset)
+    28  u32  leader epoch
+    32  u64  timestamp of the first record, milliseconds since 1970
+    40  u64  timestamp of the last record
+    48  u64  producer id, 0 when there is none
+    56  u64  producer sequence of the first record
+    64       records, one after the other
+
+    record, 20 bytes and what follows
+     0  u32  size of the record in bytes, this field included
+     4  u32  flags (RecordFlag)
+     8  u32  milliseconds since the batch's first timestamp
+    12  u64  tag mask
+    20       exchange, short string as on the wire (one length byte, then the bytes)
+             routing key, short string
+             u32  size of the content header
+             content header payload as the publisher sent it (class, weight, body size, properties)
+             body: the rest of the record
+
+The base offset stands before the checksum, so that the same packed records can be appended to
+several partitions; recovery checks it by continuity. A change of this layout takes a new magic, a
+reader for both, and a golden file of the old one (tests/golden/).
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from leveret.errors import CorruptBatchError
+
+MAGIC = 0x3142564C          # b"LVB1"
+HEADER_BYTES = BATCH_HEADER_BYTES
+CHECKSUM_FROM = 20          # the CRC covers everything from here on
+BUILDER_BYTES_MIN = 4096    # smaller first blocks cost a realloc for nearly every batch
+
+cdef uint32_t _MAGIC = MAGIC
+
+
+cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
+    cdef uint16_t v
+    memcpy(&v, p, 2)
+    return v
+
+
+cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t v
+    memcpy(&v, p, 4)
+    return v
+
+
+cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
+    cdef uint64_t v
+    memcpy(&v, p, 8)
+    return v
+
+
+cdef inline void store16(uint8_t* p, uint16_t v) noexcept nogil:
+    memcpy(p, &v, 2)
+
+
+cdef inline void store32(uint8_t* p, uint32_t v) noexcept nogil:
+    memcpy(p, &v, 4)
+
+
+cdef inline void store64(uint8_t* p, uint64_t v) noexcept nogil:
+    memcpy(p, &v, 8)
+
+
+cdef class Batch:
+    """One batch in memory, readable as bytes (buffer protocol: os.write, crc32c, sendmsg).
+
+    Either it owns its memory (a sealed builder) or it is a window of a larger read, whose owner it
+    keeps alive. Its header fields are properties; its records are reached from compiled code only
+    (`locate`, `view`), and from tests by `records()`.
+    """
+
+    def __cinit__(self):
+        self.data = NULL
+        self.owner = None
+
+    def __dealloc__(self):
+        if self.owner is None:
+            free(self.data)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags & ~PyBUF_WRITABLE)
+
+    def __repr__(self):
+        return f"Batch(base_offset={self.base_offset}, count={self.count}, size={self.size})"
+
+    @property
+    def stop_offset(self):
+        """One past the last record's offset."""
+        return self.base_offset + self.count
+
+    @property
+    def checksum(self):
+        """The CRC-32C written in the header."""
+        return load32(self.data + 16)
+
+    @property
+    def attributes(self):
+        """Bits of BatchAttribute."""
+        return load16(self.data + 20)
+
+    @property
+    def features(self):
+        """The records' flag words joined by OR."""
+        return load16(self.data + 22)
+
+    @property
+    def leader_epoch(self):
+        """The reign under which the batch was written."""
+        return load32(self.data + 28)
+
+    @property
+    def first_time(self):
+        """Timestamp of the first record, milliseconds since 1970."""
+        return load64(self.data + 32)
+
+    @property
+    def last_time(self):
+        """Timestamp of the last record, milliseconds since 1970."""
+        return load64(self.data + 40)
+
+    @property
+    def is_control(self):
+        """Whether it carries settlements instead of messages."""
+        return bool(load16(self.data + 20) & CONTROL)
+
+    @property
+    def payload(self):
+        """Everything behind the header, as a memoryview."""
+        return memoryview(self)[BATCH_HEADER_BYTES:]
+
+    @property
+    def checked(self):
+        """The bytes that the checksum covers, as a memoryview."""
+        return memoryview(self)[CHECKSUM_FROM:]
+
+    def set_checksum(self, uint32_t crc):
+        """Write the CRC-32C of `checked` into the header."""
+        store32(self.data + 16, crc)
+
+    cdef size_t locate(self, uint64_t offset) except 0:
+        """Position of the record with this offset. Raises IndexError outside the batch."""
+        cdef size_t position
+        cdef uint64_t at
+        cdef uint32_t size
+        if offset < self.base_offset or offset >= self.base_offset + self.count:
+            raise IndexError(offset)
+        if self.cursor_position and self.cursor_offset <= offset:
+            at, position = self.cursor_offset, self.cursor_position
+        else:
+            at, position = self.base_offset, BATCH_HEADER_BYTES
+        while at < offset:
+            size = self._size_at(position)
+            position += size
+            at += 1
+        self.cursor_offset, self.cursor_position = at, position
+        return position
+
+    cdef uint32_t _size_at(self, size_t position) except 0:
+        cdef uint32_t size
+        if position + RECORD_HEADER_BYTES > self.size:
+            raise CorruptBatchError(f"record at {position} begins behind its batch's end")
+        size = load32(self.data + position)
+        if size < RECORD_HEADER_BYTES or position + size > self.size:
+            raise CorruptBatchError(f"record at {position} has the impossible size {size}")
+        return size
+
+    cdef size_t view(self, size_t position, RecordView* record) except 0:
+        """Fill `record` with the record at `position`; returns the position behind it.
+
+        Raises CorruptBatchError where the inner sizes do not add up, whatever the bytes.
+        """
+        cdef uint32_t size = self._size_at(position)
+        cdef const uint8_t* p = self.data + position
+        cdef const uint8_t* end = p + size
+        cdef const uint8_t* q = p + RECORD_HEADER_BYTES
+        record.size = size
+        record.flags = load32(p + 4)
+        record.time_delta = load32(p + 8)
+        record.tag_mask = load64(p + 12)
+        record.address = q
+        if q + 1 > end or q + 1 + q[0] + 1 > end:
+            raise CorruptBatchError(f"record at {position} has no room for its exchange")
+        q += 1 + q[0]
+        if q + 1 + q[0] + 4 > end:
+            raise CorruptBatchError(f"record at {position} has no room for its routing key")
+        q += 1 + q[0]
+        record.address_size = <uint32_t>(q - record.address)
+        record.header_size = load32(q)
+        q += 4
+        if record.header_size > <size_t>(end - q):
+            raise CorruptBatchError(f"record at {position} has no room for its content header")
+        record.header = q
+        record.body = q + record.header_size
+        record.body_size = end - record.body
+        return position + size
+
+    def records(self):
+        """Yield (offset, flags, time in ms, exchange, routing key, content header, body) of each record.
+
+        One Python tuple a message: for what is handled one by one, and for tests.
+        """
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint64_t offset = self.base_offset
+        cdef uint32_t i
+        for i in range(self.count):
+            position = self.view(position, &record)
+            yield offset, *_as_tuple(&record, self.first_time)
+            offset += 1
+
+    def record(self, uint64_t offset):
+        """(flags, time in ms, exchange, routing key, content header, body) of one record."""
+        cdef RecordView record
+        self.view(self.locate(offset), &record)
+        return _as_tuple(&record, self.first_time)
+
+    @staticmethod
+    def parse(data, size_t position=0):
+        """The batch that begins at `position` of a bytes-like object, which it keeps alive.
+
+        The header is checked for sense, the checksum is the caller's to check (`checked`).
+        Raises CorruptBatchError when no whole batch stands there.
+        """
+        cdef const unsigned char[::1] window = data
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef size_t available
+        cdef uint32_t length
+        if position > <size_t>window.shape[0]:
+            raise CorruptBatchError("batch begins behind the end of the data")
+        available = window.shape[0] - position
+        batch.owner = data
+        if available < BATCH_HEADER_BYTES:
+            raise CorruptBatchError(f"{available} bytes hold no batch header")
+        batch.data = <uint8_t*>&window[position]
+        if load32(batch.data) != _MAGIC:
+            raise CorruptBatchError(f"no batch magic at position {position}")
+        length = load32(batch.data + 4)
+        if length < BATCH_HEADER_BYTES or length > available:
+            raise CorruptBatchError(f"batch of {length} bytes with {available} bytes at hand")
+        batch.size = length
+        batch.base_offset = load64(batch.data + 8)
+        batch.count = load32(batch.data + 24)
+        if batch.count > (length - BATCH_HEADER_BYTES) // RECORD_HEADER_BYTES and not batch.is_control:
+            raise CorruptBatchError(f"{batch.count} records cannot stand in {length} bytes")
+        return batch
+
+    @staticmethod
+    def control(uint64_t end_offset, payload, uint64_t now, uint32_t leader_epoch=0):
+        """A control batch, which uses up no offset. The caller sets its checksum."""
+        cdef const unsigned char[::1] content = payload
+        cdef size_t n = content.shape[0]
+        cdef Batch batch = Batch.__new__(Batch)
+        batch.data = <uint8_t*>malloc(BATCH_HEADER_BYTES + n)
+        if batch.data == NULL:
+            raise MemoryError
+        batch.size = BATCH_HEADER_BYTES + n
+        batch.base_offset = end_offset
+        batch.count = 0
+        memset(batch.data, 0, BATCH_HEADER_BYTES)
+        _write_header(batch.data, batch.size, end_offset, CONTROL, 0, 0, leader_epoch, now, now)
+        if n:
+            memcpy(batch.data + BATCH_HEADER_BYTES, &content[0], n)
+        return batch
+
+
+cdef object _as_tuple(RecordView* record, uint64_t first_time):
+    cdef const uint8_t* p = record.address
+    cdef bytes exchange = (<const char*>p + 1)[: p[0]]
+    p += 1 + p[0]
+    cdef bytes routing_key = (<const char*>p + 1)[: p[0]]
+    return (
+        record.flags,
+        first_time + record.time_delta,
+        exchange,
+        routing_key,
+        (<const char*>record.header)[: record.header_size],
+        (<const char*>record.body)[: record.body_size],
+    )
+
+
+cdef void _write_header(
+    uint8_t* p, size_t size, uint64_t base_offset, uint16_t attributes, uint16_t features,
+    uint32_t count, uint32_t leader_epoch, uint64_t first_time, uint64_t last_time,
+) noexcept:
+    store32(p, _MAGIC)
+    store32(p + 4, <uint32_t>size)
+    store64(p + 8, base_offset)
+    store16(p + 20, attributes)
+    store16(p + 22, features)
+    store32(p + 24, count)
+    store32(p + 28, leader_epoch)
+    store64(p + 32, first_time)
+    store64(p + 40, last_time)
+
+
+cdef class BatchBuilder:
+    """Where the records for one log gather until the turn of the event loop ends.
+
+    The frame reader packs publishes straight into it, whichever connection they came from; the log
+    seals it. `owner` is the core's queue, told by the reader that it was touched.
+    """
+
+    def __cinit__(self, owner=None):
+        self.owner = owner
+        self.data = NULL
+        self._reset()
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __len__(self):
+        return self.count
+
+    cdef void _reset(self) noexcept:
+        self.data = NULL
+        self.capacity = 0
+        self.size = BATCH_HEADER_BYTES
+        self.count = 0
+        self.features = 0
+        self.transient = True
+        self.first_time = 0
+        self.last_time = 0
+
+    cdef int reserve(self, size_t extra) except -1:
+        """Make room for `extra` bytes more."""
+        cdef size_t wanted = self.size + extra
+        cdef uint8_t* grown
+        if wanted <= self.capacity:
+            return 0
+        if wanted > 0xFFFFFFFF:
+            raise OverflowError("a batch is at most 4 GiB long")
+        wanted = max(wanted, self.capacity * 2, BUILDER_BYTES_MIN)
+        grown = <uint8_t*>realloc(self.data, wanted)
+        if grown == NULL:
+            raise MemoryError
+        self.data = grown
+        self.capacity = wanted
+        return 0
+
+    cdef int append(
+        self, uint32_t flags, uint64_t now, uint64_t tag_mask,
+        const uint8_t* address, uint32_t address_size,
+        const uint8_t* header, uint32_t header_size,
+        const uint8_t* body, size_t body_size,
+    ) except -1:
+        """Pack one record. `now` is in milliseconds since 1970 and does not go back within a batch."""
+        cdef size_t size = RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size
+        cdef uint8_t* p
+        self.reserve(size)
+        if self.count == 0:
+            self.first_time = now
+        self.last_time = max(self.last_time, now)
+        p = self.data + self.size
+        store32(p, <uint32_t>size)
+        store32(p + 4, flags)
+        store32(p + 8, <uint32_t>(self.last_time - self.first_time))
+        store64(p + 12, tag_mask)
+        memcpy(p + RECORD_HEADER_BYTES, address, address_size)
+        p += RECORD_HEADER_BYTES + address_size
+        store32(p, header_size)
+        memcpy(p + 4, header, header_size)
+        memcpy(p + 4 + header_size, body, body_size)
+        self.size += size
+        self.count += 1
+        self.features |= flags
+        if flags & PERSISTENT:
+            self.transient = False
+        return 0
+
+    def add(
+        self, uint32_t flags, uint64_t now, bytes exchange, bytes routing_key, bytes header,
+        bytes body, uint64_t tag_mask=0,
+    ):
+        """Pack one record from Python: what is handled one by one (returns, dead letters, tests)."""
+        cdef bytes address = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
+        self.append(
+            flags, now, tag_mask, <const uint8_t*><const char*>address, <uint32_t>len(address),
+            <const uint8_t*><const char*>header, <uint32_t>len(header),
+            <const uint8_t*><const char*>body, len(body),
+        )
+
+    def seal(self, uint64_t base_offset, uint32_t leader_epoch=0):
+        """Hand the records over as a Batch and begin anew. The caller sets its checksum.
+
+        The builder must not be empty.
+        """
+        cdef Batch batch = Batch.__new__(Batch)
+        cdef uint8_t* fitted
+        if self.count == 0:
+            raise ValueError("an empty builder makes no batch")
+        # Give back what doubling has left over: batches may stay in the tail cache for long.
+        if self.capacity - self.size > self.size // 8:
+            fitted = <uint8_t*>realloc(self.data, self.size)
+            if fitted != NULL:
+                self.data = fitted
+        memset(self.data, 0, BATCH_HEADER_BYTES)
+        _write_header(
+            self.data, self.size, base_offset, TRANSIENT if self.transient else 0,
+            <uint16_t>self.features, self.count, leader_epoch, self.first_time, self.last_time,
+        )
+        batch.data = self.data
+        batch.size = self.size
+        batch.base_offset = base_offset
+        batch.count = self.count
+        self._reset()
+        return batch
+
+    def clear(self):
+        """Throw the records away (the queue is gone)."""
+        free(self.data)
+        self._reset()

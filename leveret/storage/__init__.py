@@ -1,0 +1,1 @@
+"""A partition on disk, and the embedded stores: segments, group commit, SQLite, LMDB."""
