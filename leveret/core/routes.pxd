@@ -1,5 +1,5 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 
 
 cdef class Route:
@@ -8,7 +8,8 @@ cdef class Route:
 
 cdef class RouteCache:
     cdef readonly object exchange
-    cdef readonly bint cacheable
+    cdef public bint cacheable
+    cdef readonly uint64_t version      # changes whenever something was forgotten
     cdef readonly dict routes
     cdef object resolve
 

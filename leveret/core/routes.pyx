@@ -55,8 +55,10 @@ cdef class RouteCache:
 
     def clear(self):
         """Forget everything: a binding of this exchange, or behind it, has changed."""
+        self.version += 1
         self.routes.clear()
 
     def forget(self, bytes routing_key):
         """Forget one key: on the default exchange a queue came or went."""
+        self.version += 1
         self.routes.pop(routing_key, None)

@@ -1,0 +1,102 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from leveret.core.routes cimport Route, RouteCache
+from leveret.ports.records cimport BatchBuilder
+
+
+cdef class Buffer:
+    cdef uint8_t* data
+    cdef size_t size
+    cdef size_t capacity
+
+    cdef int extend(self, const uint8_t* source, size_t size) except -1
+    cdef void clear(self) noexcept
+
+
+cdef class ChannelSlot:
+    cdef readonly uint16_t number
+    cdef readonly object channel
+    cdef public bint closing
+    cdef public bint one_by_one
+    cdef public bint confirming
+    cdef public uint64_t published
+    cdef public uint64_t unroutable
+    cdef public uint64_t delivery_tag
+
+    cdef dict caches
+    cdef bytes exchange
+    cdef RouteCache cache
+    cdef bytes key
+    cdef Route route
+    cdef uint64_t route_version
+
+    cdef set touched
+    cdef BatchBuilder touched_last
+    cdef bint dirty
+
+    cdef list settles
+    cdef int run_kind
+    cdef bint run_multiple
+    cdef uint64_t run_first
+    cdef uint64_t run_last
+
+    cdef int expecting
+    cdef Buffer content         # address, header and body of a message that came in pieces
+    cdef uint32_t address_size
+    cdef uint32_t header_size
+    cdef uint64_t body_size
+    cdef bint mandatory
+
+    cdef int touch(self, BatchBuilder builder) except -1
+    cdef int close_run(self) except -1
+    cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1
+    cdef void forget_content(self) noexcept
+
+
+cdef class FrameReader:
+    cdef readonly list slots
+    cdef public uint32_t frame_size_max
+    cdef public uint64_t message_size_max
+    cdef readonly uint64_t frames
+    cdef uint64_t now
+
+    cdef object owner
+    cdef const uint8_t* data
+    cdef size_t position
+    cdef size_t size
+    cdef Buffer carry
+    cdef size_t used
+
+    cdef list dirty
+    cdef list filled
+
+    cdef ChannelSlot slot_of(self, uint16_t number)
+    cdef int mark(self, ChannelSlot slot) except -1
+    cdef size_t frame_length(self, const uint8_t* p) except 0
+    cdef object frame(self, const uint8_t* p, size_t available)
+    cdef object method(self, ChannelSlot slot, uint16_t number, const uint8_t* p, size_t total, size_t available)
+    cdef object publish(self, ChannelSlot slot, const uint8_t* p, size_t total, size_t available)
+    cdef object _await_content(self, ChannelSlot slot, const uint8_t* address, uint32_t address_size)
+    cdef object _gathered(self, ChannelSlot slot)
+    cdef object header(self, ChannelSlot slot, const uint8_t* p, uint32_t size)
+    cdef object body(self, ChannelSlot slot, const uint8_t* p, uint32_t size)
+    cdef int settle(self, ChannelSlot slot, uint16_t method, const uint8_t* p, uint32_t size) except -1
+    cdef object message(
+        self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
+        const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
+    )
+    cdef Route route(self, ChannelSlot slot, const uint8_t* address)
+    cdef int pack(
+        self, ChannelSlot slot, tuple builders, uint32_t flags, const uint8_t* address, uint32_t address_size,
+        const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
+    ) except -1
+
+
+cdef class Publish:
+    cdef readonly bint mandatory
+    cdef readonly bytes exchange
+    cdef readonly bytes routing_key
+    cdef readonly bytes header
+    cdef readonly bytes body
+    cdef readonly uint32_t flags

@@ -1,0 +1,713 @@
+"""The compiled half of the wire's reading side: bytes in, packed batches and ranges out.
+
+    frame      u8 type | u16 channel | u32 size | payload (size bytes) | u8 0xCE
+    type       1 method, 2 content header, 3 content body, 8 heartbeat
+    header     u16 class | u16 weight | u64 body size | u16 property flags … | properties
+
+Per message nothing of Python happens here: a publish is routed through its exchange's RouteCache
+and packed straight into the BatchBuilder of each destination; acks, nacks and rejects become ranges
+of delivery tags. What is left, everything a connection does rarely, comes out of `next` as an event:
+
+    (channel number, bytes)             a method frame's payload (class id, method id, arguments)
+    (channel number, Publish)           a message that must be looked at: mandatory and unroutable, an
+                                        exchange that routes by headers, a transactional channel
+    (channel number, ChannelError)      a publish that closes its channel; its content is dropped
+
+Errors that close the connection are raised as ConnectionClosingError. Nothing else comes from peer bytes.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+from leveret.core.routes cimport Route, RouteCache
+from leveret.ports.records cimport (
+    BatchBuilder, HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID, PERSISTENT,
+)
+
+from leveret.errors import ChannelError, ConnectionClosingError
+
+cdef enum:
+    FRAME_METHOD = 1
+    FRAME_HEADER = 2
+    FRAME_BODY = 3
+    FRAME_HEARTBEAT = 8
+    FRAME_END = 0xCE
+    FRAME_OVERHEAD = 8          # type, channel, size; end marker
+    FRAME_HEADER_BYTES = 7
+    CONTENT_HEADER_BYTES = 14   # class, weight, body size, first flag word
+    CLASS_CHANNEL = 20
+    CLASS_BASIC = 60
+    BASIC_PUBLISH = 40
+    BASIC_ACK = 80
+    BASIC_REJECT = 90
+    BASIC_NACK = 120
+    CHANNEL_CLOSE = 40
+    CHANNEL_CLOSE_OK = 41
+
+# What a channel's next frame must be.
+cdef enum:
+    EXPECT_METHOD = 0
+    EXPECT_HEADER = 1
+    EXPECT_BODY = 2
+
+# What a settle run asks for; the values of the tuples that `take_settles` returns.
+cdef enum:
+    NOTHING = -1
+    _SETTLE = 0
+    _RETURN = 1
+    _DISCARD = 2
+
+SETTLE = _SETTLE
+RETURN = _RETURN
+DISCARD = _DISCARD
+
+SNIPPET_BYTES = 16      # how much of an offending payload an error text shows (as RabbitMQ does)
+# With frame_max 0 ("no limit") a peer could announce 4 GiB; larger frames than this help nobody.
+FRAME_SIZE_UNLIMITED = 128 * 1024 * 1024
+
+cdef uint64_t ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
+
+
+cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
+    return <uint16_t>((p[0] << 8) | p[1])
+
+
+cdef inline uint32_t be32(const uint8_t* p) noexcept nogil:
+    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline uint64_t be64(const uint8_t* p) noexcept nogil:
+    return (<uint64_t>be32(p) << 32) | be32(p + 4)
+
+
+cdef str erlang_binary(const uint8_t* p, size_t size):
+    """A binary as RabbitMQ's error texts print it: <<"text">> where printable, else <<1,2,3>>."""
+    cdef size_t i
+    cdef bint printable = size > 0
+    for i in range(size):
+        if not 32 <= p[i] < 127:
+            printable = False
+    if printable:
+        return '<<"' + (<const char*>p)[:size].decode("ascii").replace("\\", "\\\\").replace('"', '\\"') + '">>'
+    return "<<" + ",".join([str(p[i]) for i in range(size)]) + ">>"
+
+
+cdef object snippet(int frame_type, const uint8_t* payload, size_t size):
+    shown = "all" if size <= SNIPPET_BYTES else f"first {SNIPPET_BYTES}"
+    return f"type {frame_type}, {shown} octets = {erlang_binary(payload, min(size, <size_t>SNIPPET_BYTES))}"
+
+
+cdef object frame_error(int frame_type, const uint8_t* payload, size_t size, str reason):
+    return ConnectionClosingError(501, f"{snippet(frame_type, payload, size)}: {reason}")
+
+
+cdef object cannot_decode(const uint8_t* payload, size_t size):
+    return ConnectionClosingError(501, f"cannot decode {erlang_binary(payload, min(size, <size_t>64))}")
+
+
+cdef class Buffer:
+    """Bytes that grow."""
+
+    def __cinit__(self):
+        self.data = NULL
+        self.size = 0
+        self.capacity = 0
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef int extend(self, const uint8_t* source, size_t size) except -1:
+        cdef size_t wanted = self.size + size
+        cdef uint8_t* grown
+        if wanted > self.capacity:
+            wanted = max(wanted, self.capacity * 2, 256)
+            grown = <uint8_t*>realloc(self.data, wanted)
+            if grown == NULL:
+                raise MemoryError
+            self.data = grown
+            self.capacity = wanted
+        if size:
+            memcpy(self.data + self.size, source, size)
+        self.size += size
+        return 0
+
+    cdef void clear(self) noexcept:
+        """Forget the bytes; a large block is given back, so that idle connections stay small."""
+        self.size = 0
+        if self.capacity > 4096:
+            free(self.data)
+            self.data = NULL
+            self.capacity = 0
+
+
+cdef class Publish:
+    """One message that left the fast path; `header` is its content header payload, `flags` RecordFlags."""
+
+
+cdef class ChannelSlot:
+    """The hot state of one open channel, shared by the reader and the channel machine.
+
+    `channel.route_cache(exchange: bytes) -> RouteCache` is asked once per exchange; it raises what a
+    publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event.
+    """
+
+    def __init__(self, uint16_t number, channel):
+        self.number = number
+        self.channel = channel
+        self.caches = {}
+        self.touched = set()
+        self.settles = []
+        self.run_kind = NOTHING
+        self.expecting = EXPECT_METHOD
+        self.content = Buffer()
+
+    cdef int touch(self, BatchBuilder builder) except -1:
+        if builder is not self.touched_last:
+            self.touched.add(builder)
+            self.touched_last = builder
+        return 0
+
+    def take_touched(self):
+        """The builders that this channel's confirmed publishes went to since the last call."""
+        cdef set touched = self.touched
+        self.touched = set()
+        self.touched_last = None
+        self.dirty = False
+        return touched
+
+    cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1:
+        """Join one ack, nack or reject to the run it continues."""
+        if multiple:
+            if tag == 0:
+                tag = ALL_TAGS
+            if self.run_kind == kind and self.run_multiple and tag >= self.run_last:
+                self.run_last = tag
+                return 0
+        elif self.run_kind == kind and not self.run_multiple and tag == self.run_last + 1:
+            self.run_last = tag
+            return 0
+        self.close_run()
+        self.run_kind = kind
+        self.run_multiple = multiple
+        self.run_first = 0 if multiple else tag
+        self.run_last = tag
+        return 0
+
+    cdef int close_run(self) except -1:
+        if self.run_kind != NOTHING:
+            self.settles.append((self.run_kind, self.run_first, self.run_last, self.run_multiple))
+            self.run_kind = NOTHING
+        return 0
+
+    def take_settles(self):
+        """[(SETTLE | RETURN | DISCARD, first tag, last tag, multiple)] in the order they came.
+
+        A `multiple` run means every outstanding tag up to the last; in others each tag must be
+        outstanding.
+        """
+        cdef list settles
+        self.close_run()
+        settles = self.settles
+        if settles:
+            self.settles = []
+        self.dirty = False
+        return settles
+
+    def forget_routes(self):
+        """Drop what was remembered of exchanges: one was deleted or a permission changed."""
+        self.caches.clear()
+        self.exchange = None
+        self.cache = None
+        self.key = None
+        self.route = None
+
+    cdef void forget_content(self) noexcept:
+        self.expecting = EXPECT_METHOD
+        self.content.clear()
+
+
+cdef class FrameReader:
+    """Takes what a socket brought and works through it frame by frame.
+
+    Use: `receive(bytes)`, then `next()` until it returns None. To stop in between (an event must wait
+    for the disk), call `stash()`: the bytes that were not read yet are copied and `next()` goes on with
+    them later. After each pause or event, `take_dirty()` names the slots that have settles or confirmed
+    publishes to collect, `take_filled()` the builders that got their first record.
+    """
+
+    def __init__(self, uint32_t frame_max, uint64_t message_size_max):
+        self.slots = [None]
+        self.message_size_max = message_size_max
+        self.set_frame_max(frame_max)
+        self.carry = Buffer()
+        self.dirty = []
+        self.filled = []
+
+    def set_frame_max(self, uint32_t frame_max):
+        """Negotiated size of a whole frame in bytes; 0 means no limit of the peers'."""
+        self.frame_size_max = frame_max - FRAME_OVERHEAD if frame_max else FRAME_SIZE_UNLIMITED
+
+    def open_channel(self, uint16_t number, channel):
+        """Begin to treat `number` as open. Returns its slot."""
+        slot = ChannelSlot(number, channel)
+        while len(self.slots) <= number:
+            self.slots.append(None)
+        self.slots[number] = slot
+        return slot
+
+    def close_channel(self, uint16_t number):
+        """Frames on `number` are strays from now on."""
+        self.slots[number] = None
+
+    def forget_routes(self):
+        """See ChannelSlot.forget_routes; for every channel."""
+        for slot in self.slots:
+            if slot is not None:
+                slot.forget_routes()
+
+    def receive(self, const unsigned char[::1] data, uint64_t now):
+        """Take new bytes, which must not change before `next` returned None or `stash` was called.
+
+        `now` is the time that the records get, in milliseconds since 1970.
+        """
+        self.now = now
+        if self.position < self.size:
+            joined = (<const char*>self.data + self.position)[: self.size - self.position] + bytes(data)
+            self._look_at(joined)
+        else:
+            self._look_at(data)
+
+    def stash(self):
+        """Copy the bytes not read yet, so that the caller may reuse its buffer."""
+        if self.position < self.size:
+            self._look_at((<const char*>self.data + self.position)[: self.size - self.position])
+        else:
+            self._look_at(b"")
+
+    @property
+    def unread(self):
+        """Bytes received and not looked at yet."""
+        return self.size - self.position
+
+    def _look_at(self, const unsigned char[::1] data):
+        self.owner = data
+        self.size = data.shape[0]
+        self.data = &data[0] if self.size else NULL
+        self.position = 0
+
+    def take_dirty(self):
+        """The slots with something to collect, each once."""
+        cdef list dirty = self.dirty
+        if dirty:
+            self.dirty = []
+        return dirty
+
+    def take_filled(self):
+        """The builders that were empty before this connection packed into them."""
+        cdef list filled = self.filled
+        if filled:
+            self.filled = []
+        return filled
+
+    def next(self):
+        """Work until there is an event (see the module's docstring) or the bytes end (None)."""
+        cdef size_t available, total
+        cdef object event
+        while True:
+            if self.carry.size:
+                if not self._fill_carry():
+                    return None
+                event = self._carried_frame()
+            else:
+                available = self.size - self.position
+                if available < FRAME_HEADER_BYTES:
+                    return self._keep_rest()
+                total = self.frame_length(self.data + self.position)
+                if available < total:
+                    return self._keep_rest()
+                event = self.frame(self.data + self.position, available)
+                self.position += self.used
+            if event is not None:
+                return event
+
+    def _keep_rest(self):
+        """The rest is a part of a frame: keep it until the other part comes."""
+        self.carry.extend(self.data + self.position, self.size - self.position)
+        self.position = self.size
+        return None
+
+    def _fill_carry(self):
+        """Complete the frame that came in parts. Returns whether it is whole."""
+        cdef size_t wanted = FRAME_HEADER_BYTES, taken
+        while True:
+            if self.carry.size >= FRAME_HEADER_BYTES:
+                wanted = self.frame_length(self.carry.data)
+            if self.carry.size >= wanted:
+                return True
+            taken = min(wanted - self.carry.size, self.size - self.position)
+            if taken == 0:
+                return False
+            self.carry.extend(self.data + self.position, taken)
+            self.position += taken
+
+    def _carried_frame(self):
+        cdef Buffer carry = self.carry
+        # The frame is read from its own block, so that a nested call could never disturb it.
+        self.carry = Buffer()
+        return self.frame(carry.data, carry.size)
+
+    cdef size_t frame_length(self, const uint8_t* p) except 0:
+        """Length of the whole frame whose first seven bytes stand at `p`; checked before it has come."""
+        cdef uint32_t size = be32(p + 3)
+        if size > self.frame_size_max:
+            raise frame_error(p[0], p + 7, 0, "frame_too_large")
+        return <size_t>size + FRAME_OVERHEAD
+
+    cdef ChannelSlot slot_of(self, uint16_t number):
+        if number < len(self.slots):
+            return self.slots[number]
+        return None
+
+    cdef int mark(self, ChannelSlot slot) except -1:
+        if not slot.dirty:
+            slot.dirty = True
+            self.dirty.append(slot)
+        return 0
+
+    cdef object frame(self, const uint8_t* p, size_t available):
+        """Handle the whole frame at `p`; `used` says how many bytes it and its content took."""
+        cdef int frame_type = p[0]
+        cdef uint16_t number = be16(p + 1)
+        cdef uint32_t size = be32(p + 3)
+        cdef size_t total = <size_t>size + FRAME_OVERHEAD
+        cdef ChannelSlot slot
+        self.used = total
+        self.frames += 1
+        if p[total - 1] != FRAME_END:
+            raise frame_error(frame_type, p + 7, size, "invalid_frame_end_marker")
+        slot = self.slot_of(number)
+        if frame_type == FRAME_METHOD:
+            return self.method(slot, number, p, total, available)
+        if frame_type == FRAME_HEARTBEAT:
+            return None
+        if frame_type != FRAME_HEADER and frame_type != FRAME_BODY:
+            raise frame_error(frame_type, p + 7, size, "unknown_frame")
+        if slot is None:
+            if number == 0:
+                raise ConnectionClosingError(505, snippet(frame_type, p + 7, size))
+            raise ConnectionClosingError(504, "expected 'channel.open'")
+        if slot.closing:
+            return None
+        if frame_type == FRAME_HEADER:
+            return self.header(slot, p + 7, size)
+        return self.body(slot, p + 7, size)
+
+    cdef object method(self, ChannelSlot slot, uint16_t number, const uint8_t* p, size_t total, size_t available):
+        cdef uint16_t class_id, method_id
+        cdef uint32_t size = <uint32_t>(total - FRAME_OVERHEAD)
+        if size < 4:
+            raise cannot_decode(p + 7, size)
+        class_id = be16(p + 7)
+        method_id = be16(p + 9)
+        if slot is not None:
+            if slot.closing:
+                if class_id != CLASS_CHANNEL or (method_id != CHANNEL_CLOSE and method_id != CHANNEL_CLOSE_OK):
+                    return None
+            elif slot.expecting == EXPECT_HEADER:
+                raise ConnectionClosingError(
+                    505, f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
+                )
+            elif slot.expecting == EXPECT_BODY:
+                raise ConnectionClosingError(505, "expected content body, got non content body frame instead")
+            elif class_id == CLASS_BASIC:
+                if method_id == BASIC_PUBLISH:
+                    return self.publish(slot, p, total, available)
+                if method_id == BASIC_ACK or method_id == BASIC_NACK or method_id == BASIC_REJECT:
+                    self.settle(slot, method_id, p + 7, size)
+                    return None
+        return number, (<const char*>p + 7)[:size]
+
+    cdef int settle(self, ChannelSlot slot, uint16_t method, const uint8_t* p, uint32_t size) except -1:
+        """basic.ack: tag, bit multiple; basic.nack: tag, bits multiple, requeue; basic.reject: tag, bit requeue."""
+        cdef uint64_t tag
+        cdef uint8_t bits
+        if size != 13:
+            raise cannot_decode(p, size)
+        tag = be64(p + 4)
+        bits = p[12]
+        if method == BASIC_ACK:
+            slot.settle(_SETTLE, tag, bits & 1)
+        elif method == BASIC_NACK:
+            slot.settle(_RETURN if bits & 2 else _DISCARD, tag, bits & 1)
+        else:
+            slot.settle(_RETURN if bits & 1 else _DISCARD, tag, False)
+        return self.mark(slot)
+
+    cdef object publish(self, ChannelSlot slot, const uint8_t* p, size_t total, size_t available):
+        """basic.publish: u16 reserved, short exchange, short routing key, bits mandatory and immediate.
+
+        When the whole content stands behind it in one body frame, as nearly always, the message is
+        packed from where it lies; otherwise its pieces are gathered in the slot.
+        """
+        cdef const uint8_t* end = p + total - 1
+        cdef const uint8_t* address = p + FRAME_HEADER_BYTES + 6
+        cdef const uint8_t* q
+        cdef const uint8_t* body
+        cdef uint32_t address_size, header_size
+        cdef uint64_t body_size
+        cdef size_t rest = available - total
+        if address + 1 > end or address + 2 + address[0] > end:
+            raise cannot_decode(p + 7, total - FRAME_OVERHEAD)
+        q = address + 1 + address[0]
+        if q + 1 + q[0] + 1 != end:
+            raise cannot_decode(p + 7, total - FRAME_OVERHEAD)
+        q += 1 + q[0]
+        address_size = <uint32_t>(q - address)
+        if q[0] & 2:
+            raise ConnectionClosingError(540, "immediate=true")
+        slot.mandatory = q[0] & 1
+        q = p + total
+        # Content header in sight, whole, of this channel and class?
+        if rest < FRAME_OVERHEAD + CONTENT_HEADER_BYTES or q[0] != FRAME_HEADER or memcmp(q + 1, p + 1, 2) != 0:
+            return self._await_content(slot, address, address_size)
+        header_size = be32(q + 3)
+        if (
+            header_size > self.frame_size_max
+            or rest < <size_t>header_size + FRAME_OVERHEAD
+            or header_size < CONTENT_HEADER_BYTES
+            or q[header_size + 7] != FRAME_END
+            or be16(q + 7) != CLASS_BASIC
+        ):
+            return self._await_content(slot, address, address_size)
+        rest -= <size_t>header_size + FRAME_OVERHEAD
+        body_size = be64(q + 11)
+        body = q + header_size + FRAME_OVERHEAD
+        if body_size > self.message_size_max:
+            return self._await_content(slot, address, address_size)
+        if body_size:
+            if (
+                rest < body_size + FRAME_OVERHEAD
+                or body[0] != FRAME_BODY
+                or memcmp(body + 1, p + 1, 2) != 0
+                or be32(body + 3) != body_size
+                or body_size > self.frame_size_max
+                or body[body_size + 7] != FRAME_END
+            ):
+                return self._await_content(slot, address, address_size)
+            self.used = total + header_size + FRAME_OVERHEAD + body_size + FRAME_OVERHEAD
+            self.frames += 2
+        else:
+            self.used = total + header_size + FRAME_OVERHEAD
+            self.frames += 1
+        return self.message(
+            slot, slot.mandatory, address, address_size, q + 7, header_size, body + 7, body_size
+        )
+
+    cdef object _await_content(self, ChannelSlot slot, const uint8_t* address, uint32_t address_size):
+        slot.content.clear()
+        slot.content.extend(address, address_size)
+        slot.address_size = address_size
+        slot.expecting = EXPECT_HEADER
+        return None
+
+    cdef object header(self, ChannelSlot slot, const uint8_t* p, uint32_t size):
+        """A content header frame that came apart from its method."""
+        if slot.expecting == EXPECT_METHOD:
+            raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
+        if slot.expecting == EXPECT_BODY:
+            raise ConnectionClosingError(505, "expected content body, got non content body frame instead")
+        if size < CONTENT_HEADER_BYTES:
+            raise cannot_decode(p, size)
+        if be16(p) != CLASS_BASIC:
+            raise ConnectionClosingError(
+                505, f"expected content header for class {CLASS_BASIC}, got one for class {be16(p)} instead"
+            )
+        slot.body_size = be64(p + 4)
+        if slot.body_size > self.message_size_max:
+            body_size = slot.body_size
+            slot.forget_content()
+            slot.closing = True
+            return slot.number, ChannelError(
+                406, f"message size {body_size} is larger than max size {self.message_size_max}"
+            )
+        slot.content.extend(p, size)
+        slot.header_size = size
+        slot.expecting = EXPECT_BODY
+        if slot.body_size == 0:
+            return self._gathered(slot)
+        return None
+
+    cdef object body(self, ChannelSlot slot, const uint8_t* p, uint32_t size):
+        """A content body frame that came apart from its method, or one of several."""
+        cdef uint64_t received
+        if slot.expecting == EXPECT_METHOD:
+            raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
+        if slot.expecting == EXPECT_HEADER:
+            raise ConnectionClosingError(
+                505, f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
+            )
+        received = slot.content.size - slot.address_size - slot.header_size
+        if received + size > slot.body_size:
+            raise ConnectionClosingError(501, "content body frame exceeds remaining content size")
+        slot.content.extend(p, size)
+        if received + size == slot.body_size:
+            return self._gathered(slot)
+        return None
+
+    cdef object _gathered(self, ChannelSlot slot):
+        """The last piece of a message has come."""
+        cdef Buffer content = slot.content
+        cdef const uint8_t* header = content.data + slot.address_size
+        slot.content = Buffer()
+        slot.expecting = EXPECT_METHOD
+        return self.message(
+            slot, slot.mandatory, content.data, slot.address_size, header, slot.header_size,
+            header + slot.header_size, slot.body_size,
+        )
+
+    cdef object message(
+        self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
+        const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
+    ):
+        """One whole message: into its builders, or out as an event."""
+        cdef int flags = record_flags(header, header_size)
+        cdef Route route
+        if flags < 0:
+            raise cannot_decode(header, header_size)
+        slot.published += 1
+        try:
+            route = self.route(slot, address)
+        except ChannelError as error:
+            slot.closing = True
+            return slot.number, error
+        if slot.confirming:
+            self.mark(slot)
+        if route is None or slot.one_by_one or (mandatory and not route.builders):
+            return slot.number, _as_publish(
+                mandatory, <uint32_t>flags, address, header, header_size, body, body_size
+            )
+        if not route.builders:
+            slot.unroutable += 1
+            return None
+        self.pack(slot, route.builders, flags, address, address_size, header, header_size, body, body_size)
+        return None
+
+    cdef Route route(self, ChannelSlot slot, const uint8_t* address):
+        """The route of an address; None where the exchange must see the whole message."""
+        cdef const uint8_t* key = address + 1 + address[0]
+        cdef RouteCache cache = slot.cache
+        cdef bytes exchange = slot.exchange
+        if cache is None or len(exchange) != address[0] or memcmp(<const char*>exchange, address + 1, address[0]):
+            exchange = (<const char*>address + 1)[: address[0]]
+            cache = slot.caches.get(exchange)
+            if cache is None:
+                cache = slot.channel.route_cache(exchange)
+                slot.caches[exchange] = cache
+            slot.exchange = exchange
+            slot.cache = cache
+            slot.key = None
+        if not cache.cacheable:
+            return None
+        if (
+            slot.key is None
+            or slot.route_version != cache.version
+            or len(slot.key) != key[0]
+            or memcmp(<const char*>slot.key, key + 1, key[0])
+        ):
+            slot.route = cache.find(key + 1, key[0])
+            slot.route_version = cache.version
+            slot.key = (<const char*>key + 1)[: key[0]]
+        return slot.route
+
+    cdef int pack(
+        self, ChannelSlot slot, tuple builders, uint32_t flags, const uint8_t* address, uint32_t address_size,
+        const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
+    ) except -1:
+        cdef BatchBuilder builder
+        for builder in builders:
+            if builder.count == 0:
+                self.filled.append(builder)
+            builder.append(
+                flags, self.now, 0, address, address_size, header, header_size, body, body_size
+            )
+            if slot.confirming:
+                slot.touch(builder)
+        return 0
+
+    def deposit(self, ChannelSlot slot, builders, Publish publish):
+        """Pack a Publish event's message after all, into the builders that were found for it."""
+        cdef bytes address = (
+            bytes((len(publish.exchange),)) + publish.exchange
+            + bytes((len(publish.routing_key),)) + publish.routing_key
+        )
+        self.pack(
+            slot, tuple(builders), publish.flags,
+            <const uint8_t*><const char*>address, <uint32_t>len(address),
+            <const uint8_t*><const char*>publish.header, <uint32_t>len(publish.header),
+            <const uint8_t*><const char*>publish.body, len(publish.body),
+        )
+
+
+cdef Publish _as_publish(
+    bint mandatory, uint32_t flags, const uint8_t* address,
+    const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
+):
+    cdef Publish publish = Publish.__new__(Publish)
+    cdef const uint8_t* key = address + 1 + address[0]
+    publish.mandatory = mandatory
+    publish.flags = flags
+    publish.exchange = (<const char*>address + 1)[: address[0]]
+    publish.routing_key = (<const char*>key + 1)[: key[0]]
+    publish.header = (<const char*>header)[:header_size]
+    publish.body = (<const char*>body)[:body_size]
+    return publish
+
+
+# Basic's properties by bit of the flag word, from bit 15 down:
+# content-type, content-encoding, headers, delivery-mode, priority, correlation-id, reply-to,
+# expiration, message-id, timestamp, type, user-id, app-id, cluster-id.
+cdef int record_flags(const uint8_t* header, uint32_t size) noexcept nogil:
+    """The RecordFlag word of a content header payload; -1 when its properties do not fit into it."""
+    cdef uint32_t position = CONTENT_HEADER_BYTES
+    cdef uint16_t bits = be16(header + 12)
+    cdef int flags = 0
+    cdef int bit
+    cdef uint32_t length
+    if bits & 3:        # a second flag word, and a property that does not exist
+        return -1
+    if bits == 0:
+        return 0 if position == size else -1
+    for bit in range(15, 1, -1):
+        if not bits & (1 << bit):
+            continue
+        if bit == 13:
+            if size - position < 4:
+                return -1
+            length = be32(header + position)
+            position += 4
+            flags |= HAS_HEADERS
+        elif bit == 12 or bit == 11:
+            length = 1
+        elif bit == 6:
+            length = 8
+        else:
+            if position >= size:
+                return -1
+            length = header[position]
+            position += 1
+        if length > size - position:
+            return -1
+        if bit == 12 and header[position] == 2:
+            flags |= PERSISTENT
+        elif bit == 11:
+            flags |= HAS_PRIORITY
+        elif bit == 9:
+            flags |= HAS_REPLY_TO
+        elif bit == 8:
+            flags |= HAS_EXPIRATION
+        elif bit == 4:
+            flags |= HAS_USER_ID
+        position += length
+    return flags if position == size else -1
