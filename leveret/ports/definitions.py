@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-# A field table as pamqp decodes it: str, int, float, bool, bytes, None, Decimal, datetime, list, dict.
+# A field table as pamqp decodes it: str, int, float, bool, bytes, None, Decimal, datetime, list,
+# dict.
 Arguments: TypeAlias = dict[str, Any]
 
 
@@ -59,7 +60,8 @@ class ExchangeDefinition:
 class QueueDefinition:
     """A queue. `exclusive` ones and transient ones never reach a store.
 
-    `incarnation` tells a queue from an earlier one of the same name; its log's directory carries it.
+    `incarnation` tells a queue from an earlier one of the same name; its log's directory carries
+    it.
     """
 
     vhost: str

@@ -1,0 +1,259 @@
+"""One frozen configuration: every setting and every limit, with its unit and its reason.
+
+Sources, the stronger first: command line, environment (`LEVERET_FRAME_MAX=…`), TOML file, defaults.
+`load_configuration` reads them all; `Configuration(...)` alone looks at nothing but its arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from leveret import __version__
+from leveret.errors import LeveretError
+from leveret.ports import Durability
+
+__all__ = ["Configuration", "ConfigurationError", "load_configuration"]
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+PORT_MAX: Final = 65_535
+
+
+class ConfigurationError(LeveretError):
+    """The operator wrote a setting that cannot be used; the text names it and its source."""
+
+
+class Configuration(BaseSettings):
+    """What an operator may decide about one node. Never changes while the node runs."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LEVERET_", frozen=True, extra="forbid", validate_default=True
+    )
+
+    # Where the node lives and listens.
+    data_dir: Path = Field(
+        Path("var"), description="Directory of everything that survives; one running node owns it."
+    )
+    host: str = Field(
+        "127.0.0.1",
+        description="Address to listen on. Loopback, because guest/guest exists after the first "
+        "start; `0.0.0.0` or `::` listens on every interface.",
+    )
+    port: int = Field(
+        5672,
+        ge=0,
+        le=PORT_MAX,
+        description="AMQP port, IANA's number; 0 takes a free one.",
+    )
+    http_port: int = Field(
+        15672,
+        ge=0,
+        le=PORT_MAX,
+        description="Management port, where RabbitMQ's users and tools look; 0 takes a free one.",
+    )
+    durability: Durability = Field(
+        Durability.FSYNC,
+        description="What a confirmed persistent message survives: `fsync` the machine's death, "
+        "`os` only the process's.",
+    )
+
+    # What clients are told. kombu switches features on by `product` and `version`.
+    product: str = Field("Leveret", description="Product name in connection.start.")
+    version: str = Field(__version__, description="Version in connection.start.")
+    cluster_name: str = Field("leveret", description="Cluster name in connection.start.")
+
+    # The handshake.
+    frame_max: int = Field(
+        131_072,
+        ge=4096,
+        le=16 * MIB,
+        description="Bytes of the largest frame offered in connection.tune: RabbitMQ's number. The "
+        "specification demands that 4096 be accepted, and amqplib before 0.10.7 insists on it.",
+    )
+    channel_max: int = Field(
+        2047,
+        ge=1,
+        le=65_535,
+        description="Channels of one connection: RabbitMQ's number. A client with more leaks them.",
+    )
+    heartbeat_seconds: int = Field(
+        60,
+        ge=0,
+        le=65_535,
+        description="Offered heartbeat interval in seconds; 0 offers none. Short enough for the "
+        "idle timeouts of common load balancers.",
+    )
+    handshake_timeout_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="Seconds from accept to connection.open: an unauthenticated socket must not "
+        "hold a connection slot for long.",
+    )
+    login_delay_seconds: float = Field(
+        3.0,
+        ge=0,
+        description="Seconds before a failed login is answered: slows the guessing of passwords.",
+    )
+    loopback_users: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("guest",),
+        description="Users who may connect from this machine only, since their password is known "
+        "to the world. Comma-separated in the environment.",
+    )
+
+    # Limits on what a peer may send or make the node hold.
+    connections_max: int = Field(
+        65_536,
+        ge=1,
+        description="Client connections at a time: about 2.5 GB at 40 kB each, and near what one "
+        "process may have of open files.",
+    )
+    message_bytes_max: int = Field(
+        16 * MIB,
+        ge=1,
+        le=512 * MIB,
+        description="Bytes of a message body, as in RabbitMQ 4: a body is held in memory whole.",
+    )
+    table_depth_max: int = Field(
+        32,
+        ge=1,
+        le=256,
+        description="Levels of nesting in a field table: decoding recurses, and nobody's headers "
+        "are this deep. Beyond 256 the interpreter's own stack limit comes near.",
+    )
+    table_bytes_max: int = Field(
+        128 * KIB,
+        ge=1,
+        description="Bytes of a field table: as much as one frame of the default size carries.",
+    )
+    read_buffer_bytes: int = Field(
+        256 * KIB,
+        ge=8 * KIB,
+        description="Bytes read from a socket at a time: large enough that a busy publisher's "
+        "batch is worth a write. Shared by the connections, not one each.",
+    )
+    write_high_water_bytes: int = Field(
+        1 * MIB,
+        ge=64 * KIB,
+        description="Bytes waiting to be sent on one connection before deliveries to it pause: "
+        "some milliseconds of a fast network, and no memory leak for a consumer that stopped.",
+    )
+
+    # Storage.
+    segment_bytes_max: int = Field(
+        64 * MIB,
+        ge=64 * KIB,
+        le=2048 * MIB,
+        description="Bytes of a segment file before the next is opened: retention deletes whole "
+        "segments, so smaller returns space earlier and larger needs fewer files.",
+    )
+    tail_cache_bytes_max: int = Field(
+        64 * MIB,
+        ge=1 * MIB,
+        description="Bytes of recently appended batches kept in memory for all queues together: "
+        "consumers that keep up never read a file. It is most of a node's memory.",
+    )
+    settle_flush_interval_ms: int = Field(
+        50,
+        ge=1,
+        le=10_000,
+        description="Milliseconds for which settlements gather before they are logged: after a "
+        "crash, what was settled in the last interval is delivered again.",
+    )
+
+    @field_validator("loopback_users", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        """`LEVERET_LOOPBACK_USERS=guest,probe`; an empty value means nobody."""
+        if isinstance(value, str):
+            return tuple(name.strip() for name in value.split(",") if name.strip())
+        return value
+
+    @field_validator("durability")
+    @classmethod
+    def _survives_something(cls, value: Durability) -> Durability:
+        """NONE is what transient queues have; for a node it would make every confirm a lie."""
+        if value is Durability.NONE:
+            raise ValueError("must be 'fsync' or 'os'")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the base class's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only: a test's configuration must not depend on who runs it."""
+        return (init_settings,)
+
+    @property
+    def database_path(self) -> Path:
+        """The definitions store."""
+        return self.data_dir / "leveret.db"
+
+    @property
+    def control_socket_path(self) -> Path:
+        """Where the command line reaches the running node."""
+        return self.data_dir / "control.sock"
+
+
+def load_configuration(
+    file: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> Configuration:
+    """Configuration from all sources. `overrides` come from the command line; None is "not given".
+
+    Raises ConfigurationError, whose text an operator can act on.
+    """
+    values: dict[str, Any] = {}
+    if file is not None:
+        values |= _read_file(file)
+    values |= EnvSettingsSource(Configuration)()
+    values |= {key: value for key, value in (overrides or {}).items() if value is not None}
+    try:
+        return Configuration(**values)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error)) from None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    """Settings of a TOML file, whose keys are the names of the fields."""
+    try:
+        with file.open("rb") as stream:
+            values = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from None
+    for key in values:
+        if key not in Configuration.model_fields:
+            raise ConfigurationError(f"{file}: unknown setting {key!r}{_suggestion(key)}")
+    return values
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key, Configuration.model_fields, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _explain(error: ValidationError) -> str:
+    """One line for each setting that is wrong."""
+    return "\n".join(
+        f"setting {'.'.join(str(part) for part in detail['loc'])!r}: {detail['msg']}, "
+        f"got {detail['input']!r}"
+        for detail in error.errors(include_url=False, include_context=False)
+    )
