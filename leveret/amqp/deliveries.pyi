@@ -1,0 +1,27 @@
+from leveret.amqp.frames import ChannelSlot
+from leveret.ports.records import Batch
+
+OUTBOX_BYTES_MIN: int
+
+class Outbox:
+    frame_size_max: int
+    @property
+    def size(self) -> int: ...
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+    def take(self) -> bytes: ...
+    def deliver(
+        self,
+        slot: ChannelSlot,
+        consumer_tag: bytes,
+        batches: list[Batch],
+        first: int,
+        stop: int,
+        redelivered: bool,
+        size_max: int,
+    ) -> int: ...
+    def get_ok(
+        self, slot: ChannelSlot, batch: Batch, offset: int, redelivered: bool, message_count: int
+    ) -> None: ...
+    def confirm(self, channel: int, tag: int, multiple: bool, nack: bool) -> None: ...

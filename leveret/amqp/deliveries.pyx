@@ -1,0 +1,231 @@
+"""The compiled half of the wire's writing side: stored records out as basic.deliver and basic.get-ok.
+
+The bytes that a record keeps (exchange and routing key, content header, body) are copied as they lie;
+only the method frame around them is made here:
+
+    basic.deliver   u16 60 | u16 60 | short consumer tag | u64 delivery tag | bit redelivered |
+                    short exchange | short routing key
+    basic.get-ok    u16 60 | u16 71 | u64 delivery tag | bit redelivered |
+                    short exchange | short routing key | u32 message count
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, _PyBytes_Resize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from leveret.amqp.frames cimport ChannelSlot
+from leveret.ports.records cimport Batch, RecordView
+
+cdef enum:
+    FRAME_END = 0xCE
+    FRAME_OVERHEAD = 8
+    DELIVER_FIXED_BYTES = 4 + 1 + 8 + 1     # class, method, tag length, delivery tag, redelivered
+    GET_OK_FIXED_BYTES = 4 + 8 + 1 + 4
+
+OUTBOX_BYTES_MIN = 512      # an idle connection's answers fit; a busy one's buffer doubles
+
+
+cdef inline void store_be16(uint8_t* p, uint16_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 8)
+    p[1] = <uint8_t>v
+
+
+cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
+
+
+cdef inline void store_be64(uint8_t* p, uint64_t v) noexcept nogil:
+    store_be32(p, <uint32_t>(v >> 32))
+    store_be32(p + 4, <uint32_t>v)
+
+
+cdef inline uint8_t* frame_head(uint8_t* p, uint8_t frame_type, uint16_t channel, uint32_t size) noexcept nogil:
+    p[0] = frame_type
+    store_be16(p + 1, channel)
+    store_be32(p + 3, size)
+    return p + 7
+
+
+cdef class Outbox:
+    """The bytes that one connection is to send; handed to the transport once a turn.
+
+    They gather in a bytes object that is cut to size when it is taken, so that nothing is copied twice.
+    `frame_size_max` is the largest payload of a frame, negotiated.
+    """
+
+    cdef PyObject* block
+    cdef uint8_t* data
+    cdef size_t capacity
+    cdef readonly size_t size
+    cdef public uint32_t frame_size_max
+
+    def __cinit__(self):
+        self.block = NULL
+        self.capacity = 0
+        self.size = 0
+        self.frame_size_max = 4096 - FRAME_OVERHEAD
+
+    def __dealloc__(self):
+        Py_XDECREF(self.block)
+
+    def __len__(self):
+        return self.size
+
+    cdef int reserve(self, size_t extra) except -1:
+        cdef size_t wanted = self.size + extra
+        cdef object fresh
+        if wanted <= self.capacity:
+            return 0
+        wanted = max(wanted, self.capacity * 2, <size_t>OUTBOX_BYTES_MIN)
+        if self.block == NULL:
+            fresh = PyBytes_FromStringAndSize(NULL, wanted)
+            self.block = <PyObject*>fresh
+            Py_INCREF(fresh)
+        else:
+            _PyBytes_Resize(&self.block, wanted)
+        self.data = <uint8_t*>PyBytes_AS_STRING(<object>self.block)
+        self.capacity = wanted
+        return 0
+
+    def write(self, const unsigned char[::1] data):
+        """Append ready-made bytes."""
+        cdef size_t n = data.shape[0]
+        if n:
+            self.reserve(n)
+            memcpy(self.data + self.size, &data[0], n)
+            self.size += n
+
+    def take(self):
+        """Everything gathered, as bytes; the outbox is empty afterwards."""
+        cdef bytes taken
+        if self.size == 0:
+            return b""
+        if self.size != self.capacity:
+            _PyBytes_Resize(&self.block, self.size)
+        taken = <bytes>self.block
+        Py_XDECREF(self.block)
+        self.block = NULL
+        self.capacity = 0
+        self.size = 0
+        return taken
+
+    cdef uint8_t* content(self, uint8_t* o, uint16_t channel, RecordView* record) noexcept:
+        """Write a record's content header and body frames at `o`; returns the place behind them."""
+        cdef const uint8_t* body = record.body
+        cdef size_t rest = record.body_size
+        cdef uint32_t piece
+        o = frame_head(o, 2, channel, record.header_size)
+        memcpy(o, record.header, record.header_size)
+        o[record.header_size] = FRAME_END
+        o += record.header_size + 1
+        while rest:
+            piece = self.frame_size_max if rest > self.frame_size_max else <uint32_t>rest
+            o = frame_head(o, 3, channel, piece)
+            memcpy(o, body, piece)
+            o[piece] = FRAME_END
+            o += piece + 1
+            body += piece
+            rest -= piece
+        return o
+
+    cdef size_t content_size(self, RecordView* record) noexcept:
+        cdef size_t frames = (record.body_size + self.frame_size_max - 1) // self.frame_size_max
+        return record.header_size + FRAME_OVERHEAD + record.body_size + frames * FRAME_OVERHEAD
+
+    def deliver(
+        self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
+        bint redelivered, size_t size_max,
+    ):
+        """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
+
+        Goes on until the outbox holds `size_max` bytes (one record at least is written) or the batches
+        end. Returns the offset behind the last record written.
+        """
+        cdef Batch batch
+        for batch in batches:
+            if first >= batch.base_offset + batch.count:
+                continue
+            if first < batch.base_offset:
+                break
+            first = self._deliver_from(
+                batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
+                redelivered, size_max,
+            )
+            if first == stop or first != batch.base_offset + batch.count or self.size >= size_max:
+                break
+        return first
+
+    cdef uint64_t _deliver_from(
+        self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
+        bint redelivered, size_t size_max,
+    ) except? 0:
+        cdef size_t position = batch.locate(first)
+        cdef uint8_t tag_size = <uint8_t>len(consumer_tag)
+        cdef const char* tag = consumer_tag
+        cdef uint16_t channel = slot.number
+        cdef uint64_t delivery_tag = slot.delivery_tag
+        cdef uint64_t offset = first
+        cdef uint32_t method_size
+        cdef RecordView record
+        cdef uint8_t* o
+        while offset < stop:
+            position = batch.view(position, &record)
+            method_size = DELIVER_FIXED_BYTES + tag_size + record.address_size
+            self.reserve(method_size + FRAME_OVERHEAD + self.content_size(&record))
+            delivery_tag += 1
+            o = frame_head(self.data + self.size, 1, channel, method_size)
+            store_be32(o, (60 << 16) | 60)
+            o[4] = tag_size
+            memcpy(o + 5, tag, tag_size)
+            o += 5 + tag_size
+            store_be64(o, delivery_tag)
+            o[8] = redelivered
+            memcpy(o + 9, record.address, record.address_size)
+            o += 9 + record.address_size
+            o[0] = FRAME_END
+            o = self.content(o + 1, channel, &record)
+            self.size = o - self.data
+            offset += 1
+            if self.size >= size_max:
+                break
+        slot.delivery_tag = delivery_tag
+        batch.cursor_offset = offset
+        batch.cursor_position = position
+        return offset
+
+    def get_ok(self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count):
+        """Append basic.get-ok for one record, with the slot's next delivery tag."""
+        cdef RecordView record
+        cdef uint32_t method_size
+        cdef uint8_t* o
+        batch.view(batch.locate(offset), &record)
+        method_size = GET_OK_FIXED_BYTES + record.address_size
+        self.reserve(method_size + FRAME_OVERHEAD + self.content_size(&record))
+        slot.delivery_tag += 1
+        o = frame_head(self.data + self.size, 1, slot.number, method_size)
+        store_be32(o, (60 << 16) | 71)
+        store_be64(o + 4, slot.delivery_tag)
+        o[12] = redelivered
+        memcpy(o + 13, record.address, record.address_size)
+        o += 13 + record.address_size
+        store_be32(o, message_count)
+        o[4] = FRAME_END
+        o = self.content(o + 5, slot.number, &record)
+        self.size = o - self.data
+
+    def confirm(self, uint16_t channel, uint64_t tag, bint multiple, bint nack):
+        """Append basic.ack or basic.nack of the publisher's message `tag`."""
+        cdef uint8_t* o
+        self.reserve(FRAME_OVERHEAD + 13)
+        o = frame_head(self.data + self.size, 1, channel, 13)
+        store_be32(o, (60 << 16) | (120 if nack else 80))
+        store_be64(o + 4, tag)
+        o[12] = multiple
+        o[13] = FRAME_END
+        self.size += FRAME_OVERHEAD + 13

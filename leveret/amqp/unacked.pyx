@@ -1,0 +1,180 @@
+"""Which delivery tags of a channel are outstanding, and which records they stand for.
+
+Tags and offsets both run upwards, so an entry covers a run: tags [tag, tag + count) are the records
+[offset, offset + count) that one consumer got. Acknowledging in order only ever shortens the first
+entry; out of order it splits one.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+cdef struct Entry:
+    uint64_t tag
+    uint64_t stop       # one past the last tag
+    uint64_t offset     # of the record `tag` stands for
+    Py_ssize_t holder   # index into `holders`
+
+
+cdef class Unacked:
+    """Outstanding deliveries of one channel, in order of their tags. `count` is their number."""
+
+    cdef Entry* entries
+    cdef Py_ssize_t head        # entries before it are spent
+    cdef Py_ssize_t size        # one past the last entry
+    cdef Py_ssize_t capacity
+    cdef readonly uint64_t count
+    cdef list holders
+    cdef dict holder_numbers
+
+    def __cinit__(self):
+        self.entries = NULL
+        self.head = self.size = self.capacity = 0
+        self.count = 0
+        self.holders = []
+        self.holder_numbers = {}
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    def __len__(self):
+        return self.count
+
+    cdef Py_ssize_t _holder(self, holder) except -1:
+        number = self.holder_numbers.get(holder)
+        if number is None:
+            if self.count == 0:     # nobody refers to the old numbers any more
+                self.holders.clear()
+                self.holder_numbers.clear()
+            number = len(self.holders)
+            self.holder_numbers[holder] = number
+            self.holders.append(holder)
+        return number
+
+    cdef int _room(self) except -1:
+        """Make sure that one more entry fits."""
+        cdef Entry* grown
+        cdef Py_ssize_t capacity
+        if self.size < self.capacity:
+            return 0
+        if self.head > self.capacity // 2:
+            memmove(self.entries, &self.entries[self.head], (self.size - self.head) * sizeof(Entry))
+            self.size -= self.head
+            self.head = 0
+            return 0
+        capacity = max(8, self.capacity * 2)
+        grown = <Entry*>realloc(self.entries, capacity * sizeof(Entry))
+        if grown == NULL:
+            raise MemoryError
+        self.entries = grown
+        self.capacity = capacity
+        return 0
+
+    cdef Py_ssize_t _find(self, uint64_t tag) noexcept:
+        """Index of the first entry that ends behind `tag`."""
+        cdef Py_ssize_t low = self.head, high = self.size, middle
+        if low < high and self.entries[low].stop > tag:
+            return low
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entries[middle].stop <= tag:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def add(self, uint64_t tag, uint64_t count, uint64_t offset, holder):
+        """`count` deliveries from `tag` on carry the records from `offset` on, held by `holder`."""
+        cdef Py_ssize_t number = self._holder(holder)
+        cdef Entry* last
+        self.count += count
+        if self.size > self.head:
+            last = &self.entries[self.size - 1]
+            if last.stop == tag and last.holder == number and last.offset + (last.stop - last.tag) == offset:
+                last.stop += count
+                return
+        self._room()
+        self.entries[self.size] = Entry(tag, tag + count, offset, number)
+        self.size += 1
+
+    def take(self, uint64_t first, uint64_t last):
+        """Remove the tags [first, last]; each must be outstanding.
+
+        Returns ([(holder, first offset, stop offset)], None), or what could be removed and the first tag
+        that was not outstanding.
+        """
+        cdef list taken = []
+        cdef Py_ssize_t i
+        cdef uint64_t tag = first
+        while tag <= last:
+            i = self._find(tag)
+            if i == self.size or self.entries[i].tag > tag:
+                return taken, tag
+            tag = self._cut(i, tag, last, taken)
+        return taken, None
+
+    def take_up_to(self, uint64_t last):
+        """Remove every outstanding tag up to `last`: [(holder, first offset, stop offset)]."""
+        cdef list taken = []
+        while self.head < self.size and self.entries[self.head].tag <= last:
+            self._cut(self.head, self.entries[self.head].tag, last, taken)
+        return taken
+
+    def take_held(self, holder):
+        """Remove everything that `holder` holds."""
+        cdef list taken = []
+        cdef Py_ssize_t number, i = self.head
+        if holder not in self.holder_numbers:
+            return taken
+        number = self.holder_numbers[holder]
+        while i < self.size:
+            if self.entries[i].holder == number:
+                self._cut(i, self.entries[i].tag, self.entries[i].stop - 1, taken)
+                i = max(i, self.head)
+            else:
+                i += 1
+        return taken
+
+    def is_outstanding(self, uint64_t tag):
+        """Whether `tag` waits to be settled."""
+        cdef Py_ssize_t i = self._find(tag)
+        return i < self.size and self.entries[i].tag <= tag
+
+    cdef uint64_t _cut(self, Py_ssize_t i, uint64_t first, uint64_t last, list taken) except 0:
+        """Take [first, last] out of entry `i`, which holds `first`. Returns the next tag to look at."""
+        cdef Entry* entry = &self.entries[i]
+        cdef uint64_t stop = entry.stop if last >= entry.stop - 1 else last + 1
+        cdef uint64_t offset = entry.offset + (first - entry.tag)
+        taken.append((self.holders[entry.holder], offset, offset + (stop - first)))
+        self.count -= stop - first
+        if first == entry.tag and stop == entry.stop:
+            if i == self.head:
+                self.head += 1
+                if self.head == self.size:
+                    self.head = self.size = 0
+            else:
+                memmove(entry, entry + 1, (self.size - i - 1) * sizeof(Entry))
+                self.size -= 1
+        elif first == entry.tag:
+            entry.offset += stop - first
+            entry.tag = stop
+        elif stop == entry.stop:
+            entry.stop = first
+        else:
+            self._split(i, first, stop)
+        return stop
+
+    cdef int _split(self, Py_ssize_t i, uint64_t first, uint64_t stop) except -1:
+        """Leave of entry `i` what lies before `first` and from `stop` on."""
+        cdef Py_ssize_t spent = self.head
+        cdef Entry* entry
+        self._room()
+        i -= spent - self.head      # making room may have moved everything down
+        entry = &self.entries[i]
+        memmove(entry + 1, entry, (self.size - i) * sizeof(Entry))
+        self.size += 1
+        entry.stop = first
+        entry[1].offset += stop - entry[1].tag
+        entry[1].tag = stop
+        return 0
