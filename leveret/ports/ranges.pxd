@@ -15,3 +15,5 @@ cdef class RangeSet:
     cdef Py_ssize_t _find(self, uint64_t offset) noexcept
     cdef int _reserve(self, Py_ssize_t extra) except -1
     cdef int _splice(self, Py_ssize_t at, Py_ssize_t removed, Range* put, Py_ssize_t added) except -1
+    cpdef uint64_t add(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF
+    cpdef uint64_t remove(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF

@@ -85,7 +85,7 @@ cdef class RangeSet:
         self.size += added - removed
         return 0
 
-    def add(self, uint64_t first, uint64_t stop):
+    cpdef uint64_t add(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
         """Put [first, stop) in. Returns how many offsets were new."""
         cdef Py_ssize_t i, j
         cdef uint64_t covered = 0
@@ -106,7 +106,7 @@ cdef class RangeSet:
         self.count += (merged.stop - merged.first) - covered
         return (merged.stop - merged.first) - covered
 
-    def remove(self, uint64_t first, uint64_t stop):
+    cpdef uint64_t remove(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
         """Take [first, stop) out. Returns how many offsets had been in."""
         cdef Py_ssize_t i, j, kept = 0
         cdef uint64_t removed = 0, low, high

@@ -1,0 +1,100 @@
+import pytest
+
+from leveret.core.ledger import Ledger
+from leveret.ports.ranges import RangeSet
+
+
+def test_begins_with_what_is_committed_and_not_settled_ready():
+    ledger = Ledger(10, 20, RangeSet([(0, 12), (15, 16)]))
+    assert list(ledger.ready) == [(12, 15), (16, 20)]
+    assert ledger.ready_count == 7
+    assert ledger.leased_count == 0
+
+
+def test_does_not_touch_the_settled_set_it_was_given():
+    settled = RangeSet([(0, 2)])
+    ledger = Ledger(0, 4, settled)
+    ledger.lease(2, 3)
+    ledger.settle([(2, 3)])
+    assert list(settled) == [(0, 2)]
+
+
+def test_peek_stays_within_the_lowest_range_and_the_limit():
+    ledger = Ledger(0, 10, RangeSet([(4, 5)]))
+    assert ledger.peek(100) == (0, 4, False)
+    assert ledger.peek(3) == (0, 3, False)
+
+
+def test_peek_ends_where_redelivered_offsets_begin_and_where_they_end():
+    ledger = Ledger(0, 10, RangeSet())
+    ledger.lease(3, 6)
+    ledger.return_([(3, 6)])
+    assert ledger.peek(100) == (0, 3, False)
+    ledger.lease(0, 3)
+    assert ledger.peek(100) == (3, 6, True)
+    assert ledger.peek(2) == (3, 5, True)
+    ledger.lease(3, 6)
+    assert ledger.peek(100) == (6, 10, False)
+
+
+def test_offsets_of_an_earlier_run_are_redelivered_also_when_committed_late():
+    ledger = Ledger(0, 2, RangeSet(), redelivered_stop=5)
+    assert ledger.peek(10) == (0, 2, True)
+    ledger.commit(8)
+    assert ledger.peek(10) == (0, 5, True)
+    ledger.lease(0, 5)
+    assert ledger.peek(10) == (5, 8, False)
+
+
+def test_a_redelivered_stop_below_the_first_offset_says_nothing():
+    assert Ledger(5, 8, RangeSet(), redelivered_stop=3).peek(10) == (5, 8, False)
+
+
+def test_settled_offsets_come_back_in_no_way():
+    ledger = Ledger(0, 6, RangeSet())
+    ledger.lease(0, 6)
+    assert ledger.settle([(1, 2), (4, 6)]) == 3
+    ledger.return_([(0, 1), (2, 4)])
+    assert list(ledger.ready) == [(0, 1), (2, 4)]
+    assert ledger.leased_count == 0
+
+
+def test_settles_what_a_range_set_names():
+    ledger = Ledger(0, 6, RangeSet())
+    ledger.lease(0, 6)
+    assert ledger.settle(RangeSet([(0, 2), (3, 4)])) == 3
+
+
+def test_purge_forgets_which_offsets_were_returned():
+    ledger = Ledger(0, 4, RangeSet())
+    ledger.lease(0, 4)
+    ledger.return_([(1, 3)])
+    assert ledger.purge() == [(1, 3)]
+    ledger.commit(6)
+    assert ledger.peek(10) == (4, 6, False)
+    assert list(ledger.leased) == [(0, 1), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        lambda ledger: ledger.settle([(0, 1)]),  # ready
+        lambda ledger: ledger.settle([(4, 5)]),  # leased no longer
+        lambda ledger: ledger.settle([(2, 4), (3, 4)]),  # one offset twice
+        lambda ledger: ledger.settle([(2, 7)]),  # partly beyond the end
+        lambda ledger: ledger.settle([(4, 2)]),  # upside down
+        lambda ledger: ledger.return_([(0, 3)]),  # partly ready
+        lambda ledger: ledger.return_([(2, 3), (2, 3)]),  # one offset twice
+        lambda ledger: ledger.lease(2, 3),  # leased already
+        lambda ledger: ledger.lease(5, 7),  # not committed
+        lambda ledger: ledger.commit(5),  # back
+        lambda ledger: ledger.peek(0),  # nothing asked
+        lambda ledger: Ledger(3, 3, RangeSet()).peek(1),  # nothing ready
+    ],
+)
+def test_refuses_what_cannot_be(impossible):
+    ledger = Ledger(0, 6, RangeSet())
+    ledger.lease(2, 5)
+    ledger.settle([(4, 5)])
+    with pytest.raises(AssertionError):
+        impossible(ledger)
