@@ -1,0 +1,157 @@
+"""The tables of `leveret.db`: one for each kind of definition, keyed by its natural key.
+
+    user_version 1   vhosts, users, permissions, exchanges, queues, bindings
+
+A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
+database of any age is brought up to date by the entries it has not seen. No foreign keys: what
+belongs together is decided in `core`, and writes arrive here in any order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.ports.definitions import (
+    BindingDefinition,
+    Definition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
+from leveret.storage.tagged_json import decode_arguments, encode_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["MIGRATIONS", "TABLES", "Row", "Table"]
+
+Row = tuple[Any, ...]
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        """CREATE TABLE vhosts (
+            name TEXT PRIMARY KEY, description TEXT NOT NULL, tags TEXT NOT NULL,
+            default_queue_type TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE users (
+            name TEXT PRIMARY KEY, password_hash TEXT NOT NULL, tags TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE permissions (
+            vhost TEXT, user TEXT, configure TEXT NOT NULL, write TEXT NOT NULL, read TEXT NOT NULL,
+            PRIMARY KEY (vhost, user)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE exchanges (
+            vhost TEXT, name TEXT, type TEXT NOT NULL, durable INTEGER NOT NULL,
+            auto_delete INTEGER NOT NULL, internal INTEGER NOT NULL, arguments TEXT NOT NULL,
+            PRIMARY KEY (vhost, name)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE queues (
+            vhost TEXT, name TEXT, durable INTEGER NOT NULL, exclusive INTEGER NOT NULL,
+            auto_delete INTEGER NOT NULL, arguments TEXT NOT NULL, incarnation TEXT NOT NULL,
+            PRIMARY KEY (vhost, name)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE bindings (
+            vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
+            arguments TEXT,
+            PRIMARY KEY (vhost, source, destination_type, destination, routing_key, arguments)
+        ) WITHOUT ROWID""",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How one kind of definition is written and read; columns are its fields, in their order."""
+
+    name: str
+    kind: type[Definition]
+    key: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column, in the order of the definition's fields."""
+        return tuple(field.name for field in fields(self.kind))
+
+    @property
+    def select_sql(self) -> str:
+        """Reads every row, in the order of the keys."""
+        columns, key = ", ".join(self.columns), ", ".join(self.key)
+        return f"SELECT {columns} FROM {self.name} ORDER BY {key}"  # noqa: S608  # our own names
+
+    @property
+    def put_sql(self) -> str:
+        """Takes the values of `row_of`."""
+        marks = ", ".join("?" for _ in self.columns)
+        columns = ", ".join(self.columns)
+        return f"INSERT OR REPLACE INTO {self.name} ({columns}) VALUES ({marks})"  # noqa: S608  # ours
+
+    @property
+    def remove_sql(self) -> str:
+        """Takes the values of `key_of`."""
+        condition = " AND ".join(f"{column} = ?" for column in self.key)
+        return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608  # our own names
+
+    def row_of(self, definition: Definition) -> Row:
+        """Column values of a definition."""
+        return self._values(definition, self.columns)
+
+    def key_of(self, definition: Definition) -> Row:
+        """Column values of a definition's natural key."""
+        return self._values(definition, self.key)
+
+    def definition_of(self, row: Sequence[Any]) -> Definition:
+        """The definition a row was made of. Raises ValueError where a value is not of its kind."""
+        values = {
+            column: _READERS[column](value) if column in _READERS else value
+            for column, value in zip(self.columns, row, strict=True)
+        }
+        return self.kind(**values)
+
+    def _values(self, definition: Definition, columns: tuple[str, ...]) -> Row:
+        return tuple(
+            _WRITERS[column](value) if column in _WRITERS else value
+            for column, value in ((column, getattr(definition, column)) for column in columns)
+        )
+
+
+# Columns that are not text both here and there; the names mean the same in every table.
+_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "arguments": encode_arguments,
+    "tags": json.dumps,
+    "durable": int,
+    "exclusive": int,
+    "auto_delete": int,
+    "internal": int,
+}
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "arguments": decode_arguments,
+    "tags": lambda text: tuple(json.loads(text)),
+    "durable": bool,
+    "exclusive": bool,
+    "auto_delete": bool,
+    "internal": bool,
+}
+
+_BINDING_KEY = (
+    "vhost",
+    "source",
+    "destination_type",
+    "destination",
+    "routing_key",
+    "arguments",
+)
+TABLES: Final[dict[type[Definition], Table]] = {
+    table.kind: table
+    for table in (
+        Table("vhosts", VhostDefinition, ("name",)),
+        Table("users", UserDefinition, ("name",)),
+        Table("permissions", PermissionDefinition, ("vhost", "user")),
+        Table("exchanges", ExchangeDefinition, ("vhost", "name")),
+        Table("queues", QueueDefinition, ("vhost", "name")),
+        Table("bindings", BindingDefinition, _BINDING_KEY),
+    )
+}

@@ -1,0 +1,69 @@
+"""AMQP field tables as JSON and back, without loss.
+
+JSON has no bytes, decimals or times, and does not know them from text. So every JSON object here is
+a tag with one value; text, numbers, booleans, null and arrays stand for themselves:
+
+    {"table": {…}}       {"bytes": "base64"}
+    {"decimal": "1.50"}  {"time": "2030-01-31T12:00:00+00:00"}
+
+Keys are sorted: equal tables give equal text, which makes the text usable as a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leveret.ports.definitions import Arguments
+
+__all__ = ["decode_arguments", "encode_arguments"]
+
+
+def encode_arguments(arguments: Arguments) -> str:
+    """JSON text of a field table. Raises TypeError for a value that no field table can hold."""
+    return json.dumps(_tag(arguments)["table"], sort_keys=True, separators=(",", ":"))
+
+
+def decode_arguments(text: str) -> Arguments:
+    """The field table that `encode_arguments` was given. Raises ValueError for other text."""
+    table = _untag({"table": json.loads(text)})
+    assert isinstance(table, dict)
+    return table
+
+
+def _tag(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {"table": {key: _tag(inner) for key, inner in value.items()}}
+        case list() | tuple():
+            return [_tag(inner) for inner in value]
+        case bytes() | bytearray():
+            return {"bytes": base64.b64encode(value).decode()}
+        case Decimal():
+            return {"decimal": str(value)}
+        case datetime():
+            return {"time": value.isoformat()}
+    raise TypeError(f"a field table cannot hold {type(value).__name__}")
+
+
+def _untag(value: Any) -> Any:
+    match value:
+        case {"table": dict(table)}:
+            return {key: _untag(inner) for key, inner in table.items()}
+        case list():
+            return [_untag(inner) for inner in value]
+        case {"bytes": str(text)}:
+            return base64.b64decode(text, validate=True)
+        case {"decimal": str(text)}:
+            return Decimal(text)
+        case {"time": str(text)}:
+            return datetime.fromisoformat(text)
+        case dict():
+            raise ValueError(f"unknown tag in {sorted(value)}")
+    return value

@@ -1,0 +1,182 @@
+"""What every MetadataStore does, whatever it is made of."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from leveret.ports.definitions import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PermissionDefinition,
+    QueueDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
+from leveret.storage.metadata import SqliteMetadataStore
+from tests.memory_metadata import MemoryMetadataStore
+
+ARGUMENTS = {
+    "text": "ü\0",
+    "number": -(2**62),
+    "fraction": 0.1,
+    "yes": True,
+    "one": 1,
+    "nothing": None,
+    "bytes": b"\x00\xff",
+    "decimal": Decimal("1.50"),
+    "time": datetime(2030, 1, 31, 12, tzinfo=UTC),
+    "list": [1, b"2", {"three": [Decimal(3)]}],
+    "table": {"bytes": "AA==", "table": {"table": {}}, "decimal": "no"},
+}
+ONE_OF_EACH = [
+    VhostDefinition("/", "the first", ("a", "b"), "quorum"),
+    UserDefinition("guest", "$argon2id$…", ("administrator",)),
+    PermissionDefinition("/", "guest", ".*", "^a", ""),
+    ExchangeDefinition("/", "x", "topic", True, False, True, ARGUMENTS),
+    QueueDefinition("/", "q", True, False, True, ARGUMENTS, "0001"),
+    BindingDefinition("/", "x", "q", "queue", "a.#", ARGUMENTS),
+]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def opened(request, tmp_path):
+    """A context manager that opens the store under test; again for the same data."""
+    memory = MemoryMetadataStore()
+
+    @asynccontextmanager
+    async def open_store():
+        if request.param == "memory":
+            yield memory
+            await memory.close()
+            return
+        async with asyncio.TaskGroup() as group:
+            store = await SqliteMetadataStore.open(tmp_path / "leveret.db", group.create_task)
+            yield store
+            await store.close()
+
+    return open_store
+
+
+def everything(definitions):
+    return [
+        *definitions.vhosts,
+        *definitions.users,
+        *definitions.permissions,
+        *definitions.exchanges,
+        *definitions.queues,
+        *definitions.bindings,
+    ]
+
+
+async def test_empty_at_first(opened):
+    async with opened() as store:
+        assert everything(await store.load()) == []
+        assert not store.pending
+
+
+async def test_keeps_one_of_each_over_a_restart(opened):
+    async with opened() as store:
+        for definition in ONE_OF_EACH:
+            store.put(definition)
+    async with opened() as store:
+        kept = everything(await store.load())
+    assert kept == ONE_OF_EACH
+    assert type(kept[3].arguments["yes"]) is bool
+    assert type(kept[3].arguments["one"]) is int
+
+
+async def test_pending_until_flushed(opened):
+    async with opened() as store:
+        store.put(ONE_OF_EACH[0])
+        assert store.pending
+        await store.flush()
+        assert not store.pending
+
+
+async def test_put_replaces_by_natural_key(opened):
+    async with opened() as store:
+        user = UserDefinition("u", "old")
+        store.put(user)
+        await store.flush()
+        store.put(replace(user, password_hash="new"))
+        assert (await store.load()).users == [UserDefinition("u", "new")]
+
+
+async def test_last_word_wins_before_a_flush(opened):
+    async with opened() as store:
+        queue = QueueDefinition("/", "q")
+        store.put(queue)
+        store.remove(queue)
+        store.put(replace(queue, incarnation="2"))
+        store.remove(QueueDefinition("/", "other"))
+        assert (await store.load()).queues == [replace(queue, incarnation="2")]
+
+
+@pytest.mark.parametrize("definition", ONE_OF_EACH, ids=lambda d: type(d).__name__)
+async def test_remove_deletes_what_was_durable(opened, definition):
+    async with opened() as store:
+        for other in ONE_OF_EACH:
+            store.put(other)
+        await store.flush()
+        store.remove(definition)
+    async with opened() as store:
+        assert everything(await store.load()) == [d for d in ONE_OF_EACH if d != definition]
+
+
+async def test_bindings_differ_by_arguments_and_destination_type(opened):
+    first = BindingDefinition("/", "x", "q", "queue", "k", {"a": 1, "b": 2})
+    bindings = [
+        first,
+        replace(first, arguments={"a": 1}),
+        replace(first, arguments={"a": True, "b": 2}),
+        replace(first, destination_type="exchange"),
+        replace(first, routing_key=""),
+    ]
+    async with opened() as store:
+        for binding in bindings:
+            store.put(binding)
+        assert len((await store.load()).bindings) == len(bindings)
+        store.remove(replace(first, arguments={"b": 2, "a": 1}))
+        kept = (await store.load()).bindings
+    assert len(kept) == len(bindings) - 1
+    assert not any(b == first and type(b.arguments["a"]) is int for b in kept)
+
+
+async def test_waiting_flushes_share_one_commit(opened):
+    async with opened() as store:
+        for number in range(100):
+            store.put(QueueDefinition("/", f"q{number}"))
+        await asyncio.gather(*(store.flush() for _ in range(20)))
+        assert not store.pending
+        assert len((await store.load()).queues) == 100
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.decimals(allow_nan=False, allow_infinity=False)
+    | st.datetimes(timezones=st.just(UTC)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(arguments=st.dictionaries(st.text(max_size=8), VALUES))
+async def test_any_field_table_survives(opened, arguments):
+    async with opened() as store:
+        store.put(QueueDefinition("/", "q", arguments=arguments))
+    async with opened() as store:
+        assert (await store.load()).queues[0].arguments == arguments

@@ -1,0 +1,46 @@
+"""A MetadataStore without a disk, for tests of whatever keeps definitions."""
+
+from __future__ import annotations
+
+from leveret.ports.definitions import Definition, Definitions
+from leveret.storage.schema import TABLES
+
+
+class MemoryMetadataStore:
+    """Durable as far as a test can tell: what is put is pending until `flush`."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple, Definition] = {}
+        self.unwritten: dict[tuple, Definition | None] = {}
+
+    async def load(self) -> Definitions:
+        await self.flush()
+        definitions = Definitions()
+        for (kind, _), definition in sorted(self.kept.items(), key=lambda item: item[0][1]):
+            getattr(definitions, TABLES[kind].name).append(definition)
+        return definitions
+
+    def put(self, definition: Definition) -> None:
+        self.unwritten[self._key(definition)] = definition
+
+    def remove(self, definition: Definition) -> None:
+        self.unwritten[self._key(definition)] = None
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.unwritten)
+
+    async def flush(self) -> None:
+        for key, definition in self.unwritten.items():
+            if definition is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = definition
+        self.unwritten.clear()
+
+    async def close(self) -> None:
+        await self.flush()
+
+    @staticmethod
+    def _key(definition: Definition) -> tuple:
+        return type(definition), TABLES[type(definition)].key_of(definition)

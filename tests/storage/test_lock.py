@@ -1,0 +1,39 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from leveret.errors import NodeRunningError, StorageError
+from leveret.storage.lock import DirectoryLock
+
+
+def test_second_holder_is_told_who_has_it(tmp_path):
+    with (
+        DirectoryLock(tmp_path),
+        pytest.raises(NodeRunningError, match=f"in use by process {os.getpid()}$"),
+    ):
+        DirectoryLock(tmp_path)
+
+
+def test_released_lock_can_be_taken_again(tmp_path):
+    lock = DirectoryLock(tmp_path)
+    lock.release()
+    lock.release()
+    with DirectoryLock(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_lock_dies_with_its_process(tmp_path):
+    program = (
+        "import os, sys; from pathlib import Path; from leveret.storage.lock import DirectoryLock;"
+        "DirectoryLock(Path(sys.argv[1])); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, tmp_path], check=False).returncode == 9
+    with DirectoryLock(tmp_path):
+        pass
+
+
+def test_missing_directory_is_a_storage_error(tmp_path):
+    with pytest.raises(StorageError, match="cannot lock"):
+        DirectoryLock(tmp_path / "none")
