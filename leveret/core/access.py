@@ -1,0 +1,184 @@
+"""Who may do what: users, and their permissions in each virtual host.
+
+A permission is three regular expressions over resource names. They are searched, not matched
+whole, and an empty one means `^$`: it matches nothing but the empty name. The patterns are Python's
+where RabbitMQ's are PCRE's; what people write for names means the same in both. Both can be made
+to backtrack for ages (`(a+)+$`), so their length is bounded, names are short strings, and only
+administrators write them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
+from leveret.ports.definitions import PermissionDefinition, UserDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+__all__ = ["AccessControl", "InvalidPatternError", "Permission", "Permissions"]
+
+Permission: TypeAlias = Literal["configure", "write", "read"]
+Kind: TypeAlias = Literal["exchange", "queue"]
+
+PATTERN_CHARACTERS_MAX = 1024  # a list of some dozens of names; more belongs into their prefixes
+DEFAULT_EXCHANGE = "amq.default"  # the name the nameless exchange goes by in patterns and texts
+
+
+class InvalidPatternError(LeveretError):
+    """A permission that is not a regular expression, or too long a one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """One user's permissions in one virtual host, ready to be asked."""
+
+    definition: PermissionDefinition
+    configure: re.Pattern[str]
+    write: re.Pattern[str]
+    read: re.Pattern[str]
+
+    @classmethod
+    def compile(cls, definition: PermissionDefinition) -> Self:
+        """Raises InvalidPatternError."""
+        return cls(
+            definition,
+            _compile(definition.configure),
+            _compile(definition.write),
+            _compile(definition.read),
+        )
+
+    def allow(self, permission: Permission, name: str) -> bool:
+        """Whether the resource `name` may be configured, written or read."""
+        pattern: re.Pattern[str] = getattr(self, permission)
+        return pattern.search(name) is not None
+
+
+class AccessControl:
+    """All users and permissions of a node, in memory.
+
+    `generation` grows with every change: whoever keeps an answer keeps the generation with it and
+    asks again when it moved.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._users: dict[str, UserDefinition] = {}
+        self._permissions: dict[tuple[str, str], Permissions] = {}  # by (user, vhost)
+
+    def user(self, name: str) -> UserDefinition | None:
+        """The user of that name."""
+        return self._users.get(name)
+
+    def users(self) -> list[UserDefinition]:
+        """All users, by name."""
+        return sorted(self._users.values(), key=lambda user: user.name)
+
+    def permissions(
+        self, *, user: str | None = None, vhost: str | None = None
+    ) -> list[PermissionDefinition]:
+        """Permissions of one user, in one virtual host, or all; by vhost, then user."""
+        return sorted(
+            (
+                held.definition
+                for held in self._permissions.values()
+                if user in {None, held.definition.user} and vhost in {None, held.definition.vhost}
+            ),
+            key=lambda definition: (definition.vhost, definition.user),
+        )
+
+    def may_connect_from(self, user: str, peer_host: str, loopback_users: Collection[str]) -> bool:
+        """Whether `user` may connect from `peer_host`, an IP address."""
+        return user not in loopback_users or is_loopback(peer_host)
+
+    def check_vhost(self, user: str, vhost: str) -> None:
+        """Raise ConnectionClosingError 530 unless `user` has any permissions in `vhost`."""
+        if (user, vhost) not in self._permissions:
+            raise ConnectionClosingError(
+                530, f"access to vhost '{vhost}' refused for user '{user}'"
+            )
+
+    def allows(self, user: str, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
+        """Whether `user` has `permission` for the resource."""
+        permissions = self._permissions.get((user, vhost))
+        return permissions is not None and permissions.allow(permission, _known_as(kind, name))
+
+    def authorise(
+        self, user: str, vhost: str, kind: Kind, name: str, permission: Permission
+    ) -> None:
+        """Raise ChannelError 403 unless `user` has `permission` for the resource."""
+        if not self.allows(user, vhost, kind, name, permission):
+            raise ChannelError(
+                403,
+                f"{permission} access to {kind} '{_known_as(kind, name)}' in vhost '{vhost}' "
+                f"refused for user '{user}'",
+            )
+
+    def restore(
+        self, users: Iterable[UserDefinition], permissions: Iterable[PermissionDefinition]
+    ) -> None:
+        """Take over what a store kept. Raises InvalidPatternError."""
+        for user in users:
+            self.put_user(user)
+        for permission in permissions:
+            self.put_permission(permission)
+
+    def put_user(self, user: UserDefinition) -> None:
+        """Add or replace a user."""
+        self._users[user.name] = user
+        self.generation += 1
+
+    def remove_user(self, name: str) -> list[PermissionDefinition]:
+        """Forget a user and what it was permitted, which is returned."""
+        self._users.pop(name, None)
+        return self._remove_permissions(self.permissions(user=name))
+
+    def put_permission(self, definition: PermissionDefinition) -> None:
+        """Add or replace one user's permissions in one virtual host. Raises InvalidPatternError."""
+        permissions = Permissions.compile(definition)
+        self._permissions[definition.user, definition.vhost] = permissions
+        self.generation += 1
+
+    def remove_permission(self, user: str, vhost: str) -> list[PermissionDefinition]:
+        """Forget one user's permissions in one virtual host; they are returned."""
+        return self._remove_permissions(self.permissions(user=user, vhost=vhost))
+
+    def remove_vhost(self, vhost: str) -> list[PermissionDefinition]:
+        """Forget all permissions in a virtual host; they are returned."""
+        return self._remove_permissions(self.permissions(vhost=vhost))
+
+    def _remove_permissions(
+        self, definitions: list[PermissionDefinition]
+    ) -> list[PermissionDefinition]:
+        for definition in definitions:
+            del self._permissions[definition.user, definition.vhost]
+        self.generation += 1
+        return definitions
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is an IP address of this very machine's loopback interface."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        raise InvalidPatternError(f"pattern is longer than {PATTERN_CHARACTERS_MAX} characters")
+    try:
+        return re.compile(pattern or "^$")
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidPatternError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+def _known_as(kind: Kind, name: str) -> str:
+    return DEFAULT_EXCHANGE if kind == "exchange" and not name else name

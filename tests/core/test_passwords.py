@@ -1,0 +1,86 @@
+import base64
+import hashlib
+
+import pytest
+
+from leveret.core.passwords import (
+    PasswordCache,
+    hash_password,
+    import_rabbitmq_hash,
+    verify_password,
+)
+
+SALT = bytes(range(16))
+KEY = bytes(32)
+
+
+def test_hash_is_an_argon2id_phc_string_with_the_recommended_cost():
+    assert hash_password("secret", SALT).startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+
+
+def test_right_password_verifies_and_others_do_not():
+    phc = hash_password("sécret", SALT)
+    assert verify_password(phc, "sécret")
+    assert not verify_password(phc, "secret")
+
+
+def test_salt_changes_the_hash():
+    assert hash_password("secret", SALT) != hash_password("secret", bytes(16))
+
+
+def test_blank_password_never_verifies():
+    assert not verify_password(hash_password("", SALT), "")
+    assert not verify_password("", "")
+    assert not verify_password("", "anything")
+
+
+@pytest.mark.parametrize("phc", ["plain text", "$argon2id$", "$argon2id$v=19$m=1,t=1,p=1$$"])
+def test_what_is_no_hash_never_verifies(phc):
+    assert not verify_password(phc, "secret")
+
+
+@pytest.mark.parametrize("digest", ["sha256", "sha512"])
+def test_hash_from_rabbitmq(digest):
+    salted = b"salt" + hashlib.new(digest, b"salt" + b"secret").digest()
+    phc = import_rabbitmq_hash(
+        f"rabbit_password_hashing_{digest}", base64.b64encode(salted).decode()
+    )
+    assert verify_password(phc, "secret")
+    assert not verify_password(phc, "Secret")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "encoded"),
+    [
+        ("rabbit_password_hashing_md5", ""),
+        ("rabbit_password_hashing_sha256", "***"),
+        ("rabbit_password_hashing_sha256", "c2hvcnQ="),
+    ],
+)
+def test_what_is_no_hash_from_rabbitmq_is_refused(algorithm, encoded):
+    with pytest.raises(ValueError, match=r"algorithm|base64|length"):
+        import_rabbitmq_hash(algorithm, encoded)
+
+
+def test_cache_knows_only_what_it_was_told():
+    cache = PasswordCache(KEY)
+    cache.remember("phc", "secret")
+    assert cache.knows("phc", "secret")
+    assert not cache.knows("phc", "other")
+    assert not cache.knows("changed", "secret")
+
+
+def test_cache_is_bounded_and_forgets_the_least_used():
+    cache = PasswordCache(KEY, entries_max=2)
+    cache.remember("phc", "1")
+    cache.remember("phc", "2")
+    assert cache.knows("phc", "1")
+    cache.remember("phc", "3")
+    assert len(cache) == 2
+    assert [cache.knows("phc", password) for password in "123"] == [True, False, True]
+
+
+def test_cache_holds_no_password():
+    cache = PasswordCache(KEY)
+    cache.remember("phc", "secret")
+    assert b"secret" not in b"".join(cache._digests)
