@@ -1,0 +1,243 @@
+"""The one adapter around pamqp: methods and content headers, from and to the wire.
+
+pamqp names the methods and their arguments; reading and writing the values is `tables`' work,
+because pamqp trusts lengths and nesting and refuses names that RabbitMQ allows. What differs from
+pamqp's own decoding: long strings are `bytes`, timestamps are `Timestamp`, integers in tables leave
+as 64 bits.
+
+Whatever bytes come in, only `ConnectionClosingError` comes out. The codes and texts are RabbitMQ's
+where it has an answer. Where its connection process crashes instead (an unknown method, a broken
+table, broken properties: it cuts the socket or says 541), the peer gets the code the specification
+has for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar
+
+from pamqp import base, commands
+
+from leveret.amqp import tables
+from leveret.errors import ConnectionClosingError
+
+__all__ = [
+    "FRAME_BODY",
+    "FRAME_END",
+    "FRAME_HEADER",
+    "FRAME_HEARTBEAT",
+    "FRAME_METHOD",
+    "FRAME_OVERHEAD_BYTES",
+    "HEARTBEAT",
+    "AccessRequest",
+    "AccessRequestOk",
+    "body_size",
+    "decode_method",
+    "decode_properties",
+    "encode_content",
+    "encode_method",
+    "encode_properties",
+    "method_ids",
+]
+
+#   type:8  channel:16  size:32  payload  0xCE
+FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
+FRAME_END = b"\xce"
+FRAME_OVERHEAD_BYTES = 8
+HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+#   class:16  weight:16  body size:64  property flags:16  properties
+CONTENT_HEADER_BYTES_MIN = 14
+SHOWN_BYTES_MAX = 128  # of an undecodable payload in a reply text, which holds 255 characters
+
+
+class AccessRequest(base.Frame):
+    """access.request: dropped by AMQP 0-9-1, still sent by old clients, answered with ticket 1."""
+
+    __slots__: ClassVar[list[str]] = [  # noqa: RUF023 - the order is the wire's
+        "realm",
+        "exclusive",
+        "passive",
+        "active",
+        "write",
+        "read",
+    ]
+    frame_id = 10
+    index = 0x001E000A
+    name = "Access.Request"
+    synchronous = True
+    valid_responses: ClassVar[list[str]] = ["Access.RequestOk"]
+    _realm = "shortstr"
+    _exclusive = _passive = _active = _write = _read = "bit"
+
+
+class AccessRequestOk(base.Frame):
+    """access.request-ok."""
+
+    __slots__: ClassVar[list[str]] = ["ticket"]
+    frame_id = 11
+    index = 0x001E000B
+    name = "Access.RequestOk"
+    _ticket = "short"
+
+    def __init__(self, ticket: int = 1) -> None:
+        """`ticket` means nothing any more."""
+        self.ticket = ticket
+
+
+KINDS = {
+    "bit": "b",
+    "long": "l",
+    "longlong": "q",
+    "longstr": "S",
+    "octet": "o",
+    "short": "h",
+    "shortstr": "s",
+    "table": "t",
+    "timestamp": "T",
+}
+# RabbitMQ looks at the text of every short string except where messages pass.
+CARRIERS = {
+    commands.Basic.Publish,
+    commands.Basic.Return,
+    commands.Basic.Deliver,
+    commands.Basic.GetOk,
+}
+
+
+def _kinds(method: type[base.Frame | base.BasicProperties], *, any_text: bool) -> str:
+    kinds = "".join(KINDS[method.amqp_type(name)] for name in method.attributes())
+    return kinds.replace("s", "r") if any_text else kinds
+
+
+METHODS: dict[int, type[base.Frame]] = {
+    **commands.INDEX_MAPPING,
+    AccessRequest.index: AccessRequest,
+    AccessRequestOk.index: AccessRequestOk,
+}
+ARGUMENTS = {
+    index: (method, tuple(method.attributes()), _kinds(method, any_text=method in CARRIERS))
+    for index, method in METHODS.items()
+}
+PROPERTIES = tuple(commands.Basic.Properties.attributes())
+PROPERTY_KINDS = _kinds(commands.Basic.Properties, any_text=True)
+# Property flags as pamqp has them: content-type is bit 15, cluster-id bit 2.
+PROPERTY_FLAGS = tuple(commands.Basic.Properties.flags[name] for name in PROPERTIES)
+
+
+def decode_method(payload: bytes) -> base.Frame:
+    """Read a method frame's payload: class id, method id, arguments.
+
+    Raises ConnectionClosingError 501 for arguments that are truncated, too long or not UTF-8 where
+    they must be, 502 for a table beyond the limits, 503 for a class or method nobody knows.
+    """
+    if len(payload) < 4:
+        shown = _octets(payload)
+        raise ConnectionClosingError(501, f"type 1, all octets = {shown}: unknown_frame")
+    entry = ARGUMENTS.get(int.from_bytes(payload[:4], "big"))
+    if entry is None:
+        raise ConnectionClosingError(503, "unimplemented method")
+    method_type, names, kinds = entry
+    method = method_type.__new__(method_type)
+    for name, value in zip(names, _decode(payload, 4, kinds), strict=True):
+        setattr(method, name, value)
+    return method
+
+
+def method_ids(payload: bytes) -> tuple[int, int]:
+    """Return class and method id of a method frame's payload, zeros if it has none."""
+    if len(payload) < 4:
+        return 0, 0
+    return int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")
+
+
+def encode_method(channel: int, method: base.Frame) -> bytes:
+    """Build the whole frame. Raises ValueError for a value that its field cannot hold."""
+    _, names, kinds = ARGUMENTS[method.index]
+    arguments = tables.encode_fields(kinds, [getattr(method, name) for name in names])
+    return _frame(FRAME_METHOD, channel, method.index.to_bytes(4, "big") + arguments)
+
+
+def encode_content(
+    channel: int, method: base.Frame, header_payload: bytes, body: bytes, frame_max: int
+) -> bytes:
+    """Build a message's frames: method, content header as stored, body cut to `frame_max` bytes.
+
+    `frame_max` 0 means no limit. The header is never split: the specification has no way to.
+    """
+    frames = [encode_method(channel, method), _frame(FRAME_HEADER, channel, header_payload)]
+    step = frame_max - FRAME_OVERHEAD_BYTES if frame_max else max(len(body), 1)
+    frames += [
+        _frame(FRAME_BODY, channel, body[start : start + step])
+        for start in range(0, len(body), step)
+    ]
+    return b"".join(frames)
+
+
+def decode_properties(
+    header_payload: bytes, *, raw_headers: bool = False
+) -> commands.Basic.Properties:
+    """Read a content header's payload; an absent property is None (cluster_id: empty).
+
+    With `raw_headers` the values of the headers table are `RawValue`s, so that encode_properties
+    gives them back octet for octet. Like RabbitMQ, ignores the two lowest flag bits. Raises
+    ConnectionClosingError 501 or 502.
+    """
+    if len(header_payload) < CONTENT_HEADER_BYTES_MIN:
+        raise _undecodable(header_payload)
+    flags = int.from_bytes(header_payload[12:14], "big")
+    present = [index for index, flag in enumerate(PROPERTY_FLAGS) if flags & flag]
+    kinds = "".join(PROPERTY_KINDS[index] for index in present)
+    if raw_headers:
+        kinds = kinds.replace("t", "w")
+    values = dict(zip(present, _decode(header_payload, 14, kinds), strict=True))
+    properties = commands.Basic.Properties()
+    for index, name in enumerate(PROPERTIES):
+        setattr(properties, name, values.get(index, "" if name == "cluster_id" else None))
+    return properties
+
+
+def encode_properties(properties: commands.Basic.Properties, body_size: int) -> bytes:
+    """Build the payload of the content header for a body of `body_size` bytes.
+
+    Raises ValueError for a value that its field cannot hold.
+    """
+    flags, kinds, values = 0, [], []
+    for name, flag, kind in zip(PROPERTIES, PROPERTY_FLAGS, PROPERTY_KINDS, strict=True):
+        value = getattr(properties, name)
+        if value is None or (name == "cluster_id" and not value):
+            continue
+        flags |= flag
+        kinds.append(kind)
+        values.append(value)
+    head = struct.pack(">HHQH", commands.Basic.frame_id, 0, body_size, flags)
+    return head + tables.encode_fields("".join(kinds), values)
+
+
+def body_size(header_payload: bytes) -> int:
+    """Return how many bytes of body a content header announces."""
+    return int.from_bytes(header_payload[4:12], "big")
+
+
+def _decode(payload: bytes, position: int, kinds: str) -> list[Any]:
+    try:
+        return tables.decode_fields(payload, position, kinds)
+    except tables.MalformedTextError as error:
+        raise ConnectionClosingError(501, str(error)) from error
+    except tables.TableLimitError as error:
+        raise ConnectionClosingError(502, str(error)) from error
+    except tables.MalformedFieldError as error:
+        raise _undecodable(payload[position:]) from error
+
+
+def _undecodable(payload: bytes) -> ConnectionClosingError:
+    return ConnectionClosingError(501, f"cannot decode {_octets(payload)}")
+
+
+def _octets(payload: bytes) -> str:
+    """Print bytes as Erlang does; for what is left out a reply text has no room anyway."""
+    return f"<<{','.join(map(str, payload[:SHOWN_BYTES_MAX]))}>>"
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + FRAME_END
