@@ -1,0 +1,40 @@
+"""The command `leveret`: its groups, and what belongs to none of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret import __version__
+from leveret.cli import permissions, serve, users, vhosts
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="leveret",
+    help="An AMQP 0-9-1 broker whose queues are logs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # a password is a local variable somewhere
+)
+app.command("serve")(serve.serve)
+app.add_typer(users.app, name="user")
+app.add_typer(vhosts.app, name="vhost")
+app.add_typer(permissions.app, name="permission")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"leveret {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # the callback acts
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass

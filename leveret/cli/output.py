@@ -1,0 +1,32 @@
+"""How results are shown: columns for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+__all__ = ["show_done", "show_rows"]
+
+COLUMN_GAP = "  "
+
+
+def show_rows(rows: list[dict[str, object]], columns: list[str], *, as_json: bool) -> None:
+    """A list of results; in columns, the headings come first even if nothing follows."""
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    lines = [columns, *([_text(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        typer.echo(COLUMN_GAP.join(padded).rstrip())
+
+
+def show_done(sentence: str, *, as_json: bool) -> None:
+    """That something was done, in a sentence or as `{"ok": true}`."""
+    typer.echo(json.dumps({"ok": True}) if as_json else sentence)
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)

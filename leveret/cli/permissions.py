@@ -1,0 +1,67 @@
+"""`leveret permission …`: what a user may do in a virtual host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+
+__all__ = ["app"]
+
+app = typer.Typer(help="What a user may do in a virtual host.", no_args_is_help=True)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+User = Annotated[str, typer.Argument(help="The user's name.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
+PATTERN = "Regular expression, searched in names; '' matches none."
+Configure = Annotated[str, typer.Argument(help=f"May declare and delete. {PATTERN}")]
+Write = Annotated[str, typer.Argument(help=f"May publish and bind. {PATTERN}")]
+Read = Annotated[str, typer.Argument(help=f"May consume, get and purge. {PATTERN}")]
+
+
+@app.command("set")
+@app.command("add", hidden=True)
+def set_(
+    user: User,
+    configure: Configure,
+    write: Write,
+    read: Read,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Permit a user what three patterns over resource names say."""
+    ask(
+        data_dir,
+        "permission.set",
+        vhost=vhost,
+        user=user,
+        configure=configure,
+        write=write,
+        read=read,
+    )
+    show_done(f"the permissions of user '{user}' in vhost '{vhost}' were set", as_json=json)
+
+
+@app.command("list")
+def list_(
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show permissions."""
+    rows = ask(data_dir, "permission.list", user=user, vhost=vhost)
+    show_rows(rows, ["vhost", "user", "configure", "write", "read"], as_json=json)
+
+
+@app.command("clear")
+@app.command("delete", hidden=True)
+def clear(user: User, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Take all permissions in a virtual host from a user."""
+    ask(data_dir, "permission.clear", user=user, vhost=vhost)
+    show_done(f"user '{user}' may no longer enter vhost '{vhost}'", as_json=json)

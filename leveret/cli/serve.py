@@ -1,0 +1,63 @@
+"""`leveret serve`: run a node until it is told to stop."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path  # read when the command is built
+from typing import Annotated
+
+import typer
+
+from leveret.errors import LeveretError
+
+__all__ = ["serve"]
+
+
+class _Durability(StrEnum):  # what may be chosen for a node; the port's third value may not
+    FSYNC = "fsync"
+    OS = "os"
+
+
+def serve(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Directory of everything that survives.  [default: var]")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="AMQP port.  [default: 5672]")] = None,
+    http_port: Annotated[
+        int | None, typer.Option(help="Management port.  [default: 15672]")
+    ] = None,
+    durability: Annotated[
+        _Durability | None,
+        typer.Option(help="What a confirmed persistent message survives.  [default: fsync]"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with these and all other settings.")
+    ] = None,
+) -> None:
+    """Run a node until it is told to stop.
+
+    Each setting also comes from the environment (LEVERET_PORT) or the file; the command line wins.
+    """
+    from leveret.config import load_configuration  # only this command needs it
+
+    try:
+        configuration = load_configuration(
+            config,
+            {
+                "data_dir": data_dir,
+                "host": host,
+                "port": port,
+                "http_port": http_port,
+                "durability": durability.value if durability else None,
+            },
+        )
+        from leveret.node import run  # the whole broker hangs on it
+
+        status = run(configuration)
+    except LeveretError as error:
+        typer.echo(f"leveret: {error}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(status)

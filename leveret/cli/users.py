@@ -1,0 +1,80 @@
+"""`leveret user …`: who may log in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import (
+    DATA_DIR_DEFAULT,
+    DataDir,
+    Json,
+    PasswordStdin,
+    ask,
+    read_password,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Who may log in.", no_args_is_help=True)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+Name = Annotated[str, typer.Argument(help="The user's name.")]
+Tags = Annotated[
+    list[str], typer.Option("--tag", help="A tag, such as administrator; may be repeated.")
+]
+
+
+@app.command("add")
+def add(
+    name: Name,
+    tag: Tags = [],  # noqa: B006  # read, never changed
+    password_stdin: PasswordStdin = False,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Add a user, who may do nothing until `permission set`."""
+    password = read_password(password_stdin)
+    ask(data_dir, "user.add", name=name, password=password, tags=tag)
+    show_done(f"user '{name}' was added", as_json=json)
+
+
+@app.command("list")
+def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show all users and their tags."""
+    show_rows(ask(data_dir, "user.list"), ["name", "tags"], as_json=json)
+
+
+@app.command("delete")
+def delete(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Delete a user and its permissions."""
+    ask(data_dir, "user.delete", name=name)
+    show_done(f"user '{name}' was deleted", as_json=json)
+
+
+@app.command("set-password")
+def set_password(
+    name: Name,
+    password_stdin: PasswordStdin = False,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Replace a user's password."""
+    ask(data_dir, "user.set_password", name=name, password=read_password(password_stdin))
+    show_done(f"the password of user '{name}' was replaced", as_json=json)
+
+
+@app.command("set-tags")
+@app.command("set", hidden=True)
+def set_tags(
+    name: Name,
+    tag: Annotated[list[str] | None, typer.Argument(help="All its tags; none takes them.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Replace a user's tags."""
+    ask(data_dir, "user.set_tags", name=name, tags=tag or [])
+    show_done(f"the tags of user '{name}' were replaced", as_json=json)

@@ -1,0 +1,1 @@
+"""How people look at a node and change it."""

@@ -1,0 +1,137 @@
+"""The control socket: how commands typed on this machine reach the running node.
+
+A Unix socket in the data directory that only its owner may open. Each line from a client is a
+request, each line back its answer, both JSON as `operations` describes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from leveret.errors import StorageError
+from leveret.mgmt_ui.operations import perform
+
+if TYPE_CHECKING:
+    from leveret.core.administration import Administration
+
+__all__ = ["ControlServer", "request"]
+
+log = logging.getLogger(__name__)
+
+Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
+
+REQUEST_BYTES_MAX = 64 * 1024  # the longest request is a permission of three patterns
+IDLE_SECONDS_MAX = 60.0  # a client types one command and goes; more than this is a forgotten one
+ANSWER_SECONDS_MAX = 30.0  # a node that is alive answers within its disk's worst flush
+BACKLOG = 16
+ADDRESS_BYTES_MAX = 100  # of the 108 that the kernel's sockaddr_un holds, some systems fewer
+
+
+class ControlServer:
+    """Listens from `start` to `close`; each connection is a task made with `spawn`."""
+
+    def __init__(self, path: Path, administration: Administration, spawn: Spawn) -> None:
+        self._path = path
+        self._administration = administration
+        self._spawn = spawn
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        """Listen. The data directory's lock is held: a socket left there belongs to nobody."""
+        self._path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _address(self._path) as address:
+                listener.bind(address)
+            # Nobody can connect before `listen`, so there is no moment at which others may.
+            self._path.chmod(0o600)
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listener, limit=REQUEST_BYTES_MAX, backlog=BACKLOG
+            )
+        except OSError as error:
+            listener.close()
+            raise StorageError(f"cannot listen on {self._path}: {error.strerror}") from error
+
+    async def close(self) -> None:
+        """Stop listening and hang up on whoever is connected."""
+        if self._server is not None:
+            self._server.close()
+            self._path.unlink(missing_ok=True)
+        for writer in self._writers:
+            writer.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._spawn(self._serve(reader, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while line := await asyncio.wait_for(_line(reader), IDLE_SECONDS_MAX):
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except OSError:
+            pass  # the client is gone, or forgot us (TimeoutError is one): nothing is lost
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, object]:
+        try:
+            return await perform(self._administration, json.loads(line))
+        except (ValueError, RecursionError):
+            return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
+        except Exception:  # a mistake of ours in one command must not stop the node
+            log.exception("a control command failed")
+            return {"ok": False, "error": "internal", "explanation": "see the node's log"}
+
+
+def request(path: Path, operation: str, parameters: dict[str, object]) -> dict[str, Any]:
+    """Ask the node listening at `path`, and wait. Raises StorageError if there is none."""
+    line = json.dumps({"operation": operation, "parameters": parameters}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(ANSWER_SECONDS_MAX)
+            with _address(path) as address:
+                connection.connect(address)
+            connection.sendall(line)
+            with connection.makefile("rb") as stream:
+                answer = stream.readline()
+    except OSError as error:
+        raise StorageError(
+            f"no node answers at {path} ({error.strerror or error}): is it still starting?"
+        ) from error
+    if not answer:
+        raise StorageError(f"the node at {path} hung up: is it stopping?")
+    decoded: dict[str, Any] = json.loads(answer)
+    return decoded
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """The next line; empty at the end, and at a line longer than any request."""
+    try:
+        return await reader.readline()
+    except ValueError:
+        return b""
+
+
+@contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """What to bind or connect to; a path too long for the kernel goes through its directory."""
+    if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)

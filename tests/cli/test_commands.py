@@ -1,0 +1,181 @@
+"""The commands on the files of a stopped node, and on a running one."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+from leveret import __version__
+from leveret.cli.app import app
+from leveret.cli.session import DATA_DIR_DEFAULT
+from leveret.config import Configuration
+from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
+from leveret.storage.lock import DirectoryLock
+from leveret.storage.metadata import SqliteMetadataStore
+from tests.mgmt_ui.test_control import listening
+
+
+@pytest.fixture(autouse=True)
+def umask():
+    """Commands tighten it for their process; give it back to this one."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def leveret(tmp_path):
+    def run(*arguments, stdin="", status=0):
+        result = CliRunner().invoke(
+            app, list(arguments), input=stdin, env={"LEVERET_DATA_DIR": str(tmp_path)}
+        )
+        assert result.exit_code == status, result.output
+        return result.output
+
+    return run
+
+
+def test_first_command_finds_what_a_first_start_makes(leveret):
+    assert json.loads(leveret("user", "list", "--json")) == [
+        {"name": "guest", "tags": ["administrator"]}
+    ]
+    assert leveret("permission", "list").splitlines() == [
+        "vhost  user   configure  write  read",
+        "/      guest  .*         .*     .*",
+    ]
+
+
+def test_users(leveret):
+    leveret("user", "add", "u", "--tag", "a", "--tag", "b", "--password-stdin", stdin="pw\n")
+    leveret("user", "set-password", "u", "--password-stdin", stdin="other\n")
+    leveret("user", "set-tags", "u", "c")
+    assert json.loads(leveret("user", "list", "--json"))[1] == {"name": "u", "tags": ["c"]}
+    leveret("user", "set", "u")
+    leveret("user", "delete", "u")
+    assert leveret("user", "list").splitlines() == ["name   tags", "guest  administrator"]
+
+
+def test_vhosts(leveret):
+    leveret("vhost", "add", "v", "--description", "for tests")
+    leveret("vhost", "set", "v", "--description", "for more")
+    assert json.loads(leveret("vhost", "list", "--json"))[1] == {
+        "name": "v",
+        "description": "for more",
+        "tags": [],
+    }
+    assert json.loads(leveret("vhost", "delete", "v", "--json")) == {"ok": True}
+    assert "no vhost 'v'" in leveret("vhost", "delete", "v", status=1)
+
+
+@pytest.mark.parametrize(("set_", "clear"), [("set", "clear"), ("add", "delete")])
+def test_permissions(leveret, set_, clear):
+    leveret("vhost", "add", "v")
+    leveret("permission", set_, "guest", "^a", "", ".*", "--vhost", "v")
+    assert json.loads(leveret("permission", "list", "--vhost", "v", "--json")) == [
+        {"vhost": "v", "user": "guest", "configure": "^a", "write": "", "read": ".*"}
+    ]
+    leveret("permission", clear, "guest", "--vhost", "v")
+    assert json.loads(leveret("permission", "list", "--vhost", "v", "--json")) == []
+
+
+def test_refusals_say_why_and_fail(leveret):
+    assert "exists already" in leveret(
+        "user", "add", "guest", "--password-stdin", stdin="x\n", status=1
+    )
+    assert "cannot be blank" in leveret(
+        "user", "add", "u", "--password-stdin", stdin="\n", status=1
+    )
+    assert "not a regular expression" in leveret(
+        "permission", "set", "guest", "(", "", "", status=1
+    )
+
+
+def test_password_is_not_read_from_a_pipe_by_accident(leveret):
+    assert "--password-stdin" in leveret("user", "add", "u", stdin="pw\n", status=1)
+
+
+def test_missing_data_directory_is_not_made(tmp_path):
+    result = CliRunner().invoke(app, ["user", "list", "--data-dir", str(tmp_path / "typo")])
+    assert result.exit_code == 1
+    assert "is not a data directory" in result.output
+    assert not (tmp_path / "typo").exists()
+
+
+def test_deleted_vhost_takes_its_resources_along(leveret, tmp_path):
+    async def declare_in_two_vhosts():
+        async with asyncio.TaskGroup() as group:
+            store = await SqliteMetadataStore.open(tmp_path / "leveret.db", group.create_task)
+            for vhost in ("v", "w"):
+                store.put(QueueDefinition(vhost, "q"))
+                store.put(ExchangeDefinition(vhost, "x", "fanout"))
+                store.put(BindingDefinition(vhost, "x", "q", "queue"))
+            await store.close()
+
+    leveret("vhost", "add", "v")
+    asyncio.run(declare_in_two_vhosts())
+    leveret("vhost", "delete", "v")
+    database = sqlite3.connect(tmp_path / "leveret.db")
+    for table in ("queues", "exchanges", "bindings"):
+        assert database.execute(f"SELECT DISTINCT vhost FROM {table}").fetchall() == [("w",)]
+    database.close()
+
+
+def test_database_is_for_its_owner_alone(leveret, tmp_path):
+    leveret("user", "list")
+    assert (tmp_path / "leveret.db").stat().st_mode & 0o077 == 0
+
+
+def test_version(leveret):
+    assert leveret("--version") == f"leveret {__version__}\n"
+
+
+def test_data_directory_has_the_configurations_default():
+    assert str(Configuration().data_dir) == DATA_DIR_DEFAULT
+
+
+def test_serve_names_a_bad_setting(leveret):
+    assert "setting 'port'" in leveret("serve", "--port", "70000", status=1)
+
+
+def test_package_can_be_run_as_a_module():
+    result = subprocess.run(
+        [sys.executable, "-m", "leveret", "--version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"leveret {__version__}\n"
+
+
+class TestRunningNode:
+    """A process that holds the lock and answers on the control socket, without a broker."""
+
+    @pytest.fixture
+    def node(self, tmp_path):
+        started, stop = threading.Event(), threading.Event()
+
+        async def serve():
+            async with listening(tmp_path / "control.sock") as administration:
+                self.administration = administration
+                started.set()
+                await asyncio.to_thread(stop.wait)
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),))
+        with DirectoryLock(tmp_path):
+            thread.start()
+            assert started.wait(10)
+            yield
+            stop.set()
+            thread.join()
+
+    def test_command_reaches_it(self, node, leveret):
+        leveret("user", "add", "u", "--password-stdin", stdin="pw\n")
+        assert self.administration.access.user("u") is not None
+        assert "no user 'none'" in leveret("user", "delete", "none", status=1)
+
+    def test_node_that_does_not_answer_is_said_so(self, tmp_path, leveret):
+        with DirectoryLock(tmp_path):
+            assert "no node answers" in leveret("user", "list", status=1)

@@ -1,0 +1,117 @@
+import asyncio
+import json
+import stat
+from contextlib import asynccontextmanager
+
+import pytest
+
+from leveret.core.access import AccessControl
+from leveret.core.administration import Administration
+from leveret.errors import StorageError
+from leveret.mgmt_ui import control
+from leveret.mgmt_ui.control import ControlServer, request
+from tests.memory_metadata import MemoryMetadataStore
+
+
+@asynccontextmanager
+async def listening(path):
+    administration = Administration(
+        AccessControl(),
+        MemoryMetadataStore(),
+        on_vhost_added=lambda _: None,
+        on_vhost_deleted=lambda _: None,
+    )
+    administration.create_defaults("")
+    async with asyncio.TaskGroup() as group:
+        server = ControlServer(path, administration, group.create_task)
+        await server.start()
+        try:
+            yield administration
+        finally:
+            await server.close()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "control.sock"
+
+
+async def exchange(path, *lines):
+    """Answers to lines sent on one connection, until the node hangs up or has answered all."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"".join(lines))
+    writer.write_eof()
+    answers = [json.loads(line) for line in (await reader.read()).splitlines()]
+    writer.close()
+    await writer.wait_closed()
+    return answers
+
+
+async def test_request_is_answered(path):
+    async with listening(path):
+        answer = await asyncio.to_thread(request, path, "vhost.list", {})
+    assert answer == {"ok": True, "result": [{"name": "/", "description": "", "tags": []}]}
+
+
+async def test_only_the_owner_may_connect(path):
+    async with listening(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not path.exists()
+
+
+async def test_socket_left_by_a_crash_is_replaced(path):
+    path.write_bytes(b"")
+    async with listening(path):
+        assert (await asyncio.to_thread(request, path, "user.list", {}))["ok"]
+
+
+async def test_path_longer_than_the_kernel_allows(tmp_path):
+    path = tmp_path / ("d" * 120) / "control.sock"
+    path.parent.mkdir()
+    async with listening(path):
+        assert (await asyncio.to_thread(request, path, "user.list", {}))["ok"]
+
+
+async def test_bad_lines_are_answered_and_the_connection_lives_on(path):
+    good = b'{"operation": "user.list", "parameters": {}}\n'
+    async with listening(path):
+        answers = await exchange(path, b"nonsense\n", b"[" * 50_000 + b"\n", b"\xff\n", good)
+    assert [answer["ok"] for answer in answers] == [False, False, False, True]
+
+
+async def test_line_longer_than_any_request_ends_the_connection(path):
+    async with listening(path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"x" * 2 * control.REQUEST_BYTES_MAX)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_mistake_of_ours_stops_neither_connection_nor_node(path, monkeypatch, caplog):
+    async with listening(path) as administration:
+        monkeypatch.setattr(administration, "users", lambda: 1 / 0)
+        line = b'{"operation": "user.list", "parameters": {}}\n'
+        answers = await exchange(path, line, line)
+    assert [answer["error"] for answer in answers] == ["internal", "internal"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_forgotten_connection_is_closed(path, monkeypatch):
+    monkeypatch.setattr(control, "IDLE_SECONDS_MAX", 0.01)
+    async with listening(path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_stopping_hangs_up_on_idle_clients(path):
+    async with listening(path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        await asyncio.to_thread(request, path, "user.list", {})
+    assert await reader.read() == b""
+    writer.close()
+
+
+def test_nobody_listening_is_said_so(path):
+    with pytest.raises(StorageError, match="no node answers"):
+        request(path, "user.list", {})
