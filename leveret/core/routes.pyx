@@ -27,8 +27,8 @@ cdef class RouteCache:
     """The routes of one exchange.
 
     `resolve(routing_key: bytes) -> Route` is asked on a miss; it raises the AMQP error that a bad key
-    deserves. An exchange that needs more than the key (headers) has `cacheable` False: its publishes
-    are routed one by one.
+    deserves. While `cacheable` is False the key alone does not decide (a headers exchange lies on the
+    way): nothing is remembered, and publishes are routed one by one, not by `find`.
     """
 
     def __init__(self, exchange, resolve, cacheable=True):
@@ -44,6 +44,8 @@ cdef class RouteCache:
         if found != NULL:
             return <Route>found
         route = self.resolve(routing_key)
+        if not self.cacheable:
+            return route
         if len(self.routes) >= ROUTES_MAX:
             self.routes.clear()
         self.routes[routing_key] = route
@@ -52,6 +54,11 @@ cdef class RouteCache:
     def lookup(self, bytes routing_key):
         """The route of one key, for callers in Python."""
         return self.find(<const uint8_t*><const char*>routing_key, len(routing_key))
+
+    def set_cacheable(self, bint cacheable):
+        """Say whether the key alone decides from now on; forgets everything."""
+        self.cacheable = cacheable
+        self.routes.clear()
 
     def clear(self):
         """Forget everything: a binding of this exchange, or behind it, has changed."""

@@ -1,0 +1,244 @@
+"""What may stand in the arguments of a queue: one table, a line for each argument.
+
+A wrong value is refused when the queue is declared, also where it would only matter later.
+Arguments that no queue type knows are ignored, as clients expect; one that only another type knows
+is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from leveret.core.names import resource
+from leveret.core.terms import field_type
+from leveret.errors import ChannelError
+from leveret.ports.definitions import Arguments, QueueDefinition
+
+ALTERNATE_EXCHANGE = "alternate-exchange"
+DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+QUEUE_TYPE = "x-queue-type"
+
+# Ten years: a timer further out is a mistake in the unit.
+EXPIRY_MS_MAX = 315_360_000_000
+PRIORITY_MAX = 255
+
+# Says what is wrong with a value, given all arguments, in the text's own notation; None: nothing.
+Check: TypeAlias = Callable[[Any, Arguments], str | None]
+
+
+def integer(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a whole number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return None
+    return f'"expected integer, got {field_type(value)}"'
+
+
+def not_negative(value: Any, arguments: Arguments) -> str | None:
+    """Check for zero or more."""
+    problem = integer(value, arguments)
+    if problem is None and value < 0:
+        return f"{{value_negative,{value}}}"
+    return problem
+
+
+def positive(value: Any, arguments: Arguments) -> str | None:
+    """Check for one or more."""
+    problem = not_negative(value, arguments)
+    return "{value_zero,0}" if problem is None and value == 0 else problem
+
+
+def time_to_live(value: Any, arguments: Arguments) -> str | None:
+    """Check for milliseconds, zero allowed."""
+    problem = not_negative(value, arguments)
+    if problem is None and value > EXPIRY_MS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
+
+
+def expiry(value: Any, arguments: Arguments) -> str | None:
+    """Check for milliseconds, at least one."""
+    return time_to_live(value, arguments) or positive(value, arguments)
+
+
+def priority(value: Any, arguments: Arguments) -> str | None:
+    """Check the number of priority levels above zero."""
+    problem = not_negative(value, arguments)
+    if problem is None and value > PRIORITY_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return problem
+
+
+def boolean(value: Any, _arguments: Arguments) -> str | None:
+    """Check for true or false."""
+    return None if isinstance(value, bool) else unacceptable(value)
+
+
+def text(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a string."""
+    return None if isinstance(value, str) else unacceptable(value)
+
+
+def one_of(allowed: tuple[str, ...], problem: str) -> Check:
+    """Make the check of a string that must be one of a few; `problem` may quote it as `{}`."""
+
+    def check(value: Any, _arguments: Arguments) -> str | None:
+        if not isinstance(value, str):
+            return unacceptable(value)
+        return None if value in allowed else problem.format(value)
+
+    return check
+
+
+def dead_letter_routing_key(value: Any, arguments: Arguments) -> str | None:
+    """Check for a string; pointless without an exchange."""
+    if not isinstance(value, str):
+        return unacceptable(value)
+    return None if DEAD_LETTER_EXCHANGE in arguments else "routing_key_but_no_dlx_defined"
+
+
+def queue_version(value: Any, arguments: Arguments) -> str | None:
+    """Check for a storage version of the past; both mean the one there is."""
+    problem = not_negative(value, arguments)
+    if problem is None and value not in (1, 2):
+        return f"\"unsupported queue version '{value}'\""
+    return problem
+
+
+def unacceptable(value: Any) -> str:
+    """Name the wire type that cannot be."""
+    return f"{{unacceptable_type,{field_type(value)}}}"
+
+
+queue_type = one_of(("classic", "quorum"), "\"unsupported queue type '{}'\"")
+queue_mode = one_of(("default", "lazy"), "\"unsupported queue mode '{}'\"")
+leader_locator = one_of(("client-local", "balanced"), "invalid_queue_locator_arg")
+master_locator = one_of(
+    ("client-local", "balanced", "min-masters", "random"), "invalid_queue_locator_arg"
+)
+classic_overflow = one_of(("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow")
+quorum_overflow = one_of(("drop-head", "reject-publish"), "invalid_overflow")
+dead_letter_strategy = one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
+delayed_retry_type = one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type")
+
+# In the order in which they are checked, and compared when a queue is declared again.
+CLASSIC: dict[str, Check] = {
+    "x-expires": expiry,
+    "x-message-ttl": time_to_live,
+    DEAD_LETTER_EXCHANGE: text,
+    "x-dead-letter-routing-key": dead_letter_routing_key,
+    "x-max-length": not_negative,
+    "x-max-length-bytes": not_negative,
+    "x-max-priority": priority,
+    "x-overflow": classic_overflow,
+    "x-queue-mode": queue_mode,
+    "x-queue-version": queue_version,
+    "x-single-active-consumer": boolean,
+    QUEUE_TYPE: queue_type,
+    "x-queue-master-locator": master_locator,
+    "x-queue-leader-locator": leader_locator,
+}
+QUORUM: dict[str, Check] = {
+    "x-expires": expiry,
+    "x-message-ttl": time_to_live,
+    DEAD_LETTER_EXCHANGE: text,
+    "x-dead-letter-routing-key": dead_letter_routing_key,
+    "x-dead-letter-strategy": dead_letter_strategy,
+    "x-max-length": not_negative,
+    "x-max-length-bytes": not_negative,
+    "x-max-in-memory-length": not_negative,
+    "x-max-in-memory-bytes": not_negative,
+    "x-overflow": quorum_overflow,
+    "x-delivery-limit": integer,
+    "x-single-active-consumer": boolean,
+    QUEUE_TYPE: queue_type,
+    "x-quorum-initial-group-size": positive,
+    "x-queue-leader-locator": leader_locator,
+    "x-member-placement-tag": text,
+    "x-consumer-disconnected-timeout": time_to_live,
+    "x-consumer-timeout": time_to_live,
+    "x-delayed-retry-type": delayed_retry_type,
+    "x-delayed-retry-min": time_to_live,
+    "x-delayed-retry-max": time_to_live,
+}
+# Known to streams alone: such an argument on another type is a mistake, not a stranger.
+STREAM_ONLY = {
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes",
+    "x-initial-cluster-size",
+}
+TYPES = {"classic": CLASSIC, "quorum": QUORUM}
+# The names of types in reply texts are the module names of the broker that clients know.
+MODULES = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
+EVERY_ARGUMENT = {*CLASSIC, *QUORUM, *STREAM_ONLY}
+
+
+def type_of(arguments: Arguments) -> str:
+    """Read the queue type; absent means classic, and so does one that will be refused."""
+    kind = arguments.get(QUEUE_TYPE)
+    return kind if isinstance(kind, str) and kind in TYPES else "classic"
+
+
+def known_arguments(arguments: Arguments) -> tuple[str, ...]:
+    """List the arguments that mean something to the queue's type."""
+    return tuple(TYPES[type_of(arguments)])
+
+
+def check_queue_arguments(definition: QueueDefinition) -> None:
+    """Raise 406 unless every argument suits the queue's type, and the queue its type."""
+    name, arguments = resource("queue", definition.name, definition.vhost), definition.arguments
+    check_value(QUEUE_TYPE, queue_type, name, arguments)
+    kind = type_of(arguments)
+    for key, check in TYPES[kind].items():
+        check_value(key, check, name, arguments)
+    for key in arguments:
+        if key in EVERY_ARGUMENT and key not in TYPES[kind]:
+            raise ChannelError(406, f"invalid arg '{key}' for {name} of queue type {MODULES[kind]}")
+    if kind == "quorum":
+        check_quorum_properties(definition, name)
+
+
+def check_value(key: str, check: Check, name: str, arguments: Arguments) -> None:
+    """Check one argument, if it is there."""
+    if key in arguments:
+        problem = check(arguments[key], arguments)
+        if problem is not None:
+            raise ChannelError(406, f"invalid arg '{key}' for {name}: {problem}")
+
+
+def check_quorum_properties(definition: QueueDefinition, name: str) -> None:
+    """Raise 406 unless the queue outlives connections, consumers and restarts."""
+    properties = {
+        "auto-delete": definition.auto_delete,
+        "exclusive-owner": definition.exclusive,
+        "non-durable": not definition.durable,
+    }
+    for key, wrong in properties.items():
+        if wrong:
+            raise ChannelError(406, f"invalid property '{key}' for {name}")
+
+
+def check_server_named(arguments: Arguments) -> None:
+    """Raise 406 for a type whose queues must be named by the client."""
+    kind = type_of(arguments)
+    if kind != "classic":
+        raise ChannelError(406, f"Cannot declare a server-named queue for type {MODULES[kind]}")
+
+
+def check_exchange_name(key: str, name: str, arguments: Arguments) -> None:
+    """Raise 406 unless the argument, if it is there, can name an exchange."""
+    if key in arguments and not isinstance(arguments[key], str):
+        kind = field_type(arguments[key])
+        raise ChannelError(406, f"invalid type '{kind}' for arg '{key}' in {name}")
+
+
+def with_default_type(arguments: Arguments, default: str, *, replicable: bool) -> Arguments:
+    """Fill in a virtual host's default queue type where none was asked for.
+
+    `replicable`: the queue is durable, neither exclusive nor auto-delete; others stay classic,
+    since the default must not make a valid declaration fail.
+    """
+    if QUEUE_TYPE in arguments or default == "classic" or not replicable:
+        return arguments
+    return {**arguments, QUEUE_TYPE: default}

@@ -1,0 +1,50 @@
+"""An exchange: its definition, how it routes, and its edges in the routing graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.arguments import ALTERNATE_EXCHANGE
+from leveret.core.routes import Route, RouteCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from leveret.core.bindings import Binding
+    from leveret.core.exchanges.router import Router
+    from leveret.ports.definitions import ExchangeDefinition
+
+
+class Exchange:
+    """A named point to publish to.
+
+    Its `cache` stays the same object as long as the exchange lives; connections keep it.
+    """
+
+    __slots__ = ("cache", "definition", "incoming", "outgoing", "router")
+
+    def __init__(
+        self,
+        definition: ExchangeDefinition,
+        router: Router,
+        resolve: Callable[[Exchange, bytes], Route],
+    ) -> None:
+        self.definition = definition
+        self.router = router
+        self.outgoing: dict[Hashable, Binding] = {}
+        self.incoming: dict[Hashable, Binding] = {}
+        self.cache = RouteCache(self, lambda key: resolve(self, key), not router.needs_headers)
+
+    @property
+    def name(self) -> str:
+        """Its name; empty for the default exchange."""
+        return self.definition.name
+
+    @property
+    def alternate(self) -> str | None:
+        """Name of the exchange that gets what this one cannot route."""
+        name = self.definition.arguments.get(ALTERNATE_EXCHANGE)
+        return name if isinstance(name, str) else None
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.definition!r})"

@@ -1,0 +1,35 @@
+"""Exchange type `direct`: the binding's key is the message's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.exchanges.router import KeyRouter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.bindings import Binding
+
+
+class DirectRouter(KeyRouter):
+    """Bindings by their key."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        super().__init__(arguments)
+        self.by_key: dict[str, dict[Binding, None]] = {}
+
+    def add(self, binding: Binding) -> None:
+        """Take a binding in."""
+        self.by_key.setdefault(binding.definition.routing_key, {})[binding] = None
+
+    def remove(self, binding: Binding) -> None:
+        """Let a binding go."""
+        key = binding.definition.routing_key
+        del self.by_key[key][binding]
+        if not self.by_key[key]:
+            del self.by_key[key]
+
+    def match(self, routing_key: str, _headers: dict[str, Any] | None) -> Iterable[Binding]:
+        """List the bindings with this key."""
+        return self.by_key.get(routing_key, ())

@@ -1,0 +1,55 @@
+"""Names of queues and exchanges: what a client may call them, what the broker calls them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.errors import ChannelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESERVED_PREFIX = "amq."
+SERVER_NAMED_PREFIX = "amq.gen"
+# A name is a short string of at most 255 bytes; the prefix leaves room for the unique part.
+NAME_PREFIX_BYTES_MAX = 64
+
+LINE_ENDS = str.maketrans("", "", "\r\n")
+
+
+def stripped(name: str) -> str:
+    """Take carriage returns and line feeds out of a name; other characters are all allowed."""
+    return name.translate(LINE_ENDS)
+
+
+def resource(kind: str, name: str, vhost: str) -> str:
+    """Describe a queue or exchange in reply texts: `queue 'q' in vhost '/'`."""
+    return f"{kind} '{name}' in vhost '{vhost}'"
+
+
+def not_found(kind: str, name: str, vhost: str) -> ChannelError:
+    """Make the 404 of a missing queue or exchange."""
+    return ChannelError(404, f"no {resource(kind, name, vhost)}")
+
+
+def check_not_reserved(kind: str, name: str) -> None:
+    """Refuse to create `amq.*`; such names are the broker's own (403)."""
+    if name.startswith(RESERVED_PREFIX):
+        raise ChannelError(403, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def server_named(random_name: Callable[[], str], prefix: object = None) -> str:
+    """Name a queue that was declared without a name.
+
+    `random_name` gives a string that is unique for practical purposes; `prefix` is the argument
+    `x-name-prefix`, which replaces `amq.gen`. Raises 406 for a prefix longer than 64 bytes.
+    """
+    if not isinstance(prefix, str):
+        return f"{SERVER_NAMED_PREFIX}-{random_name()}"
+    prefix = stripped(prefix)
+    if len(prefix.encode()) > NAME_PREFIX_BYTES_MAX:
+        raise ChannelError(
+            406, f"Queue name prefix '{prefix}' exceeds the {NAME_PREFIX_BYTES_MAX}-byte limit"
+        )
+    check_not_reserved("queue", prefix)
+    return f"{prefix}-{random_name()}"

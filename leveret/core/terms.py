@@ -1,0 +1,128 @@
+"""Field table values as clients see them named and printed in reply texts.
+
+The texts come from a broker written in Erlang, and test suites match on them: a value is named by
+its wire type (`longstr`) and printed as an Erlang term (`<<"x">>`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+PLAIN_ATOM = re.compile(r"[a-z][A-Za-z0-9_@]*\Z")
+TEXT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def field_type(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
+    """Name the wire type of a decoded field.
+
+    The codec keeps no widths: an integer counts as the narrower of `signedint` and `long` that
+    holds it.
+    """
+    match value:
+        case None:
+            return "void"
+        case bool():
+            return "bool"
+        case int():
+            return "signedint" if INT32_MIN <= value <= INT32_MAX else "long"
+        case float():
+            return "double"
+        case Decimal():
+            return "decimal"
+        case datetime():
+            return "timestamp"
+        case dict():
+            return "table"
+        case list() | tuple():
+            return "array"
+        case bytearray():
+            return "binary"
+        case _:  # str, or the bytes of a long string that is not UTF-8
+            return "longstr"
+
+
+def plain(value: Any) -> str:
+    """Print a value the way reply texts quote it: strings bare, everything else as a term."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return value.decode(errors="replace")
+    return term(value)
+
+
+def term(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
+    """Print a value as an Erlang term."""
+    match value:
+        case None:
+            return "undefined"
+        case bool():
+            return "true" if value else "false"
+        case str() | bytes() | bytearray():
+            return binary(value)
+        case datetime():
+            return str(int(value.timestamp()))
+        case Decimal():
+            scale, unscaled = decimal_parts(value)
+            return f"{{{scale},{unscaled}}}"
+        case dict():
+            rows = (f"{{{term(key)},{field_type(v)},{term(v)}}}" for key, v in value.items())
+            return f"[{','.join(rows)}]"
+        case list() | tuple():
+            return f"[{','.join(f'{{{field_type(v)},{term(v)}}}' for v in value)}]"
+        case _:
+            return str(value)
+
+
+def binary(value: str | bytes | bytearray) -> str:
+    """Print a string or bytes as an Erlang binary: text where it is printable, else numbers."""
+    if not isinstance(value, str):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return f"<<{','.join(map(str, value))}>>"
+    if not all(char.isprintable() or char in TEXT_ESCAPES for char in value):
+        return f"<<{','.join(map(str, value.encode()))}>>"
+    text = "".join(TEXT_ESCAPES.get(char, char) for char in value)
+    return f'<<"{text}">>' if value.isascii() else f'<<"{text}"/utf8>>'
+
+
+def atom(name: str) -> str:
+    """Print a name as an Erlang atom, in quotes where it needs them (`'x-random'`)."""
+    return name if PLAIN_ATOM.match(name) else f"'{name}'"
+
+
+def decimal_parts(value: Decimal) -> tuple[int, int]:
+    """Split a decimal into scale and unscaled value, as it travels."""
+    _, digits, exponent = value.as_tuple()
+    scale = -exponent if isinstance(exponent, int) else 0
+    return scale, int(value.scaleb(scale)) if digits else 0
+
+
+def frozen(value: Any) -> Hashable:  # noqa: PLR0911 - a line for each wire type
+    """Make a value that equals another's exactly when the two fields mean the same.
+
+    Integers of all widths are one class, floats another, booleans a third (Python would call 1, 1.0
+    and True equal); a string and raw bytes of the same octets are the same.
+    """
+    match value:
+        case bool() | int() | float() | None:
+            return type(value).__name__, value
+        case str():
+            return "text", value.encode(errors="surrogateescape")
+        case bytes() | bytearray():
+            return "text", bytes(value)
+        case datetime():
+            return "int", int(value.timestamp())
+        case dict():
+            return "table", frozenset((key, frozen(v)) for key, v in value.items())
+        case list() | tuple():
+            return "array", tuple(frozen(v) for v in value)
+        case _:
+            return type(value).__name__, value

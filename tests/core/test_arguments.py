@@ -1,0 +1,179 @@
+import pytest
+
+from leveret.core.arguments import (
+    check_exchange_name,
+    check_queue_arguments,
+    check_server_named,
+    known_arguments,
+    with_default_type,
+)
+from leveret.errors import ChannelError
+from leveret.ports.definitions import QueueDefinition
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def refusal(arguments, **properties):
+    with pytest.raises(ChannelError) as caught:
+        check_queue_arguments(QueueDefinition("/", "q", arguments=arguments, **properties))
+    assert caught.value.code == 406
+    return caught.value.explanation
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("x-expires", 0, "{value_zero,0}"),
+        ("x-expires", -1, "{value_negative,-1}"),
+        ("x-expires", "1", '"expected integer, got longstr"'),
+        ("x-expires", True, '"expected integer, got bool"'),
+        ("x-expires", 315_360_000_001, "{value_too_large,315360000001}"),
+        ("x-message-ttl", -1, "{value_negative,-1}"),
+        ("x-message-ttl", 10**12, "{value_too_large,1000000000000}"),
+        ("x-message-ttl", 1.5, '"expected integer, got double"'),
+        ("x-max-length", -1, "{value_negative,-1}"),
+        ("x-max-length", None, '"expected integer, got void"'),
+        ("x-max-length-bytes", -5, "{value_negative,-5}"),
+        ("x-max-priority", 256, "{max_value_exceeded,256}"),
+        ("x-max-priority", -1, "{value_negative,-1}"),
+        ("x-overflow", "foo", "invalid_overflow"),
+        ("x-overflow", 1, "{unacceptable_type,signedint}"),
+        ("x-queue-type", "foo", "\"unsupported queue type 'foo'\""),
+        ("x-queue-type", "stream", "\"unsupported queue type 'stream'\""),
+        ("x-queue-type", 5, "{unacceptable_type,signedint}"),
+        ("x-dead-letter-exchange", 5, "{unacceptable_type,signedint}"),
+        ("x-dead-letter-routing-key", "k", "routing_key_but_no_dlx_defined"),
+        ("x-dead-letter-routing-key", 1, "{unacceptable_type,signedint}"),
+        ("x-queue-mode", "foo", "\"unsupported queue mode 'foo'\""),
+        ("x-queue-version", 7, "\"unsupported queue version '7'\""),
+        ("x-single-active-consumer", "x", "{unacceptable_type,longstr}"),
+        ("x-queue-leader-locator", "foo", "invalid_queue_locator_arg"),
+        ("x-queue-master-locator", "foo", "invalid_queue_locator_arg"),
+    ],
+)
+def test_a_wrong_value_is_refused_on_a_classic_queue(key, value, problem):
+    assert refusal({key: value}) == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("x-overflow", "reject-publish-dlx", "invalid_overflow"),
+        ("x-dead-letter-strategy", "foo", "invalid_dlx_strategy"),
+        ("x-delivery-limit", "a", '"expected integer, got longstr"'),
+        ("x-quorum-initial-group-size", 0, "{value_zero,0}"),
+        ("x-quorum-initial-group-size", -1, "{value_negative,-1}"),
+        ("x-consumer-timeout", -1, "{value_negative,-1}"),
+        ("x-delayed-retry-type", "sometimes", "invalid_delayed_retry_type"),
+    ],
+)
+def test_a_wrong_value_is_refused_on_a_quorum_queue(key, value, problem):
+    text = refusal({**QUORUM, key: value})
+    assert text == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize("key", ["x-max-age", "x-delivery-limit", "x-dead-letter-strategy"])
+def test_an_argument_of_another_type_is_refused_whatever_its_value(key):
+    assert refusal({key: object()}) == (
+        f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_classic_queue"
+    )
+
+
+def test_quorum_queues_know_no_priorities():
+    assert refusal({**QUORUM, "x-max-priority": 1}) == (
+        "invalid arg 'x-max-priority' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
+    )
+
+
+def test_values_are_checked_before_keys_that_do_not_belong():
+    text = refusal({"x-max-age": "1D", "x-expires": 0})
+    assert text == "invalid arg 'x-expires' for queue 'q' in vhost '/': {value_zero,0}"
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"auto_delete": True, "exclusive": True, "durable": False}, "auto-delete"),
+        ({"exclusive": True, "durable": False}, "exclusive-owner"),
+        ({"durable": False}, "non-durable"),
+    ],
+)
+def test_quorum_queues_are_durable_and_shared(properties, named):
+    assert refusal(QUORUM, **properties) == (
+        f"invalid property '{named}' for queue 'q' in vhost '/'"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-unheard-of": object()},
+        {
+            "x-expires": 1,
+            "x-message-ttl": 0,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "k",
+            "x-max-length": 0,
+            "x-max-length-bytes": 10**10,
+            "x-max-priority": 255,
+            "x-overflow": "reject-publish-dlx",
+            "x-queue-mode": "lazy",
+            "x-queue-version": 1,
+            "x-single-active-consumer": True,
+            "x-queue-type": "classic",
+            "x-queue-master-locator": "min-masters",
+            "x-queue-leader-locator": "client-local",
+        },
+        {
+            **QUORUM,
+            "x-expires": 315_360_000_000,
+            "x-dead-letter-exchange": "d",
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+            "x-delivery-limit": -1,
+            "x-single-active-consumer": False,
+            "x-quorum-initial-group-size": 3,
+            "x-queue-leader-locator": "balanced",
+            "x-delayed-retry-type": "all",
+            "x-delayed-retry-min": 1000,
+            "x-delayed-retry-max": 60000,
+        },
+    ],
+)
+def test_right_values_pass(arguments):
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+def test_a_server_named_queue_cannot_be_quorum():
+    check_server_named({})
+    check_server_named({"x-queue-type": "foo"})  # refused for its type later, with the better text
+    with pytest.raises(ChannelError) as caught:
+        check_server_named(QUORUM)
+    assert caught.value.explanation == (
+        "Cannot declare a server-named queue for type rabbit_quorum_queue"
+    )
+
+
+def test_arguments_that_name_exchanges_are_strings():
+    check_exchange_name("alternate-exchange", "exchange 'x' in vhost '/'", {})
+    with pytest.raises(ChannelError) as caught:
+        check_exchange_name(
+            "alternate-exchange", "exchange 'x' in vhost '/'", {"alternate-exchange": 1}
+        )
+    assert caught.value.explanation == (
+        "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
+    )
+
+
+def test_the_default_type_fills_in_only_where_it_can():
+    assert with_default_type({}, "quorum", replicable=True) == QUORUM
+    assert with_default_type({}, "quorum", replicable=False) == {}
+    assert with_default_type({}, "classic", replicable=True) == {}
+    classic = {"x-queue-type": "classic"}
+    assert with_default_type(classic, "quorum", replicable=True) == classic
+
+
+def test_each_type_knows_its_own_arguments():
+    assert "x-delivery-limit" in known_arguments(QUORUM)
+    assert "x-delivery-limit" not in known_arguments({})

@@ -1,0 +1,57 @@
+"""A queue that only gathers records, and a store that remembers what it was told."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from leveret.core.vhost import Vhost
+from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
+from leveret.ports.records import BatchBuilder
+
+
+class FakeQueue:
+    message_count = 0
+    consumer_count = 0
+
+    def __init__(self, definition: QueueDefinition, owner: object | None = None) -> None:
+        self.definition = definition
+        self.owner = owner
+        self.builder = BatchBuilder(self)
+
+    def __repr__(self) -> str:
+        return f"FakeQueue({self.definition.name!r})"
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.kept: list[Definition] = []
+
+    def put(self, definition: Definition) -> None:
+        self.kept.append(definition)
+
+    def remove(self, definition: Definition) -> None:
+        self.kept.remove(definition)
+
+
+def make_vhost(store: FakeStore | None = None, default_queue_type: str = "classic") -> Vhost:
+    numbers = count(1)
+    return Vhost(
+        VhostDefinition("/", default_queue_type=default_queue_type),
+        open_queue=FakeQueue,
+        store=store or FakeStore(),
+        random_name=lambda: f"random{next(numbers)}",
+    )
+
+
+def declare(vhost: Vhost, name: str, owner: object | None = None, **options: object):
+    fields = {"durable": False, "exclusive": False, "auto_delete": False, "arguments": {}}
+    return vhost.declare_queue(name, owner=owner, **{**fields, **options})
+
+
+def exchange(vhost: Vhost, name: str, type_: str = "direct", **options: object):
+    fields = {"durable": False, "auto_delete": False, "internal": False, "arguments": {}}
+    return vhost.declare_exchange(name, type_, **{**fields, **options})
+
+
+def names(queues: list) -> list[str]:
+    return [queue.definition.name for queue in queues]
