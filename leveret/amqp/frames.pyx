@@ -37,6 +37,8 @@ cdef enum:
     FRAME_OVERHEAD = 8          # type, channel, size; end marker
     FRAME_HEADER_BYTES = 7
     CONTENT_HEADER_BYTES = 14   # class, weight, body size, first flag word
+    CONTENT_HEADER_BYTES_MIN = 12   # the same without properties: less is no content header at all
+    FRAME_SIZE_FUDGE = 8        # some clients forget the frame's overhead; RabbitMQ forgives them
     CLASS_CHANNEL = 20
     CLASS_BASIC = 60
     BASIC_PUBLISH = 40
@@ -105,6 +107,15 @@ cdef object frame_error(int frame_type, const uint8_t* payload, size_t size, str
 
 cdef object cannot_decode(const uint8_t* payload, size_t size):
     return ConnectionClosingError(501, f"cannot decode {erlang_binary(payload, min(size, <size_t>64))}")
+
+
+cdef inline bint is_frame(int frame_type, uint32_t size) noexcept nogil:
+    """Whether a payload of `size` bytes can be a frame of this type."""
+    if frame_type == FRAME_METHOD:
+        return size >= 4
+    if frame_type == FRAME_HEADER:
+        return size >= CONTENT_HEADER_BYTES_MIN
+    return frame_type == FRAME_BODY or (frame_type == FRAME_HEARTBEAT and size == 0)
 
 
 cdef class Buffer:
@@ -185,7 +196,10 @@ cdef class ChannelSlot:
             if self.run_kind == kind and self.run_multiple and tag >= self.run_last:
                 self.run_last = tag
                 return 0
-        elif self.run_kind == kind and not self.run_multiple and tag == self.run_last + 1:
+        elif (
+            self.run_kind == kind and not self.run_multiple
+            and tag == self.run_last + 1 and tag != 0       # 0: the count has wrapped around
+        ):
             self.run_last = tag
             return 0
         self.close_run()
@@ -361,8 +375,8 @@ cdef class FrameReader:
     cdef size_t frame_length(self, const uint8_t* p) except 0:
         """Length of the whole frame whose first seven bytes stand at `p`; checked before it has come."""
         cdef uint32_t size = be32(p + 3)
-        if size > self.frame_size_max:
-            raise frame_error(p[0], p + 7, 0, "frame_too_large")
+        if size > <uint64_t>self.frame_size_max + FRAME_SIZE_FUDGE:
+            raise frame_error(p[0], p + 7, 0, f"{{frame_too_large,{size},{self.frame_size_max}}}")
         return <size_t>size + FRAME_OVERHEAD
 
     cdef ChannelSlot slot_of(self, uint16_t number):
@@ -386,18 +400,18 @@ cdef class FrameReader:
         self.used = total
         self.frames += 1
         if p[total - 1] != FRAME_END:
-            raise frame_error(frame_type, p + 7, size, "invalid_frame_end_marker")
+            raise frame_error(frame_type, p + 7, size, f"{{invalid_frame_end_marker,{p[total - 1]}}}")
+        if not is_frame(frame_type, size):
+            raise frame_error(frame_type, p + 7, size, "unknown_frame")
         slot = self.slot_of(number)
         if frame_type == FRAME_METHOD:
             return self.method(slot, number, p, total, available)
-        if frame_type == FRAME_HEARTBEAT:
+        if frame_type == FRAME_HEARTBEAT and number == 0:
             return None
-        if frame_type != FRAME_HEADER and frame_type != FRAME_BODY:
-            raise frame_error(frame_type, p + 7, size, "unknown_frame")
+        if number == 0 or frame_type == FRAME_HEARTBEAT:
+            raise ConnectionClosingError(505, snippet(frame_type, p + 7, size))
         if slot is None:
-            if number == 0:
-                raise ConnectionClosingError(505, snippet(frame_type, p + 7, size))
-            raise ConnectionClosingError(504, "expected 'channel.open'")
+            raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
         if slot.closing:
             return None
         if frame_type == FRAME_HEADER:
@@ -407,8 +421,6 @@ cdef class FrameReader:
     cdef object method(self, ChannelSlot slot, uint16_t number, const uint8_t* p, size_t total, size_t available):
         cdef uint16_t class_id, method_id
         cdef uint32_t size = <uint32_t>(total - FRAME_OVERHEAD)
-        if size < 4:
-            raise cannot_decode(p + 7, size)
         class_id = be16(p + 7)
         method_id = be16(p + 9)
         if slot is not None:
@@ -434,7 +446,7 @@ cdef class FrameReader:
         cdef uint64_t tag
         cdef uint8_t bits
         if size != 13:
-            raise cannot_decode(p, size)
+            raise cannot_decode(p + 4, size - 4)
         tag = be64(p + 4)
         bits = p[12]
         if method == BASIC_ACK:
@@ -459,10 +471,10 @@ cdef class FrameReader:
         cdef uint64_t body_size
         cdef size_t rest = available - total
         if address + 1 > end or address + 2 + address[0] > end:
-            raise cannot_decode(p + 7, total - FRAME_OVERHEAD)
+            raise cannot_decode(p + 11, total - FRAME_OVERHEAD - 4)
         q = address + 1 + address[0]
         if q + 1 + q[0] + 1 != end:
-            raise cannot_decode(p + 7, total - FRAME_OVERHEAD)
+            raise cannot_decode(p + 11, total - FRAME_OVERHEAD - 4)
         q += 1 + q[0]
         address_size = <uint32_t>(q - address)
         if q[0] & 2:
@@ -478,7 +490,7 @@ cdef class FrameReader:
             or rest < <size_t>header_size + FRAME_OVERHEAD
             or header_size < CONTENT_HEADER_BYTES
             or q[header_size + 7] != FRAME_END
-            or be16(q + 7) != CLASS_BASIC
+            or be32(q + 7) != CLASS_BASIC << 16     # class and weight
         ):
             return self._await_content(slot, address, address_size)
         rest -= <size_t>header_size + FRAME_OVERHEAD
@@ -518,12 +530,17 @@ cdef class FrameReader:
             raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
         if slot.expecting == EXPECT_BODY:
             raise ConnectionClosingError(505, "expected content body, got non content body frame instead")
-        if size < CONTENT_HEADER_BYTES:
-            raise cannot_decode(p, size)
+        if be16(p + 2) != 0:
+            # The weight is reserved; RabbitMQ takes a header with one for something else.
+            raise ConnectionClosingError(
+                505, f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
+            )
         if be16(p) != CLASS_BASIC:
             raise ConnectionClosingError(
                 505, f"expected content header for class {CLASS_BASIC}, got one for class {be16(p)} instead"
             )
+        if size < CONTENT_HEADER_BYTES:
+            raise cannot_decode(p, size)
         slot.body_size = be64(p + 4)
         if slot.body_size > self.message_size_max:
             body_size = slot.body_size

@@ -1,0 +1,427 @@
+"""The compiled frame reader against pamqp, and against everything a hostile peer can send.
+
+What the reader makes of a conversation (events, records, settlements) must be what follows from
+the frames as pamqp reads them, however the bytes are cut; what it makes of garbage must be the same
+error however it is cut, and one of the documented ones.
+"""
+
+import struct
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pamqp import body, commands, frame, header
+
+from leveret.amqp import frames as compiled
+from leveret.amqp.frames import DISCARD, RETURN, SETTLE, FrameReader, Publish
+from leveret.core.routes import Route, RouteCache
+from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.ports.records import BatchBuilder
+from tests.amqp import strategies
+from tests.amqp.strategies import CHANNELS, FRAME_MAX, conversations, cuts, hostile_wire, wire
+
+NOW = 1_700_000_000_000
+MESSAGE_SIZE_MAX = 1 << 24
+ALL = 2**64 - 1
+DOCUMENTED = {501, 502, 503, 504, 505, 540}
+
+
+class Broker:
+    """Builders and the routes to them, as simple as the test's strategies ask for."""
+
+    def __init__(self):
+        self.builders = {name: BatchBuilder(name) for name in ("even", "odd", "copy")}
+
+    def route_cache(self, exchange: bytes) -> RouteCache:
+        if exchange == b"missing":
+            raise ChannelError(404, "no exchange 'missing' in vhost '/'")
+        return RouteCache(
+            exchange, lambda key: self.resolve(exchange, key), cacheable=exchange != b"headers"
+        )
+
+    def resolve(self, exchange: bytes, key: bytes) -> Route:
+        return Route(self.builders[name] for name in destinations(exchange, key))
+
+    def records(self):
+        """Name of the log -> (exchange, key, header, body) of each record."""
+        found = {}
+        for name, builder in self.builders.items():
+            batch = builder.seal(0).records() if builder.count else ()
+            found[name] = [record[3:] for record in batch]
+        return found
+
+
+def destinations(exchange: bytes, key: bytes) -> list[str]:
+    if key == b"forbidden":
+        raise ChannelError(403, "access refused")
+    if exchange == b"fanout":
+        return ["even", "odd", "copy"]
+    if exchange == b"nowhere":
+        return []
+    return ["odd" if len(key) % 2 else "even"]
+
+
+@dataclass
+class Outcome:
+    """All that became of a conversation."""
+
+    events: list = field(default_factory=list)
+    records: dict = field(default_factory=dict)
+    settles: dict = field(default_factory=dict)
+    error: tuple | None = None
+
+
+def as_event(number, event):
+    if isinstance(event, Publish):
+        event = (event.mandatory, event.exchange, event.routing_key, event.header, event.body)
+    elif isinstance(event, ChannelError):
+        event = (event.code, event.explanation)
+    return number, event
+
+
+def read(parts, *, frame_max=FRAME_MAX, stash=False, channels=CHANNELS):
+    """Feed `parts` to a fresh reader and collect everything that comes out."""
+    broker, outcome = Broker(), Outcome()
+    reader = FrameReader(frame_max, MESSAGE_SIZE_MAX)
+    slots = {number: reader.open_channel(number, broker) for number in channels}
+    outcome.settles = {number: [] for number in channels}
+    try:
+        for part in parts:
+            feed(reader, part, outcome, stash=stash)
+    except ConnectionClosingError as error:
+        outcome.error = (error.code, error.explanation)
+    for number, slot in slots.items():
+        outcome.settles[number] = single_steps(slot.take_settles())
+    outcome.records = broker.records()
+    return outcome
+
+
+def feed(reader, part, outcome, *, stash):
+    buffer = bytearray(part)
+    reader.receive(buffer, NOW)
+    while (event := reader.next()) is not None:
+        outcome.events.append(as_event(*event))
+        if stash:
+            reader.stash()
+            buffer[:] = b"\xaa" * len(buffer)  # the caller reuses its buffer
+    buffer[:] = b"\xaa" * len(buffer)
+
+
+def single_steps(runs):
+    """Runs as the settlements they stand for: comparable however they were joined."""
+    steps = []
+    for kind, first, last, multiple in runs:
+        if multiple:
+            add_multiple(steps, kind, last)
+        else:
+            assert 0 <= last - first < 1000
+            steps.extend((kind, tag, False) for tag in range(first, last + 1))
+    return steps
+
+
+def add_multiple(steps, kind, tag):
+    """A `multiple` swallows one of the same kind just before it that reached less far."""
+    if steps and steps[-1][0] == kind and steps[-1][2] and steps[-1][1] <= tag:
+        steps.pop()
+    steps.append((kind, tag, True))
+
+
+class Oracle:
+    """The same conclusions drawn slowly from pamqp's reading of each frame."""
+
+    def __init__(self):
+        self.outcome = Outcome(
+            records={"even": [], "odd": [], "copy": []},
+            settles={number: [] for number in CHANNELS},
+        )
+        self.content = {}
+        self.closing = set()
+
+    def read(self, data: bytes) -> Outcome:
+        while data:
+            # pamqp takes an empty body frame for none at all
+            empty = data[0] == 3 and not any(data[3:7])
+            size, channel, piece = (
+                (8, data[2], body.ContentBody(b"")) if empty else frame.unmarshal(data)
+            )
+            self.take(channel, piece, data[7 : size - 1])
+            data = data[size:]
+        return self.outcome
+
+    def take(self, channel, piece, payload):
+        if channel in self.closing:
+            return
+        if isinstance(piece, commands.Basic.Publish):
+            self.content[channel] = [piece, b"", b"", 0]
+        elif isinstance(piece, header.ContentHeader):
+            self.content[channel][1] = payload
+            self.content[channel][3] = piece.body_size
+            self.finish(channel)
+        elif isinstance(piece, body.ContentBody):
+            self.content[channel][2] += piece.value
+            self.finish(channel)
+        elif isinstance(piece, commands.Basic.Ack | commands.Basic.Nack | commands.Basic.Reject):
+            self.settle(self.outcome.settles[channel], piece)
+        elif isinstance(piece, commands.base.Frame):
+            self.outcome.events.append((channel, payload))
+
+    def settle(self, steps, piece):
+        kind = SETTLE
+        if not isinstance(piece, commands.Basic.Ack):
+            kind = RETURN if piece.requeue else DISCARD
+        if getattr(piece, "multiple", False):
+            add_multiple(steps, kind, piece.delivery_tag or ALL)
+        else:
+            steps.append((kind, piece.delivery_tag, False))
+
+    def finish(self, channel):
+        method, head, content, size = self.content[channel]
+        if len(content) < size:
+            return
+        exchange, key = method.exchange.encode(), method.routing_key.encode()
+        if exchange == b"missing":
+            self.refuse(channel, 404, "no exchange 'missing' in vhost '/'")
+        elif exchange == b"headers":
+            self.hand_out(channel, method, head, content)
+        elif key == b"forbidden":
+            self.refuse(channel, 403, "access refused")
+        elif not destinations(exchange, key) and method.mandatory:
+            self.hand_out(channel, method, head, content)
+        else:
+            for name in destinations(exchange, key):
+                self.outcome.records[name].append((exchange, key, head, content))
+
+    def refuse(self, channel, code, text):
+        self.closing.add(channel)
+        self.outcome.events.append((channel, (code, text)))
+
+    def hand_out(self, channel, method, head, content):
+        exchange, key = method.exchange.encode(), method.routing_key.encode()
+        event = (method.mandatory, exchange, key, head, content)
+        self.outcome.events.append((channel, event))
+
+
+slow = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+)
+
+
+@slow
+@given(conversations(), st.data())
+def test_a_conversation_means_what_pamqp_says_however_it_is_cut(frames, data):
+    sent = wire(frames)
+    expected = Oracle().read(sent)
+    assert read([sent]) == expected
+    assert read(data.draw(cuts(sent)), stash=data.draw(st.booleans())) == expected
+
+
+@slow
+@given(conversations())
+def test_byte_by_byte_is_the_same_as_whole(frames):
+    sent = wire([piece for piece in frames if len(piece) < 1000])
+    parts = [sent[index : index + 1] for index in range(len(sent))]
+    assert read(parts) == read([sent])
+
+
+@slow
+@given(hostile_wire(), st.data())
+def test_hostile_bytes_give_the_same_documented_error_however_they_are_cut(sent, data):
+    whole = read([sent])
+    assert whole.error is None or whole.error[0] in DOCUMENTED
+    assert read(data.draw(cuts(sent)), stash=data.draw(st.booleans())) == whole
+
+
+def method(class_id, method_id, arguments=b""):
+    return struct.pack(">HH", class_id, method_id) + arguments
+
+
+def framed(kind, channel, payload, end=b"\xce"):
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + end
+
+
+def publish(key=b"k"):
+    return framed(1, 1, method(60, 40, b"\0\0\0" + bytes([len(key)]) + key + b"\0"))
+
+
+def head(size, flags=b"\0\0", rest=b"", class_id=60, weight=0):
+    return framed(2, 1, struct.pack(">HHQ", class_id, weight, size) + flags + rest)
+
+
+NO_METHOD = "expected method frame, got non method frame instead"
+NO_HEADER = "expected content header for class 60, got non content header frame instead"
+NO_BODY = "expected content body, got non content body frame instead"
+ACK = method(60, 80, bytes(9))
+
+# What RabbitMQ 3.10 answers, read from a running one.
+ANSWERS = {
+    "method of three bytes": (
+        framed(1, 1, b"\0\x3c\0"),
+        501,
+        "type 1, all octets = <<0,60,0>>: unknown_frame",
+    ),
+    "method without ids": (framed(1, 1, b""), 501, "type 1, all octets = <<>>: unknown_frame"),
+    "short ack": (framed(1, 1, method(60, 80, b"\0")), 501, "cannot decode <<0>>"),
+    "long ack": (
+        framed(1, 1, ACK + b"zz"),
+        501,
+        "cannot decode <<0,0,0,0,0,0,0,0,0,122,122>>",
+    ),
+    "header of another class": (
+        publish() + head(0, class_id=61),
+        505,
+        "expected content header for class 60, got one for class 61 instead",
+    ),
+    "header with a weight": (publish() + head(0, weight=1), 505, NO_HEADER),
+    "header too short": (
+        publish() + framed(2, 1, b"\0\x3c\0\0"),
+        501,
+        "type 2, all octets = <<0,60,0,0>>: unknown_frame",
+    ),
+    "method instead of header": (publish() + publish(), 505, NO_HEADER),
+    "body instead of header": (publish() + framed(3, 1, b"abc"), 505, NO_HEADER),
+    "method instead of body": (publish() + head(2) + publish(), 505, NO_BODY),
+    "header instead of body": (publish() + head(2) + head(2), 505, NO_BODY),
+    "body first": (framed(3, 1, b"abc"), 505, NO_METHOD),
+    "header first": (head(0), 505, NO_METHOD),
+    "body on a channel not open": (framed(3, 9, b"abc"), 505, NO_METHOD),
+    "body on channel 0": (framed(3, 0, b"abc"), 505, 'type 3, all octets = <<"abc">>'),
+    "header on channel 0": (
+        framed(2, 0, bytes(2)),
+        501,
+        "type 2, all octets = <<0,0>>: unknown_frame",
+    ),
+    "whole header on channel 0": (
+        framed(2, 0, b"\0\x3c" + bytes(12)),
+        505,
+        "type 2, all octets = <<0,60,0,0,0,0,0,0,0,0,0,0,0,0>>",
+    ),
+    "type 4": (framed(4, 1, b"abc"), 501, 'type 4, all octets = <<"abc">>: unknown_frame'),
+    "type 0": (framed(0, 1, b""), 501, "type 0, all octets = <<>>: unknown_frame"),
+    "heartbeat on a channel": (framed(8, 1, b""), 505, "type 8, all octets = <<>>"),
+    "heartbeat with a payload": (
+        framed(8, 0, b"abc"),
+        501,
+        'type 8, all octets = <<"abc">>: unknown_frame',
+    ),
+    "wrong frame end": (
+        framed(3, 1, b"x" * 40, b"\xcd"),
+        501,
+        'type 3, first 16 octets = <<"xxxxxxxxxxxxxxxx">>: {invalid_frame_end_marker,205}',
+    ),
+    "frame of 4 GiB": (
+        struct.pack(">BHI", 3, 1, 2**32 - 1),
+        501,
+        "type 3, all octets = <<>>: {frame_too_large,4294967295,4088}",
+    ),
+    "protocol header again": (
+        b"AMQP\0\0\x09\x01",
+        501,
+        "type 65, all octets = <<>>: {frame_too_large,1342177289,4088}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_mistakes_are_answered_as_rabbitmq_answers_them(case):
+    sent, code, text = ANSWERS[case]
+    assert read([sent]).error == (code, text)
+    assert read([bytes([byte]) for byte in sent]).error == (code, text)
+
+
+# RabbitMQ says 541 INTERNAL_ERROR to these, or takes them and lets the consumer fail.
+BROKEN_CONTENT = {
+    "properties cut off": publish() + head(0, b"\x80\0", b"\x09ab"),
+    "bytes behind the properties": publish() + head(0, b"\0\0", b"abc"),
+    "second flag word": publish() + head(0, b"\0\x01", b"\0\0"),
+    "table longer than the header": publish() + head(0, b"\x20\0", b"\xff\xff\xff\xff"),
+    "table size cut off": publish() + head(0, b"\x20\0", b"\0\0\0"),
+    "priority missing": publish() + head(0, b"\x08\0"),
+    "timestamp cut off": publish() + head(0, b"\0\x40", bytes(7)),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_CONTENT)
+def test_broken_properties_close_the_connection(case):
+    outcome = read([BROKEN_CONTENT[case]])
+    assert outcome.error[0] == 501
+    assert outcome.error[1].startswith("cannot decode <<")
+    assert not any(outcome.records.values())
+
+
+def test_more_body_than_announced_closes_the_connection():
+    for sent in (
+        publish() + head(2) + framed(3, 1, b"abc"),
+        publish() + head(4) + framed(3, 1, b"abc") + framed(3, 1, b"de"),
+    ):
+        outcome = read([sent])
+        assert outcome.error == (501, "content body frame exceeds remaining content size")
+        assert not any(outcome.records.values())
+
+
+@pytest.mark.parametrize("size", [MESSAGE_SIZE_MAX + 1, 2**32, 2**63, 2**64 - 8, 2**64 - 1])
+def test_a_message_too_large_closes_its_channel_and_costs_nothing(size):
+    sent = publish() + head(size) + framed(3, 1, b"abc") + framed(1, 2, method(85, 10, b"\0"))
+    text = f"message size {size} is larger than max size {MESSAGE_SIZE_MAX}"
+    assert read([sent]).events == [(1, (406, text)), (2, method(85, 10, b"\0"))]
+
+
+def test_immediate_is_not_implemented():
+    sent = framed(1, 1, method(60, 40, b"\0\0\0\0\x02"))
+    assert read([sent]).error == (540, "immediate=true")
+
+
+def test_the_largest_frame_is_taken_and_one_byte_more_is_not():
+    largest = FRAME_MAX  # eight bytes of overhead are forgiven, as RabbitMQ does
+    sent = publish(b"a") + head(largest) + framed(3, 1, b"x" * largest)
+    assert read([sent]).records["odd"][0][3] == b"x" * largest
+    sent = publish(b"a") + head(largest + 1) + framed(3, 1, b"x" * (largest + 1))
+    assert read([sent]).error[0] == 501
+
+
+def test_after_a_channel_error_only_its_close_comes_through():
+    refused = framed(1, 1, method(60, 40, b"\0\0\x07missing\x00\0")) + head(0)
+    close_ok = framed(1, 1, method(20, 41))
+    outcome = read([refused + framed(1, 1, ACK) + publish() + head(3) + close_ok])
+    assert outcome.events[1:] == [(1, method(20, 41))]
+    assert outcome.settles[1] == []
+
+
+def test_tags_at_the_end_of_their_range_do_not_join_across_it():
+    tags = [ALL - 1, ALL, 0, 1]
+    acks = [framed(1, 1, method(60, 80, struct.pack(">QB", tag, 0))) for tag in tags]
+    assert read([wire(acks)]).settles[1] == [(SETTLE, tag, False) for tag in tags]
+
+
+def test_a_publish_deposited_later_is_the_same_record():
+    broker = Broker()
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    slot = reader.open_channel(1, broker)
+    slot.one_by_one = True
+    reader.receive(publish(b"a") + head(3) + framed(3, 1, b"abc"), NOW)
+    _, event = reader.next()
+    assert broker.records()["odd"] == []
+    reader.deposit(slot, [broker.builders["odd"]], event)
+    assert broker.records()["odd"] == [(b"", b"a", event.header, b"abc")]
+
+
+def test_bytes_of_an_unfinished_frame_do_not_pile_up():
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    reader.open_channel(1, Broker())
+    reader.receive(struct.pack(">BHI", 3, 1, FRAME_MAX - 8), NOW)
+    for _ in range(FRAME_MAX - 8):
+        assert reader.next() is None
+        reader.receive(b"x", NOW)
+    assert reader.next() is None  # all but the frame's last byte are there
+    reader.receive(b"x", NOW)
+    with pytest.raises(ConnectionClosingError, match="invalid_frame_end_marker"):
+        reader.next()
+
+
+def test_without_a_frame_max_there_is_a_limit_still():
+    size = compiled.FRAME_SIZE_UNLIMITED + 9
+    assert read([struct.pack(">BHI", 3, 1, size)], frame_max=0).error[0] == 501
+
+
+def test_strategies_use_every_exchange_that_the_broker_knows():
+    assert {"", "fanout", "nowhere", "headers", "missing"} == set(strategies.EXCHANGES)
