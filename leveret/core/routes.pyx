@@ -69,3 +69,8 @@ cdef class RouteCache:
         """Forget one key: on the default exchange a queue came or went."""
         self.version += 1
         self.routes.pop(routing_key, None)
+
+    def set_cacheable(self, bint cacheable):
+        """Say whether the key alone decides from now on; forgets everything."""
+        self.cacheable = cacheable
+        self.clear()

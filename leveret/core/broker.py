@@ -1,0 +1,143 @@
+"""The broker of one node: its virtual hosts, users and queues, without sockets or files.
+
+Connections call it; the composition root gives it its stores, its turn and its ways to wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.names import resource
+from leveret.core.passwords import PasswordCache, verify_password
+from leveret.core.queue import Queue
+from leveret.core.vhost import Vhost
+from leveret.errors import ChannelError
+from leveret.ports import Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from leveret.core.access import AccessControl
+    from leveret.core.turn import Turn
+    from leveret.ports import MetadataStore, TopicStore
+    from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
+
+
+class Broker:
+    """Everything that a node's connections share.
+
+    `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what would
+    hold up the loop; `report(subject, error)` is told of what should not have happened; `random_name()`
+    gives a unique string.
+    """
+
+    def __init__(
+        self,
+        *,
+        access: AccessControl,
+        metadata: MetadataStore,
+        topics: TopicStore,
+        turn: Turn,
+        durability: Durability,
+        platform: str,
+        cache_key: bytes,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        in_thread: Callable[..., Awaitable[Any]],
+        report: Callable[[object, Exception], None],
+        random_name: Callable[[], str],
+    ) -> None:
+        self.access = access
+        self.metadata = metadata
+        self.turn = turn
+        self.platform = platform
+        self.report = report
+        self.vhosts: dict[str, Vhost] = {}
+        self.connections: set[Any] = set()
+        self._topics = topics
+        self._durability = durability
+        self._passwords = PasswordCache(cache_key)
+        self._spawn = spawn
+        self._in_thread = in_thread
+        self._unique = random_name
+
+    # -- definitions
+
+    def restore(self, definitions: Definitions) -> None:
+        """Rebuild what the store kept of virtual hosts; opens every queue's log."""
+        for vhost in definitions.vhosts:
+            self.add_vhost(vhost)
+        for name, vhost_ in self.vhosts.items():
+            vhost_.restore(
+                [exchange for exchange in definitions.exchanges if exchange.vhost == name],
+                [queue for queue in definitions.queues if queue.vhost == name],
+                [binding for binding in definitions.bindings if binding.vhost == name],
+            )
+
+    def add_vhost(self, definition: VhostDefinition) -> None:
+        """Open a virtual host with its predeclared exchanges."""
+        self.vhosts[definition.name] = Vhost(
+            definition, open_queue=self._open_queue, store=self.metadata, random_name=self._unique
+        )
+
+    def remove_vhost(self, name: str) -> None:
+        """Close a virtual host: its queues are deleted; the caller has closed its connections."""
+        vhost = self.vhosts.pop(name)
+        for queue in list(vhost.queues.values()):
+            self._drop_queue(vhost, queue)  # type: ignore[arg-type]  # opened by _open_queue
+
+    def random_name(self, prefix: str) -> str:
+        """A unique name behind `prefix`."""
+        return prefix + self._unique()
+
+    # -- queues
+
+    def _open_queue(self, definition: QueueDefinition, owner: object | None) -> Queue:
+        durability = self._durability if definition.durable else Durability.NONE
+        log = self._topics.open(
+            definition.vhost, definition.name, definition.incarnation, 0, durability
+        )
+        return Queue(definition, owner, log, self.turn, self._spawn, self.report)
+
+    def delete_queue(
+        self, vhost: Vhost, queue: Queue, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Delete a queue. Returns how many messages were ready. Raises ChannelError 406."""
+        name = resource("queue", queue.name, vhost.name)
+        if if_unused and queue.consumer_count:
+            raise ChannelError(406, f"{name} in use")
+        if if_empty and queue.message_count:
+            raise ChannelError(406, f"{name} not empty")
+        count = queue.message_count
+        self._drop_queue(vhost, queue)
+        return count
+
+    def _drop_queue(self, vhost: Vhost, queue: Queue) -> None:
+        if queue.deleted:
+            return
+        vhost.remove_queue(queue)
+        queue.mark_deleted()
+        self._spawn(queue.log.delete())
+
+    def release_owner(self, vhost: Vhost, owner: object) -> None:
+        """A connection has ended: its exclusive queues go with it."""
+        for queue in vhost.exclusive_queues(owner):
+            self._drop_queue(vhost, queue)  # type: ignore[arg-type]  # opened by _open_queue
+
+    async def caught_up(self, committed: Callable[[Queue], Awaitable[None]]) -> None:
+        """Until everything that was published is committed; `committed` waits for one queue."""
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                await committed(queue)  # type: ignore[arg-type]  # opened by _open_queue
+
+    # -- users
+
+    async def authenticate(self, user: str, password: str) -> bool:
+        """Whether this is the user's password. Takes about as long for a user that does not exist."""
+        definition = self.access.user(user)
+        phc = definition.password_hash if definition is not None else ""
+        if phc and self._passwords.knows(phc, password):
+            return True
+        if not await self._in_thread(verify_password, phc, password):
+            return False
+        self._passwords.remember(phc, password)
+        return True

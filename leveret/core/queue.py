@@ -1,0 +1,298 @@
+"""A queue: its definition, its log, its machine and its consumers, tied together.
+
+Called by the channels (declare, get, settle), by the turn (flush, pump) and by the log when a flush
+to disk has moved the committed offset. It decides nothing about order or turns: that is the machine's;
+it touches no file: that is the log's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from leveret.core.machine import QueueMachine
+from leveret.errors import CorruptBatchError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from leveret.core.machine import Consumer, Deliver
+    from leveret.core.turn import Turn
+    from leveret.ports import TopicLog
+    from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.records import Batch, BatchBuilder
+
+# Read ahead of the consumers this far: large enough that a read call costs little per message, small
+# enough that a thousand queues being drained stay within a few hundred megabytes.
+READ_BYTES_MAX = 256 * 1024
+# One queue's share of a turn, so that a long backlog does not keep other queues and sockets waiting.
+PUMP_RECORDS_MAX = 20_000
+
+
+class QueueConsumer(Protocol):
+    """What a queue needs of a consumer beyond what its machine does."""
+
+    priority: int
+    no_ack: bool
+
+    def capacity(self) -> int:
+        """How many more deliveries it may take now."""
+        ...
+
+    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
+        """Write deliveries of the records [first, stop). Returns the offset behind the last written."""
+        ...
+
+    def queue_gone(self) -> None:
+        """The queue was deleted: tell the client."""
+        ...
+
+
+class Waiter(Protocol):
+    """Whoever waits until records are committed: a publisher's confirm, a barrier."""
+
+    def done(self, *, failed: bool) -> None:
+        """Called once."""
+        ...
+
+
+class Queue:
+    """One queue of a virtual host, open."""
+
+    def __init__(
+        self,
+        definition: QueueDefinition,
+        owner: object | None,
+        log: TopicLog,
+        turn: Turn,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        report: Callable[[Queue, Exception], None],
+    ) -> None:
+        """`report` is told of storage errors; `spawn` runs the reads that must wait for a device."""
+        self.definition = definition
+        self.owner = owner
+        self.log = log
+        self.builder: BatchBuilder = log.builder
+        self.builder.owner = self
+        self.machine = QueueMachine(
+            log.first, log.committed, log.settled, log.committed if log.unclean else 0
+        )
+        self.touched = False
+        self.deleted = False
+        self._turn = turn
+        self._spawn = spawn
+        self._report = report
+        self._waiting: list[Waiter] = []  # for records that are still in the builder
+        self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
+        self._window: list[Batch] = []  # what was read last; deliveries go on from there
+        self._fetching = False
+        log.on_commit(self._committed)
+        log.on_failure(self._failed)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.definition.vhost!r}, {self.definition.name!r})"
+
+    # -- what it holds
+
+    @property
+    def name(self) -> str:
+        """The queue's name within its virtual host."""
+        return self.definition.name
+
+    @property
+    def message_count(self) -> int:
+        """Messages ready for delivery, those gathered in this turn included."""
+        return self.machine.ready_count + self.builder.count + self.log.end - self.log.committed
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers, whether or not they can take anything now."""
+        return self.machine.consumer_count
+
+    # -- publishing
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when everything published so far is committed, perhaps at once."""
+        if self.builder.count:
+            self._waiting.append(waiter)
+            self._turn.touch(self)
+        elif self.log.committed < self.log.end:
+            self._uncommitted.append((self.log.end, [waiter]))
+        else:
+            waiter.done(failed=False)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything published so far is committed."""
+        return not self.builder.count and self.log.committed == self.log.end
+
+    def flush(self) -> None:
+        """Write what has gathered as one batch, and confirm what that commits."""
+        if not self.builder.count or self.deleted:
+            return
+        waiting, self._waiting = self._waiting, []
+        try:
+            self.log.append()
+        except StorageError as error:
+            self._report(self, error)
+            for waiter in waiting:
+                waiter.done(failed=True)
+            return
+        if self.log.committed == self.log.end:
+            self.machine.committed(self.log.committed)
+            for waiter in waiting:
+                waiter.done(failed=False)
+        elif waiting:
+            self._uncommitted.append((self.log.end, waiting))
+
+    def _committed(self) -> None:
+        """The log's committed offset has moved: its records may be shown and confirmed."""
+        if self.deleted:
+            return
+        committed = self.log.committed
+        self.machine.committed(committed)
+        while self._uncommitted and self._uncommitted[0][0] <= committed:
+            for waiter in self._uncommitted.popleft()[1]:
+                waiter.done(failed=False)
+        self._turn.touch(self)
+
+    def _failed(self, error: Exception) -> None:
+        """Records that were written could not be flushed: whoever waits for them hears no."""
+        self._report(self, error)
+        uncommitted, self._uncommitted = self._uncommitted, deque()
+        for _, waiters in uncommitted:
+            for waiter in waiters:
+                waiter.done(failed=True)
+
+    # -- consuming
+
+    def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
+        """Let `consumer` take part from the next turn on. Ask `machine.admits` first."""
+        self.machine.add_consumer(consumer, exclusive=exclusive)
+        self._turn.touch(self)
+
+    def remove_consumer(self, consumer: QueueConsumer) -> None:
+        """Deliver nothing more to `consumer`; what it holds stays leased."""
+        self.machine.remove_consumer(consumer)
+        self._turn.touch(self)
+
+    def pump(self) -> bool:
+        """Deliver what is ready to who can take it. Returns whether another turn could do more."""
+        delivered = 0
+        while delivered < PUMP_RECORDS_MAX:
+            offer = self.machine.offer()
+            if offer is None:
+                if not self.machine.ready_count:
+                    self._window = []
+                return False
+            batches = self._read(offer.first)
+            if not batches:
+                return False
+            delivered += self._deliver(offer, batches)
+        return True
+
+    def _deliver(self, offer: Deliver, batches: list[Batch]) -> int:
+        """Send one offer. Returns how many records of it were sent (at least one)."""
+        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # added by add_consumer
+        stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
+        self.machine.deliver(offer, stop)
+        if consumer.no_ack:
+            self.settle([(offer.first, stop)])
+        return stop - offer.first
+
+    def get(self) -> tuple[int, bool] | None:
+        """Lease the oldest ready message for basic.get: (offset, redelivered)."""
+        return self.machine.get()
+
+    async def record_batch(self, offset: int) -> Batch:
+        """The batch that holds a leased record, from memory or from the device."""
+        batches = self._read_window(offset)
+        if batches is None:
+            batches = self._window = await self.log.fetch(offset, READ_BYTES_MAX)
+        return next(batch for batch in batches if batch.base_offset <= offset < batch.stop_offset)
+
+    def batch_at_hand(self, offset: int) -> Batch | None:
+        """The batch that holds `offset` if it can be had without waiting."""
+        for batch in self._read_window(offset) or ():
+            if batch.base_offset <= offset < batch.stop_offset:
+                return batch
+        return None
+
+    def _read(self, offset: int) -> list[Batch] | None:
+        """Batches that begin with `offset`'s; None after asking for them where they are not at hand."""
+        if self._fetching:
+            return None
+        try:
+            batches = self._read_window(offset)
+        except CorruptBatchError as error:
+            self._report(self, error)
+            return None
+        if batches is None:
+            self._fetching = True
+            self._spawn(self._fetch(offset))
+        return batches
+
+    def _read_window(self, offset: int) -> list[Batch] | None:
+        window = self._window
+        if window and window[0].base_offset <= offset < window[-1].stop_offset:
+            return window
+        batches = self.log.read(offset, READ_BYTES_MAX)
+        if batches is not None:
+            self._window = batches
+        return batches
+
+    async def _fetch(self, offset: int) -> None:
+        try:
+            self._window = await self.log.fetch(offset, READ_BYTES_MAX)
+        except StorageError as error:
+            self._report(self, error)
+            return
+        finally:
+            self._fetching = False
+        self._turn.touch(self)
+
+    # -- settling
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """The records are done with."""
+        if self.deleted:
+            return
+        self.machine.settle(ranges)
+        self.log.settle(ranges)
+
+    def return_(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """The records are to be delivered again, from their old places."""
+        if self.deleted:
+            return
+        self.machine.return_(ranges)
+        self._turn.touch(self)
+
+    def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Consumers gave the records up."""
+        self.settle(ranges)
+
+    def wake(self) -> None:
+        """A consumer can take more."""
+        if self.machine.ready_count and not self.deleted:
+            self._turn.touch(self)
+
+    def purge(self) -> int:
+        """Settle everything ready. Returns how many messages that were."""
+        ranges = list(self.machine.purge())
+        self.log.settle(ranges)
+        return sum(stop - first for first, stop in ranges)
+
+    # -- the end
+
+    def mark_deleted(self) -> None:
+        """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
+        self.deleted = True
+        self.builder.clear()
+        waiters = self._waiting
+        for _, more in self._uncommitted:
+            waiters += more
+        self._waiting, self._uncommitted, self._window = [], deque(), []
+        for waiter in waiters:
+            waiter.done(failed=False)
+        for consumer in list(self.machine.consumers):
+            consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer

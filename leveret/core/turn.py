@@ -1,0 +1,108 @@
+"""One turn of the event loop: what was read is written to the logs, delivered, and sent, in this order.
+
+Reading touches queues and connections; the turn then flushes every touched queue, pumps each once, and
+lets each touched connection write once. So a hundred publishers share a batch and a hundred confirms a
+packet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TouchedQueue(Protocol):
+    """A queue as the turn sees it."""
+
+    touched: bool
+    deleted: bool
+
+    def flush(self) -> None:
+        """Write gathered records."""
+        ...
+
+    def pump(self) -> bool:
+        """Deliver; whether more could be delivered at once."""
+        ...
+
+
+class Sender(Protocol):
+    """A connection as the turn sees it."""
+
+    touched: bool
+
+    def send_pending(self) -> None:
+        """Write what has gathered to the socket."""
+        ...
+
+
+class Turn:
+    """Collects what a turn of the loop touched, and works it off once.
+
+    `schedule(callback)` calls back after the sockets that are readable now were read. `report(error)` is
+    told of what should not happen; no queue's trouble stops another's.
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[Callable[[], None]], object],
+        report: Callable[[object, Exception], None],
+    ) -> None:
+        self._schedule = schedule
+        self._report = report
+        self._queues: list[TouchedQueue] = []
+        self._senders: list[Sender] = []
+        self._scheduled = False
+
+    def touch(self, queue: TouchedQueue) -> None:
+        """`queue` has something to write or to deliver."""
+        if not queue.touched:
+            queue.touched = True
+            self._queues.append(queue)
+            self._ensure_scheduled()
+
+    def touch_sender(self, sender: Sender) -> None:
+        """`sender` has something to send."""
+        if not sender.touched:
+            sender.touched = True
+            self._senders.append(sender)
+            self._ensure_scheduled()
+
+    def _ensure_scheduled(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule(self.run)
+
+    def run(self) -> None:
+        """Work off what was touched. What touches again meanwhile waits for the next turn."""
+        queues, self._queues = self._queues, []
+        for queue in queues:
+            queue.touched = False
+            self._guard(queue, self._flush)
+        for queue in queues:
+            self._guard(queue, self._pump)
+        senders, self._senders = self._senders, []
+        for sender in senders:
+            sender.touched = False
+            self._guard(sender, self._send)
+        self._scheduled = False
+        if self._queues or self._senders:
+            self._ensure_scheduled()
+
+    def _guard(self, subject: object, step: Callable[..., None]) -> None:
+        try:
+            step(subject)
+        except Exception as error:  # noqa: BLE001  # isolation: one queue's fault is not another's
+            self._report(subject, error)
+
+    def _flush(self, queue: TouchedQueue) -> None:
+        queue.flush()
+
+    def _pump(self, queue: TouchedQueue) -> None:
+        if not queue.deleted and queue.pump():
+            self.touch(queue)
+
+    def _send(self, sender: Sender) -> None:
+        sender.send_pending()

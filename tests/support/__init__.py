@@ -1,0 +1,1 @@
+"""Stand-ins that tests of several rooms share."""

@@ -1,0 +1,95 @@
+"""A TopicLog and a TopicStore in memory: commits at once, or when a test says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.ports import Durability
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch, BatchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class MemoryTopicLog:
+    def __init__(self, durability: Durability = Durability.OS) -> None:
+        self.builder = BatchBuilder()
+        self.first = 0
+        self.end = 0
+        self.committed = 0
+        self.settled = RangeSet()
+        self.unclean = False
+        self.deleted = False
+        self.append_error: Exception | None = None
+        self.durability = durability
+        self.batches: list[Batch] = []
+        self._on_commit: Callable[[], None] = lambda: None
+        self._on_failure: Callable[[Exception], None] = lambda error: None
+
+    def on_commit(self, callback: Callable[[], None]) -> None:
+        self._on_commit = callback
+
+    def on_failure(self, callback: Callable[[Exception], None]) -> None:
+        self._on_failure = callback
+
+    def append(self) -> int:
+        if self.append_error is not None:
+            self.builder.clear()
+            raise self.append_error
+        base = self.end
+        batch = self.builder.seal(base)
+        self.batches.append(batch)
+        self.end = batch.stop_offset
+        if self.durability is not Durability.FSYNC:
+            self.committed = self.end
+        return base
+
+    def commit(self) -> None:
+        """Play the disk that has flushed."""
+        self.committed = self.end
+        self._on_commit()
+
+    def fail(self, error: Exception) -> None:
+        """Play the disk that could not flush."""
+        self.batches = [batch for batch in self.batches if batch.stop_offset <= self.committed]
+        self.end = self.committed
+        self._on_failure(error)
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        for first, stop in ranges:
+            self.settled.add(first, stop)
+
+    def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
+        found: list[Batch] = []
+        size = 0
+        for batch in self.batches:
+            if batch.stop_offset > offset and batch.base_offset < self.committed:
+                found.append(batch)
+                size += batch.size
+                if size >= bytes_max:
+                    break
+        return found
+
+    async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
+        return self.read(offset, bytes_max) or []
+
+    async def close(self) -> None:
+        pass
+
+    async def delete(self) -> None:
+        self.deleted = True
+
+
+class MemoryTopicStore:
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, str], MemoryTopicLog] = {}
+
+    def open(
+        self, vhost: str, topic: str, incarnation: str, partition: int, durability: Durability
+    ) -> MemoryTopicLog:
+        log = self.logs[vhost, topic] = MemoryTopicLog(durability)
+        return log
+
+    async def close(self) -> None:
+        pass
