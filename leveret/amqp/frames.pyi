@@ -8,6 +8,7 @@ from leveret.ports.records import BatchBuilder
 SETTLE: Final[int]
 RETURN: Final[int]
 DISCARD: Final[int]
+ALL_TAGS: Final[int]
 SNIPPET_BYTES: Final[int]
 FRAME_SIZE_UNLIMITED: Final[int]
 

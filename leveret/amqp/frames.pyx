@@ -69,7 +69,9 @@ SNIPPET_BYTES = 16      # how much of an offending payload an error text shows (
 # With frame_max 0 ("no limit") a peer could announce 4 GiB; larger frames than this help nobody.
 FRAME_SIZE_UNLIMITED = 128 * 1024 * 1024
 
-cdef uint64_t ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
+# What a `multiple` acknowledgement of tag 0 means: everything outstanding.
+cdef uint64_t _ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
+ALL_TAGS = _ALL_TAGS
 
 
 cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
@@ -192,8 +194,8 @@ cdef class ChannelSlot:
         """Join one ack, nack or reject to the run it continues."""
         if multiple:
             if tag == 0:
-                tag = ALL_TAGS
-            if self.run_kind == kind and self.run_multiple and tag >= self.run_last:
+                tag = _ALL_TAGS
+            if self.run_kind == kind and self.run_multiple and tag > self.run_last:
                 self.run_last = tag
                 return 0
         elif (
@@ -329,6 +331,8 @@ cdef class FrameReader:
         """Work until there is an event (see the module's docstring) or the bytes end (None)."""
         cdef size_t available, total
         cdef object event
+        if self.lost:
+            self.position = self.size
         while True:
             if self.carry.size:
                 if not self._fill_carry():
@@ -341,8 +345,11 @@ cdef class FrameReader:
                 total = self.frame_length(self.data + self.position)
                 if available < total:
                     return self._keep_rest()
-                event = self.frame(self.data + self.position, available)
-                self.position += self.used
+                self.used = total
+                try:
+                    event = self.frame(self.data + self.position, available)
+                finally:
+                    self.position += self.used
             if event is not None:
                 return event
 
@@ -376,6 +383,10 @@ cdef class FrameReader:
         """Length of the whole frame whose first seven bytes stand at `p`; checked before it has come."""
         cdef uint32_t size = be32(p + 3)
         if size > <uint64_t>self.frame_size_max + FRAME_SIZE_FUDGE:
+            # Where the next frame begins cannot be known any more.
+            self.lost = True
+            self.position = self.size
+            self.carry.clear()
             raise frame_error(p[0], p + 7, 0, f"{{frame_too_large,{size},{self.frame_size_max}}}")
         return <size_t>size + FRAME_OVERHEAD
 

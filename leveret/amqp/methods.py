@@ -14,7 +14,7 @@ has for it.
 from __future__ import annotations
 
 import struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pamqp import base, commands
 
@@ -32,6 +32,7 @@ __all__ = [
     "AccessRequest",
     "AccessRequestOk",
     "body_size",
+    "build",
     "decode_method",
     "decode_properties",
     "encode_content",
@@ -39,6 +40,8 @@ __all__ = [
     "encode_properties",
     "method_ids",
 ]
+
+FrameT = TypeVar("FrameT", bound=base.Frame)
 
 #   type:8  channel:16  size:32  payload  0xCE
 FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
@@ -141,6 +144,17 @@ def decode_method(payload: bytes) -> base.Frame:
     method = method_type.__new__(method_type)
     for name, value in zip(names, _decode(payload, 4, kinds), strict=True):
         setattr(method, name, value)
+    return method
+
+
+def build(method_type: type[FrameT], **values: object) -> FrameT:
+    """A method to be sent, without pamqp's checks: they refuse names that RabbitMQ allows.
+
+    Every argument must be given.
+    """
+    method = method_type.__new__(method_type)
+    for name in method_type.attributes():
+        setattr(method, name, values[name])
     return method
 
 

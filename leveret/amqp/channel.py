@@ -1,0 +1,271 @@
+"""One channel: what was opened on it, what it was delivered, what it waits to have confirmed.
+
+The reader keeps the channel's hot state in a slot; after each read the connection lets every channel
+that something happened on `collect` it. Methods that are not hot come through `handle`, which looks up
+their operation (see leveret.amqp.operations).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.amqp import frames
+from leveret.amqp.confirms import Confirms
+from leveret.amqp.consumer import Getter
+from leveret.amqp.methods import encode_method
+from leveret.amqp.unacked import Unacked
+from leveret.errors import ChannelError, ConnectionClosingError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pamqp import base
+
+    from leveret.amqp.connection import Connection
+    from leveret.amqp.consumer import ChannelConsumer
+    from leveret.amqp.frames import ChannelSlot, Publish
+    from leveret.amqp.transaction import Transaction
+    from leveret.core.broker import Broker
+    from leveret.core.queue import Queue
+    from leveret.core.routes import RouteCache
+    from leveret.core.vhost import Vhost
+    from leveret.ports.records import Batch
+
+    Holding = tuple[ChannelConsumer | Getter, int, int]
+
+
+class Channel:
+    """An open channel of a connection."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.broker: Broker = connection.broker
+        self.vhost: Vhost = connection.vhost
+        self.number = number
+        self.alive = True  # until it is closed by either side
+        self.slot: ChannelSlot = connection.reader.open_channel(number, self)
+        self.unacked: Unacked[ChannelConsumer | Getter] = Unacked()
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.prefetch = 0  # shared by all consumers of the channel; 0 = no limit
+        self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
+        self.in_flight = 0  # unsettled deliveries to consumers
+        self.last_queue: str | None = None  # what an empty queue name means
+        self.confirms: Confirms | None = None
+        self.transaction: Transaction | None = None
+        self._collected = 0  # publishes that stand in a confirm group
+        self._getters: dict[Queue, Getter] = {}
+
+    # -- what comes in
+
+    def route_cache(self, exchange: bytes) -> RouteCache:
+        """The routes of an exchange that this channel's user may write to (asked by the reader)."""
+        try:
+            name = exchange.decode()
+        except UnicodeDecodeError as error:
+            raise ConnectionClosingError(501, "cannot decode the exchange name") from error
+        self.require("write", "exchange", name)
+        return self.vhost.cache(name)
+
+    def collect(self) -> None:
+        """Take what the reader gathered: settlements first, then the publishes to confirm.
+
+        Raises ChannelError for a tag that is not outstanding.
+        """
+        slot = self.slot
+        settles = slot.take_settles()
+        if self.confirms is not None and slot.published != self._collected:
+            self._open_confirm_group(self.confirms)
+        if settles and not slot.closing:
+            if self.transaction is not None:
+                self.transaction.buffer_settles(settles)
+                return
+            for kind, first, last, multiple in settles:
+                self.settle(kind, first, last, multiple=multiple)
+
+    def _open_confirm_group(self, confirms: Confirms) -> None:
+        slot = self.slot
+        touched = slot.take_touched()
+        self._collected = slot.published
+        group = confirms.open(slot.published, len(touched))
+        for builder in touched:
+            builder.owner.await_commit(group)
+
+    def start_confirming(self) -> None:
+        """Number the publishes from now on."""
+        if self.confirms is None:
+            self.confirms = Confirms(self._answer_confirm)
+            self.slot.confirming = True
+            self.slot.published = self._collected = 0
+
+    def _answer_confirm(self, tag: int, multiple: bool, nack: bool) -> None:  # noqa: FBT001
+        self.connection.outbox.confirm(self.number, tag, multiple, nack)
+        self.connection.touch()
+
+    def published(self, publish: Publish) -> None:
+        """A message that left the reader's fast path."""
+        if self.transaction is not None:
+            self.transaction.buffer_publish(publish)
+        else:
+            self.route_publish(publish)
+
+    def route_publish(self, publish: Publish) -> None:
+        """Route one message by all that it carries; return it if nobody takes it and it is mandatory."""
+        builders = self.connection.route(publish)
+        if builders:
+            self.connection.reader.deposit(self.slot, builders, publish)
+        elif publish.mandatory:
+            self.connection.return_message(self.number, publish)
+        else:
+            self.slot.unroutable += 1
+
+    # -- settling
+
+    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> None:
+        """Settle, return or discard a run of delivery tags. Raises ChannelError for an unknown tag."""
+        unacked = self.unacked
+        unknown: int | None = None
+        if multiple:
+            # Every tag up to `last`; a tag that was never outstanding is an error unless it is 0 ("all").
+            if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
+                unknown = last
+                held: list[Holding] = []
+            else:
+                held = unacked.take_up_to(last)
+        else:
+            held, unknown = unacked.take(first, last)
+        self.apply(kind, held)
+        if unknown is not None:
+            raise ChannelError(406, f"unknown delivery tag {unknown}")
+
+    def apply(self, kind: int, held: list[Holding]) -> None:
+        """Give back the credit of what was held and tell each queue its ranges."""
+        ranges: dict[Queue, list[tuple[int, int]]] = {}
+        for holder, first, stop in held:
+            holder.release(stop - first)
+            ranges.setdefault(holder.queue, []).append((first, stop))
+        for queue, of_queue in ranges.items():
+            if kind == frames.SETTLE:
+                queue.settle(of_queue)
+            elif kind == frames.RETURN:
+                queue.return_(of_queue)
+            else:
+                queue.discard(of_queue)
+        self.wake_consumers()
+
+    def wake_consumers(self) -> None:
+        """Credit has come back: the queues of this channel's consumers may go on."""
+        for consumer in self.consumers.values():
+            consumer.queue.wake()
+
+    def getter(self, queue: Queue) -> Getter:
+        """Who holds what basic.get takes from `queue` on this channel."""
+        getter = self._getters.get(queue)
+        if getter is None or queue.deleted:
+            getter = self._getters[queue] = Getter(queue)
+        return getter
+
+    def send_got(
+        self, queue: Queue, batch: Batch, offset: int, *, redelivered: bool, no_ack: bool
+    ) -> None:
+        """Write basic.get-ok for a record that `queue.get` has leased."""
+        connection = self.connection
+        connection.outbox.get_ok(self.slot, batch, offset, redelivered, queue.message_count)
+        connection.touch()
+        if no_ack:
+            queue.settle([(offset, offset + 1)])
+        else:
+            self.unacked.add(self.slot.delivery_tag, 1, offset, self.getter(queue))
+
+    # -- consumers
+
+    def add_consumer(self, consumer: ChannelConsumer, *, exclusive: bool) -> None:
+        """Remember a consumer and let its queue serve it."""
+        self.consumers[consumer.tag] = consumer
+        consumer.queue.add_consumer(consumer, exclusive=exclusive)
+
+    def cancel_consumer(self, consumer: ChannelConsumer) -> None:
+        """Serve it no more; what it holds stays outstanding on the channel."""
+        self.consumers.pop(consumer.tag, None)
+        queue = consumer.queue
+        if not queue.deleted:
+            queue.remove_consumer(consumer)
+            if queue.definition.auto_delete and not queue.consumer_count:
+                self.broker.delete_queue(self.vhost, queue)
+
+    # -- methods
+
+    def handle(self, method: base.Frame) -> Awaitable[None] | None:
+        """Carry out one method. An awaitable result must end before the next frame is handled."""
+        operation = self.connection.operations.get(type(method))
+        if operation is None:
+            raise ConnectionClosingError(503, "unimplemented method")
+        return operation(self, method)
+
+    def send(self, method: base.Frame) -> None:
+        """Queue a method for the client."""
+        self.connection.outbox.write(encode_method(self.number, method))
+        self.connection.touch()
+
+    def answer(self, method: base.Frame, *, nowait: bool = False) -> None:
+        """Answer at once what changes no definition."""
+        if not nowait:
+            self.send(method)
+
+    def reply(self, method: base.Frame, *, nowait: bool = False) -> Awaitable[None] | None:
+        """Answer, once the definitions that were changed are on disk."""
+        if self.broker.metadata.pending:
+            return self._reply_kept(None if nowait else method)
+        if not nowait:
+            self.send(method)
+        return None
+
+    async def _reply_kept(self, method: base.Frame | None) -> None:
+        await self.broker.metadata.flush()
+        if method is not None:
+            self.send(method)
+
+    def when_caught_up(self, queue: Queue, then: Callable[[], Any]) -> Awaitable[None] | None:
+        """Do `then` when everything published to `queue` so far is committed: a client reads its writes."""
+        queue.flush()
+        if queue.is_caught_up:
+            result = then()
+            return result if result is None else _as_none(result)
+        return self._after_commit(queue, then)
+
+    async def _after_commit(self, queue: Queue, then: Callable[[], Any]) -> None:
+        await self.connection.committed(queue)
+        result = then()
+        if result is not None:
+            await result
+
+    def require(self, permission: str, kind: str, name: str) -> None:
+        """Raise ChannelError 403 unless the user has this permission on the resource."""
+        self.broker.access.authorise(
+            self.connection.user, self.vhost.name, kind, name, permission
+        )
+
+    def queue_named(self, name: str) -> str:
+        """Resolve the empty name to the queue declared last on this channel."""
+        if name:
+            return name
+        if self.last_queue is None:
+            raise ChannelError(404, "no previously declared queue")
+        return self.last_queue
+
+    # -- the end
+
+    def release(self) -> None:
+        """Give everything back, once: consumers end, what they held returns to its queues."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.slot.closing = True
+        if self.confirms is not None:
+            self.confirms.forget()
+        for consumer in list(self.consumers.values()):
+            self.cancel_consumer(consumer)
+        self.apply(frames.RETURN, self.unacked.take_up_to(frames.ALL_TAGS))
+
+
+async def _as_none(awaitable: Awaitable[Any]) -> None:
+    await awaitable

@@ -1,0 +1,73 @@
+"""Publisher confirms: which of a channel's messages are safe, told in ranges.
+
+One group stands for all the publishes that one read brought on one channel. It is complete when every
+queue they went to has committed them; groups are answered in the order of their tags, so that one
+basic.ack with `multiple` covers many.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class ConfirmGroup:
+    """The publishes up to tag `last` that are not in an earlier group."""
+
+    __slots__ = ("_ready", "failed", "last", "pending")
+
+    def __init__(self, last: int, pending: int, ready: Callable[[], None]) -> None:
+        """`pending` is the number of queues to hear from; `ready` is called after the last."""
+        self.last = last
+        self.pending = pending
+        self.failed = False
+        self._ready = ready
+
+    def done(self, *, failed: bool) -> None:
+        """One queue has committed its part, or has lost it."""
+        self.pending -= 1
+        self.failed |= failed
+        if self.pending <= 0:
+            self._ready()
+
+
+class Confirms:
+    """The unanswered groups of one channel.
+
+    `answer(tag, multiple, nack)` writes one basic.ack or basic.nack.
+    """
+
+    def __init__(self, answer: Callable[[int, bool, bool], None]) -> None:
+        self._answer = answer
+        self._groups: deque[ConfirmGroup] = deque()
+        self._answered = 0
+
+    def open(self, last: int, pending: int) -> ConfirmGroup:
+        """Begin the group that ends with tag `last`. With nothing pending it is complete."""
+        group = ConfirmGroup(last, pending, self.settle)
+        self._groups.append(group)
+        if not pending:
+            self.settle()
+        return group
+
+    def settle(self) -> None:
+        """Answer every complete group at the front, neighbours of the same fate together."""
+        groups = self._groups
+        while groups and groups[0].pending <= 0:
+            group = groups.popleft()
+            while groups and groups[0].pending <= 0 and groups[0].failed == group.failed:
+                group = groups.popleft()
+            self._answer(group.last, group.last - self._answered > 1, group.failed)
+            self._answered = group.last
+
+    def forget(self) -> None:
+        """The channel is gone: nobody is left to answer."""
+        self._groups.clear()
+        self._answer = _nobody
+
+
+def _nobody(_tag: int, _multiple: bool, _nack: bool) -> None:  # noqa: FBT001  # the answer's shape
+    """Take an answer that nobody waits for."""

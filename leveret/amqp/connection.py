@@ -1,0 +1,447 @@
+"""One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
+
+The listener owns the socket and the clock; it feeds `received`, sends what `take_output` hands out, and
+is asked through `Link` to pause, to wait and to close. Frames are handled one after the other; where an
+operation must wait (a definition on its way to disk, a password check), the connection stops reading
+until it is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pamqp import commands
+
+from leveret.amqp import handshake
+from leveret.amqp.channel import Channel
+from leveret.amqp.deliveries import Outbox
+from leveret.amqp.frames import FrameReader, Publish
+from leveret.amqp.handshake import State
+from leveret.amqp.methods import build, decode_method, decode_properties, encode_content, encode_method, method_ids
+from leveret.amqp.operations import OPERATIONS
+from leveret.amqp.operations.arguments import plain_table
+from leveret.amqp.sasl import parse_response, refusal
+from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pamqp import base
+
+    from leveret.amqp.frames import ChannelSlot
+    from leveret.config import Configuration
+    from leveret.core.broker import Broker
+    from leveret.core.queue import Queue
+    from leveret.core.vhost import Vhost
+    from leveret.ports.records import Batch, BatchBuilder
+
+# One connection's share of a turn: deliveries stop when its outbox holds this much, and go on after it was
+# handed to the socket.
+OUTBOX_BYTES_MAX = 512 * 1024
+FRAME_MAX_HANDSHAKE = 131_072  # what a frame may have before anything was negotiated
+PROTOCOL_HEADER_BYTES = 8
+CHANNEL_OPERATIONS = (commands.Channel.Open, commands.Channel.Close, commands.Channel.CloseOk)
+BASIC_PUBLISH = (60, 40)
+BASIC_ACK = (60, 80)
+
+
+class Link(Protocol):
+    """What a connection asks of the socket's side."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the peer keeps up with what is sent."""
+        ...
+
+    @property
+    def peer_is_loopback(self) -> bool:
+        """Whether the peer is on this machine."""
+        ...
+
+    def wall_ms(self) -> int:
+        """The time that records get."""
+        ...
+
+    def touch(self) -> None:
+        """There is output: take it at the end of the turn."""
+        ...
+
+    def wait_for(self, work: Awaitable[None]) -> None:
+        """Read nothing until `work` is done, then call `resumed(error)`."""
+        ...
+
+    def set_heartbeat(self, seconds: int) -> None:
+        """Supervise the peer from now on."""
+        ...
+
+    async def committed(self, queue: Queue) -> None:
+        """Until everything published to `queue` so far is committed."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def close(self, *, after_seconds: float = 0) -> None:
+        """Close the socket once the output is sent, at the latest after this time."""
+        ...
+
+
+class Connection:
+    """The server's side of one connection."""
+
+    operations: dict[type[base.Frame], Callable[..., Awaitable[None] | None]] = OPERATIONS
+
+    def __init__(self, link: Link, broker: Broker, configuration: Configuration) -> None:
+        self.link = link
+        self.broker = broker
+        self.configuration = configuration
+        self.state = State.HEADER
+        self.reader = FrameReader(FRAME_MAX_HANDSHAKE, configuration.message_bytes_max)
+        self.outbox = Outbox()
+        self.vhost: Vhost
+        self.user = ""
+        self.client_properties: dict[str, object] = {}
+        self.tuned = handshake.Tuned(0, FRAME_MAX_HANDSHAKE, 0)
+        self.channels: dict[int, Channel] = {}
+        self._capabilities: frozenset[str] = frozenset()
+        self._header = b""
+        self._generation: object = None
+        self._waiting = False
+        self._method_ids = (0, 0)  # of the method being handled, for close methods
+        self._channel_number = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it must not read."""
+        return self._waiting
+
+    # -- bytes in
+
+    def received(self, data: memoryview) -> None:
+        """Work through what the socket brought. `data` may be reused after the call."""
+        if self.state is State.CLOSED:
+            return
+        if self.state is State.HEADER:
+            data = self._take_protocol_header(data)
+            if not data:
+                return
+        self._forget_stale_routes()
+        self.reader.receive(data, self.link.wall_ms())
+        self._advance()
+
+    def resumed(self, error: Exception | None) -> None:
+        """What was waited for is done."""
+        self._waiting = False
+        if self.state is State.CLOSED:
+            return
+        if error is not None:
+            self._failed(error)
+        self._advance()
+
+    def _advance(self) -> None:
+        reader = self.reader
+        while not self._waiting and self.state is not State.CLOSED:
+            self._method_ids = (0, 0)
+            try:
+                event = reader.next()
+                self._collect()
+                if event is None:
+                    return
+                self._handle(*event)
+            except AmqpError as error:
+                self._failed(error)
+        reader.stash()
+
+    def _collect(self) -> None:
+        """After the reader has worked: settlements and confirms to channels, full builders to the turn."""
+        reader = self.reader
+        turn = self.broker.turn
+        for builder in reader.take_filled():
+            turn.touch(builder.owner)
+        for slot in reader.take_dirty():
+            try:
+                slot.channel.collect()
+            except ChannelError as error:
+                self._method_ids = BASIC_ACK
+                self._close_channel(slot.number, error)
+
+    def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
+        self._channel_number = number
+        if isinstance(event, bytes):
+            self._method_ids = method_ids(event)
+            self._handle_method(number, decode_method(event))
+            return
+        self._method_ids = BASIC_PUBLISH
+        if isinstance(event, ChannelError):
+            raise event
+        self.channels[number].published(event)
+        self._collect()
+
+    def _handle_method(self, number: int, method: base.Frame) -> None:
+        if number == 0:
+            self._start(self._handle_connection_method(method))
+            return
+        if self.state is State.CLOSING:
+            return
+        if self.state is not State.RUNNING:
+            raise ConnectionClosingError(504, "unexpected method in connection state " + self.state.name.lower())
+        channel = self.channels.get(number)
+        if isinstance(method, CHANNEL_OPERATIONS):
+            self._handle_channel_method(number, channel, method)
+        elif channel is None:
+            raise ConnectionClosingError(504, "expected 'channel.open'")
+        else:
+            self._start(channel.handle(method))
+
+    def _start(self, work: Awaitable[None] | None) -> None:
+        if work is not None:
+            self._waiting = True
+            self.link.wait_for(work)
+
+    def _forget_stale_routes(self) -> None:
+        """Exchanges came or went, or permissions changed, since this connection looked."""
+        if self.state is State.RUNNING:
+            generation = (self.vhost.generation, self.broker.access.generation)
+            if generation != self._generation:
+                self._generation = generation
+                self.reader.forget_routes()
+
+    # -- the handshake and the end
+
+    def _take_protocol_header(self, data: memoryview) -> memoryview:
+        missing = PROTOCOL_HEADER_BYTES - len(self._header)
+        self._header += bytes(data[:missing])
+        if len(self._header) < PROTOCOL_HEADER_BYTES and self._header == handshake.PROTOCOL_HEADER[: len(self._header)]:
+            return data[:0]
+        if self._header not in handshake.PROTOCOL_HEADERS:
+            self.outbox.write(handshake.PROTOCOL_HEADER)
+            self._close_socket()
+            return data[:0]
+        self._header = b""
+        self.state = State.START
+        self.send(handshake.start(self.configuration, self.broker.platform))
+        return data[missing:]
+
+    def _handle_connection_method(self, method: base.Frame) -> Awaitable[None] | None:
+        if isinstance(method, commands.Connection.Close):
+            self.send(commands.Connection.CloseOk())
+            self._close_socket()
+            return None
+        if self.state is State.CLOSING:
+            if isinstance(method, commands.Connection.CloseOk):
+                self._close_socket()
+            return None
+        expected = handshake.EXPECTED.get(self.state)
+        if expected is not None:
+            if not isinstance(method, expected):
+                raise ConnectionClosingError(504, f"unexpected method in connection state {self.state.name.lower()}")
+            return self._HANDSHAKE[self.state](self, method)
+        if isinstance(method, commands.Connection.UpdateSecret):
+            self.send(commands.Connection.UpdateSecretOk())
+            return None
+        raise ConnectionClosingError(503, "unimplemented method")
+
+    async def _start_ok(self, method: commands.Connection.StartOk) -> None:
+        self.client_properties = plain_table(method.client_properties)
+        self._capabilities = handshake.client_capabilities(self.client_properties)
+        mechanism = method.mechanism
+        response = method.response
+        try:
+            credentials = parse_response(mechanism, response if isinstance(response, bytes) else response.encode())
+            allowed = self.link.peer_is_loopback or credentials.user not in self.configuration.loopback_users
+            if not await self.broker.authenticate(credentials.user, credentials.password) or not allowed:
+                raise refusal(mechanism)
+        except ConnectionClosingError as error:
+            if error.code == 403:
+                await self._refuse_login(error)
+            raise
+        self.user = credentials.user
+        self.state = State.TUNE
+        self.send(handshake.tune(self.configuration))
+
+    async def _refuse_login(self, error: ConnectionClosingError) -> None:
+        """Slow guessing down; tell only clients that have said they understand (B-008)."""
+        await self.link.pause(self.configuration.login_delay_seconds)
+        if "authentication_failure_close" not in self._capabilities:
+            self._close_socket()
+
+    def _tune_ok(self, method: commands.Connection.TuneOk) -> None:
+        self.tuned = handshake.negotiate(self.configuration, method)
+        self.reader.set_frame_max(self.tuned.frame_max)
+        self.outbox.frame_size_max = self.tuned.frame_max - 8
+        self.link.set_heartbeat(self.tuned.heartbeat_seconds)
+        self.state = State.OPEN
+
+    def _open(self, method: commands.Connection.Open) -> None:
+        name = method.virtual_host
+        vhost = self.broker.vhosts.get(name)
+        if vhost is None:
+            raise ConnectionClosingError(530, f"vhost {name} not found")
+        self.broker.access.check_vhost(self.user, name)
+        self.vhost = vhost
+        self.broker.connections.add(self)
+        self.state = State.RUNNING
+        self._forget_stale_routes()
+        self.send(commands.Connection.OpenOk())
+
+    _HANDSHAKE = {State.START: _start_ok, State.TUNE: _tune_ok, State.OPEN: _open}
+
+    # -- channels
+
+    def _handle_channel_method(self, number: int, channel: Channel | None, method: base.Frame) -> None:
+        if isinstance(method, commands.Channel.Open):
+            self._open_channel(number, channel)
+        elif channel is None:
+            if isinstance(method, commands.Channel.Close):
+                raise ConnectionClosingError(504, "expected 'channel.open'")
+        elif isinstance(method, commands.Channel.Close):
+            self._drop_channel(number)
+            self.outbox.write(encode_method(number, commands.Channel.CloseOk()))
+            self.touch()
+        elif not channel.alive:
+            self._drop_channel(number)
+
+    def _open_channel(self, number: int, channel: Channel | None) -> None:
+        if channel is not None:
+            raise ConnectionClosingError(504, "second 'channel.open' seen")
+        limit = self.tuned.channel_max or self.configuration.channel_max
+        if number > limit or len(self.channels) >= limit:
+            raise ConnectionClosingError(
+                530,
+                f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({limit})",
+            )
+        self.channels[number] = Channel(self, number)
+        self.outbox.write(encode_method(number, commands.Channel.OpenOk()))
+        self.touch()
+
+    def _drop_channel(self, number: int) -> None:
+        channel = self.channels.pop(number)
+        channel.release()
+        self.reader.close_channel(number)
+
+    def _close_channel(self, number: int, error: ChannelError) -> None:
+        """Tell the client why its channel ends, and ignore what it still sends on it."""
+        channel = self.channels.get(number)
+        if channel is None or not channel.alive:
+            return
+        channel.release()
+        class_id, method_id = self._method_ids
+        close = build(
+            commands.Channel.Close, reply_code=error.code, reply_text=error.reply_text,
+            class_id=class_id, method_id=method_id,
+        )
+        self.outbox.write(encode_method(number, close))
+        self.touch()
+
+    # -- errors
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, ChannelError) and self._channel_number in self.channels:
+            self._close_channel(self._channel_number, error)
+        elif isinstance(error, AmqpError):
+            self.shut(error)
+        else:
+            self.broker.report(self, error)
+            self.shut(ConnectionClosingError(541, "an error in the broker; its log has the details"))
+
+    def shut(self, error: AmqpError) -> None:
+        """Close the connection with a reply code and text; wait a while for the client's close-ok."""
+        if self.state in (State.CLOSING, State.CLOSED):
+            return
+        class_id, method_id = self._method_ids
+        self.state = State.CLOSING
+        self.release()
+        self.send(
+            build(
+                commands.Connection.Close, reply_code=error.code, reply_text=error.reply_text,
+                class_id=class_id, method_id=method_id,
+            )
+        )
+        self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
+
+    def _close_socket(self) -> None:
+        self.state = State.CLOSED
+        self.release()
+        self.link.close()
+
+    def release(self) -> None:
+        """Give back all that the connection held. Called at its end, however it comes."""
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.release()
+        if self in self.broker.connections:
+            self.broker.connections.discard(self)
+            self.broker.release_owner(self.vhost, self)
+
+    def lost(self) -> None:
+        """The socket is gone."""
+        self.state = State.CLOSED
+        self.release()
+
+    # -- bytes out
+
+    @property
+    def can_send(self) -> bool:
+        """Whether deliveries may be added to the output."""
+        return self.outbox.size < OUTBOX_BYTES_MAX and self.link.writable and self.state is State.RUNNING
+
+    def touch(self) -> None:
+        """There is output to be sent at the end of the turn."""
+        self.link.touch()
+
+    def send(self, method: base.Frame) -> None:
+        """Queue a method of channel 0."""
+        self.outbox.write(encode_method(0, method))
+        self.touch()
+
+    def deliver(
+        self, slot: ChannelSlot, tag: bytes, batches: list[Batch], first: int, stop: int, redelivered: bool  # noqa: FBT001
+    ) -> int:
+        """Write deliveries until the outbox is full. Returns the offset behind the last one."""
+        self.touch()
+        return self.outbox.deliver(slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX)
+
+    def take_output(self) -> bytes:
+        """What is to be sent now."""
+        return self.outbox.take()
+
+    def wake_consumers(self) -> None:
+        """The socket takes more again: let the queues of all consumers go on."""
+        for channel in self.channels.values():
+            channel.wake_consumers()
+
+    # -- services to channels
+
+    def client_understands(self, capability: str) -> bool:
+        """Whether the client has announced a capability."""
+        return capability in self._capabilities
+
+    async def committed(self, queue: Queue) -> None:
+        """Until everything published to `queue` so far is committed."""
+        await self.link.committed(queue)
+
+    def route(self, publish: Publish) -> list[BatchBuilder]:
+        """The builders of the queues that one whole message goes to."""
+        exchange = self.vhost.exchanges[publish.exchange.decode()]
+        headers = decode_properties(publish.header).headers
+        try:
+            key = publish.routing_key.decode()
+        except UnicodeDecodeError as error:
+            raise ConnectionClosingError(501, "cannot decode the routing key") from error
+        queues = self.vhost.route(exchange, key, plain_table(headers))
+        return [queue.builder for queue in queues]
+
+    def return_message(self, number: int, publish: Publish) -> None:
+        """Send a mandatory message back that nobody takes (basic.return)."""
+        method = build(
+            commands.Basic.Return,
+            reply_code=312,
+            reply_text="NO_ROUTE",
+            exchange=publish.exchange.decode(errors="replace"),
+            routing_key=publish.routing_key.decode(errors="replace"),
+        )
+        self.outbox.write(
+            encode_content(number, method, publish.header, publish.body, self.tuned.frame_max)
+        )
+        self.touch()

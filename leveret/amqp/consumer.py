@@ -1,0 +1,89 @@
+"""A consumer of a channel: its credit, and how deliveries reach its connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+if TYPE_CHECKING:
+    from leveret.amqp.channel import Channel
+    from leveret.core.queue import Queue
+    from leveret.ports.records import Batch
+
+UNLIMITED = 1 << 32  # what a consumer without prefetch may take at a time
+
+
+class ChannelConsumer:
+    """What basic.consume makes: an identity on a channel with a prefetch limit of its own.
+
+    `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit but
+    the connection's ability to send.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        *,
+        no_ack: bool,
+        prefetch: int,
+        priority: int,
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.tag_bytes = tag.encode()
+        self.no_ack = no_ack
+        self.prefetch = prefetch
+        self.priority = priority
+        self.in_flight = 0
+
+    def capacity(self) -> int:
+        """How many more deliveries it may take: its prefetch, its channel's, its connection's room."""
+        if not self.channel.connection.can_send:
+            return 0
+        if self.no_ack:
+            return UNLIMITED
+        limit = UNLIMITED
+        if self.prefetch:
+            limit = self.prefetch - self.in_flight
+        channel = self.channel
+        if channel.prefetch:
+            limit = min(limit, channel.prefetch - channel.in_flight)
+        return limit
+
+    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
+        """Write deliveries into the connection's outbox until that is full."""
+        channel = self.channel
+        slot = channel.slot
+        tag = slot.delivery_tag + 1
+        reached = channel.connection.deliver(slot, self.tag_bytes, batches, first, stop, redelivered)
+        if not self.no_ack:
+            count = reached - first
+            channel.unacked.add(tag, count, first, self)
+            self.in_flight += count
+            channel.in_flight += count
+        return reached
+
+    def release(self, count: int) -> None:
+        """`count` of its deliveries were settled or returned: it can take as many more."""
+        self.in_flight -= count
+        self.channel.in_flight -= count
+
+    def queue_gone(self) -> None:
+        """The queue was deleted: the client hears basic.cancel if it said that it understands."""
+        self.channel.consumers.pop(self.tag, None)
+        if self.channel.connection.client_understands("consumer_cancel_notify"):
+            self.channel.send(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))
+
+
+class Getter:
+    """Holds what basic.get handed out on a channel from one queue; it has no credit to give back."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    def release(self, count: int) -> None:
+        """Gets are not counted against any prefetch."""

@@ -1,0 +1,117 @@
+"""What a connection says and checks before it is open: a table of states, and nothing of sockets.
+
+    HEADER --protocol header--> START --start-ok--> TUNE --tune-ok--> OPEN --open--> RUNNING
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from pamqp import commands
+
+from leveret.amqp.sasl import MECHANISMS
+from leveret.errors import ConnectionClosingError
+
+if TYPE_CHECKING:
+    from leveret.config import Configuration
+
+PROTOCOL_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
+PROTOCOL_HEADER = PROTOCOL_HEADERS[0]
+# The specification's smallest frame_max; RabbitMQ 4.1 asks for 8192 and cuts off older clients.
+FRAME_MAX_MIN = 4096
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+
+class State(Enum):
+    """Where a connection stands; the methods that each state accepts stand beside it."""
+
+    HEADER = auto()
+    START = auto()
+    TUNE = auto()
+    OPEN = auto()
+    RUNNING = auto()
+    CLOSING = auto()  # we have sent connection.close
+    CLOSED = auto()
+
+
+EXPECTED = {
+    State.START: commands.Connection.StartOk,
+    State.TUNE: commands.Connection.TuneOk,
+    State.OPEN: commands.Connection.Open,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was negotiated; 0 means no limit, for heartbeats none."""
+
+    channel_max: int
+    frame_max: int
+    heartbeat_seconds: int
+
+
+def start(configuration: Configuration, platform: str) -> commands.Connection.Start:
+    """connection.start with the server's properties."""
+    return commands.Connection.Start(
+        server_properties={
+            "capabilities": dict.fromkeys(CAPABILITIES, True),
+            "cluster_name": configuration.cluster_name,
+            "copyright": "Copyright the Leveret authors",
+            "information": "Licensed under the Apache License 2.0",
+            "platform": platform,
+            "product": configuration.product,
+            "version": configuration.version,
+        },
+        mechanisms=" ".join(MECHANISMS),
+        locales="en_US",
+    )
+
+
+def tune(configuration: Configuration) -> commands.Connection.Tune:
+    """connection.tune with what we would like."""
+    return commands.Connection.Tune(
+        configuration.channel_max, configuration.frame_max, configuration.heartbeat_seconds
+    )
+
+
+def negotiate(configuration: Configuration, answer: commands.Connection.TuneOk) -> Tuned:
+    """What the client has chosen. Raises ConnectionClosingError 530 outside the offer."""
+    _check("frame_max", answer.frame_max, FRAME_MAX_MIN, configuration.frame_max)
+    _check("channel_max", answer.channel_max, 1, configuration.channel_max)
+    return Tuned(answer.channel_max, answer.frame_max, answer.heartbeat)
+
+
+def _check(field: str, value: int, minimum: int, maximum: int) -> None:
+    unlimited = value == 0
+    if not unlimited and value < minimum:
+        raise ConnectionClosingError(
+            530,
+            f"negotiated {field} = {value} is lower than the minimum allowed value ({minimum})",
+        )
+    if unlimited or value > maximum:
+        no_limit = " (no limit)" if unlimited else ""
+        raise ConnectionClosingError(
+            530,
+            f"negotiated {field} = {value}{no_limit} is higher than the maximum allowed value ({maximum})",
+        )
+
+
+def client_capabilities(properties: dict[str, Any] | None) -> frozenset[str]:
+    """The capabilities that the client has set to true."""
+    capabilities = (properties or {}).get("capabilities")
+    if not isinstance(capabilities, dict):
+        return frozenset()
+    return frozenset(name for name, value in capabilities.items() if value is True)

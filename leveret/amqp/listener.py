@@ -1,0 +1,272 @@
+"""The rim of the AMQP side: sockets, timers and the loop around `Connection` machines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, cast
+
+from leveret.amqp.connection import OUTBOX_BYTES_MAX, Connection
+from leveret.amqp.handshake import State
+from leveret.amqp.methods import HEARTBEAT
+from leveret.core.access import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from leveret.config import Configuration
+    from leveret.core.broker import Broker
+    from leveret.core.queue import Queue
+    from leveret.errors import AmqpError
+
+logger = logging.getLogger(__name__)
+
+
+class CommitBarrier:
+    """A queue's waiter that a coroutine can wait for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a read goes on with what is there
+        """See leveret.core.queue.Waiter."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class AmqpProtocol(asyncio.BufferedProtocol):
+    """One socket: reads into the listener's shared buffer, writes once a turn, keeps the heartbeat."""
+
+    def __init__(self, listener: AmqpListener) -> None:
+        self._listener = listener
+        self._loop = listener.loop
+        self._transport: asyncio.Transport | None = None
+        self._connection = Connection(self, listener.broker, listener.configuration)
+        self.touched = False
+        self.writable = True
+        self.peer = ""
+        self.peer_is_loopback = False
+        self._heard = False
+        self._silent_checks = 0
+        self._sent = False
+        self._heartbeat_seconds = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.TimerHandle | None = None
+
+    # -- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake's time limit."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
+        peer = self._transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "local socket"
+        self.peer_is_loopback = not peer or is_loopback(peer[0])
+        self._transport.set_write_buffer_limits(high=self._listener.configuration.write_high_water_bytes)
+        self._listener.protocols.add(self)
+        self._timer = self._loop.call_later(
+            self._listener.configuration.handshake_timeout_seconds, self._handshake_expired
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the whole buffer is free anyway
+        """The shared buffer: what is read is worked through before another socket is read."""
+        return self._listener.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        self._heard = True
+        self._connection.received(self._listener.buffer[:nbytes])
+
+    def eof_received(self) -> bool:
+        """The peer sends no more: neither do we."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # however it ended
+        """Give everything back."""
+        for timer in (self._timer, self._closing):
+            if timer is not None:
+                timer.cancel()
+        self._listener.protocols.discard(self)
+        self.writable = False
+        self._transport = None
+        self._connection.lost()
+
+    def pause_writing(self) -> None:
+        """The peer does not keep up."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """The peer has caught up: its consumers may get more."""
+        self.writable = True
+        self._connection.wake_consumers()
+
+    # -- what the connection asks for (leveret.amqp.connection.Link)
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def touch(self) -> None:
+        """Take the output at the end of this turn."""
+        if not self.touched:
+            self._listener.broker.turn.touch_sender(self)
+
+    def send_pending(self) -> None:
+        """Hand the output to the socket; let consumers go on that only waited for room in it."""
+        was_full = self._connection.outbox.size >= OUTBOX_BYTES_MAX
+        data = self._connection.take_output()
+        if not data or self._transport is None:
+            return
+        self._sent = True
+        self._transport.write(data)
+        if was_full and self.writable:
+            self._connection.wake_consumers()
+
+    def wait_for(self, work: Awaitable[None]) -> None:
+        """Stop reading until `work` is done."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._listener.spawn(self._wait(work))
+
+    async def _wait(self, work: Awaitable[None]) -> None:
+        error: Exception | None = None
+        try:
+            await work
+        except Exception as caught:  # noqa: BLE001  # the connection answers it
+            error = caught
+        if self._transport is not None:
+            self._connection.resumed(error)
+        if self._transport is not None and not self._connection.is_waiting:
+            self._transport.resume_reading()
+
+    async def committed(self, queue: Queue) -> None:
+        """Until everything published to `queue` so far is committed."""
+        await self._listener.committed(queue)
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
+
+    def close(self, *, after_seconds: float = 0) -> None:
+        """Send what is there and close, at once or when the peer has not answered in time."""
+        if after_seconds:
+            self._closing = self._loop.call_later(after_seconds, self._close_now)
+            return
+        self.send_pending()
+        self._close_now()
+
+    def _close_now(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def stop_reading(self) -> None:
+        """The node stops: take nothing more in."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def shut(self, error: AmqpError) -> None:
+        """The node stops: say why."""
+        self._connection.shut(error)
+        self.send_pending()
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    # -- time
+
+    def _handshake_expired(self) -> None:
+        self._timer = None
+        if self._connection.state is not State.RUNNING and self._transport is not None:
+            logger.warning("%s did not finish its handshake in time; closed", self.peer)
+            self._transport.abort()
+
+    def set_heartbeat(self, seconds: int) -> None:
+        """Check twice an interval; send when nothing else was sent, close after two silent intervals."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._heartbeat_seconds = seconds
+        if seconds:
+            self._timer = self._loop.call_later(seconds / 2, self._beat)
+
+    def _beat(self) -> None:
+        if self._transport is None:
+            return
+        if not self._sent:
+            self._transport.write(HEARTBEAT)
+        self._sent = False
+        # Half-interval checks: four silent ones are two whole intervals without a byte (B-009).
+        paused = not self._transport.is_reading()
+        self._silent_checks = 0 if self._heard or paused else self._silent_checks + 1
+        self._heard = False
+        if self._silent_checks >= 5:
+            logger.warning(
+                "closing %s: missed heartbeats, timeout %ss", self.peer, self._heartbeat_seconds
+            )
+            self._transport.abort()
+            return
+        self._timer = self._loop.call_later(self._heartbeat_seconds / 2, self._beat)
+
+
+class AmqpListener:
+    """Accepts AMQP connections on one address."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        configuration: Configuration,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self.broker = broker
+        self.configuration = configuration
+        self.spawn = spawn
+        self.loop = asyncio.get_running_loop()
+        self.protocols: set[AmqpProtocol] = set()
+        self.buffer = memoryview(bytearray(configuration.read_buffer_bytes))
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Listen. Returns the address, whose port is the real one where 0 was asked for."""
+        self._server = await self.loop.create_server(
+            self._accept, self.configuration.host, self.configuration.port, backlog=1024
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        if len(self.protocols) >= self.configuration.connections_max:
+            logger.warning(
+                "refused a connection: %d are open, the limit (connections_max)", len(self.protocols)
+            )
+            return RefusingProtocol()
+        return AmqpProtocol(self)
+
+    async def committed(self, queue: Queue) -> None:
+        """Until everything published to `queue` so far is committed."""
+        barrier = CommitBarrier(self.loop)
+        queue.await_commit(barrier)
+        await barrier.future
+
+    def stop_reading(self) -> None:
+        """Take nothing more in; what was taken is still answered."""
+        if self._server is not None:
+            self._server.close()
+        for protocol in self.protocols:
+            protocol.stop_reading()
+
+    async def stop(self, reason: AmqpError, grace_seconds: float) -> None:
+        """Tell every client why, and wait a little for their close-ok. After `stop_reading`."""
+        for protocol in list(self.protocols):
+            protocol.shut(reason)
+        deadline = self.loop.time() + grace_seconds
+        while self.protocols and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for protocol in list(self.protocols):
+            protocol.close()
+
+
+class RefusingProtocol(asyncio.Protocol):
+    """Closes at once what is too much."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """No word: the peer has not spoken AMQP yet."""
+        transport.close()

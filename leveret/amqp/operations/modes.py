@@ -1,0 +1,80 @@
+"""confirm.select, tx.*, channel.flow and the old access.request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from leveret.amqp.methods import AccessRequest, AccessRequestOk
+from leveret.amqp.transaction import Transaction
+from leveret.errors import ChannelError, ConnectionClosingError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from leveret.amqp.channel import Channel
+    from leveret.core.queue import Queue
+
+
+def confirm_select(channel: Channel, method: commands.Confirm.Select) -> Awaitable[None] | None:
+    """Confirm publishes from now on."""
+    if channel.transaction is not None:
+        raise ChannelError(406, "cannot switch from tx to confirm mode")
+    channel.start_confirming()
+    return channel.answer(commands.Confirm.SelectOk(), nowait=method.nowait)
+
+
+def tx_select(channel: Channel, _method: commands.Tx.Select) -> Awaitable[None] | None:
+    """Make publishes and acknowledgements wait for tx.commit from now on."""
+    if channel.confirms is not None:
+        raise ChannelError(406, "cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction(channel)
+        channel.slot.one_by_one = True
+    return channel.answer(commands.Tx.SelectOk())
+
+
+def _transaction(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise ChannelError(406, "channel is not transactional")
+    return channel.transaction
+
+
+def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None] | None:
+    """Let the transaction take effect."""
+    return _commit(channel, _transaction(channel).commit())
+
+
+async def _commit(channel: Channel, queues: set[Queue]) -> None:
+    for queue in queues:
+        await channel.connection.committed(queue)
+    channel.send(commands.Tx.CommitOk())
+
+
+def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> Awaitable[None] | None:
+    """Forget the transaction."""
+    _transaction(channel).rollback()
+    return channel.answer(commands.Tx.RollbackOk())
+
+
+def flow(channel: Channel, method: commands.Channel.Flow) -> Awaitable[None] | None:
+    """RabbitMQ can start what it never stops."""
+    if not method.active:
+        raise ConnectionClosingError(540, "active=false")
+    return channel.answer(commands.Channel.FlowOk(active=True))
+
+
+def access_request(channel: Channel, _method: AccessRequest) -> Awaitable[None] | None:
+    """Answer the method of AMQP 0-8 that some clients still send."""
+    return channel.answer(AccessRequestOk(ticket=1))
+
+
+OPERATIONS = {
+    commands.Confirm.Select: confirm_select,
+    commands.Tx.Select: tx_select,
+    commands.Tx.Commit: tx_commit,
+    commands.Tx.Rollback: tx_rollback,
+    commands.Channel.Flow: flow,
+    AccessRequest: access_request,
+}

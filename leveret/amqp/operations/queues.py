@@ -1,0 +1,121 @@
+"""queue.declare, bind, unbind, purge and delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from leveret.amqp.methods import build
+from leveret.amqp.operations.arguments import plain_table
+from leveret.core.names import stripped
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from leveret.amqp.channel import Channel
+    from leveret.core.queue import Queue
+
+
+def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None] | None:
+    """Create a queue, or check that the one of this name is the same, and count what it holds."""
+    name = stripped(method.queue)
+    owner = channel.connection
+    if method.passive:
+        queue = channel.vhost.check_queue(channel.queue_named(name), owner)
+    else:
+        if name:
+            channel.require("configure", "queue", name)
+        queue = channel.vhost.declare_queue(
+            name,
+            durable=method.durable,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+            arguments=plain_table(method.arguments),
+            owner=owner,
+        )
+    channel.last_queue = queue.definition.name
+    return channel.when_caught_up(queue, lambda: _declared(channel, queue, nowait=method.nowait))
+
+
+def _declared(channel: Channel, queue: Queue, *, nowait: bool) -> Awaitable[None] | None:
+    answer = build(
+        commands.Queue.DeclareOk,
+        queue=queue.name,
+        message_count=queue.message_count,
+        consumer_count=queue.consumer_count,
+    )
+    return channel.reply(answer, nowait=nowait)
+
+
+def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | None:
+    """Let messages of an exchange flow into a queue."""
+    name, key = _queue_and_key(channel, method)
+    exchange = stripped(method.exchange)
+    channel.require("write", "queue", name)
+    channel.require("read", "exchange", exchange)
+    channel.vhost.bind_queue(
+        name, exchange, key, plain_table(method.arguments), channel.connection
+    )
+    return channel.reply(commands.Queue.BindOk(), nowait=method.nowait)
+
+
+def unbind(channel: Channel, method: commands.Queue.Unbind) -> Awaitable[None] | None:
+    """Undo `bind`."""
+    name, key = _queue_and_key(channel, method)
+    exchange = stripped(method.exchange)
+    channel.require("write", "queue", name)
+    channel.require("read", "exchange", exchange)
+    channel.vhost.unbind_queue(
+        name, exchange, key, plain_table(method.arguments), channel.connection
+    )
+    return channel.reply(commands.Queue.UnbindOk())
+
+
+def _queue_and_key(
+    channel: Channel, method: commands.Queue.Bind | commands.Queue.Unbind
+) -> tuple[str, str]:
+    """Queue name and routing key; both empty mean the queue declared last, by its name."""
+    given = stripped(method.queue)
+    name = channel.queue_named(given)
+    key = method.routing_key
+    return name, name if not given and not key else key
+
+
+def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | None:
+    """Throw away what is ready."""
+    name = channel.queue_named(stripped(method.queue))
+    channel.require("read", "queue", name)
+    queue = channel.vhost.check_queue(name, channel.connection)
+
+    def purge_ready() -> Awaitable[None] | None:
+        count = queue.purge()
+        return channel.reply(commands.Queue.PurgeOk(message_count=count), nowait=method.nowait)
+
+    return channel.when_caught_up(queue, purge_ready)
+
+
+def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] | None:
+    """Delete a queue with what it holds; a missing one counts as empty."""
+    name = channel.queue_named(stripped(method.queue))
+    channel.require("configure", "queue", name)
+    if name not in channel.vhost.queues:
+        return channel.reply(commands.Queue.DeleteOk(message_count=0), nowait=method.nowait)
+    queue = channel.vhost.check_queue(name, channel.connection)
+
+    def delete_now() -> Awaitable[None] | None:
+        count = channel.broker.delete_queue(
+            channel.vhost, queue, if_unused=method.if_unused, if_empty=method.if_empty
+        )
+        return channel.reply(commands.Queue.DeleteOk(message_count=count), nowait=method.nowait)
+
+    return channel.when_caught_up(queue, delete_now)
+
+
+OPERATIONS = {
+    commands.Queue.Declare: declare,
+    commands.Queue.Bind: bind,
+    commands.Queue.Unbind: unbind,
+    commands.Queue.Purge: purge,
+    commands.Queue.Delete: delete,
+}
