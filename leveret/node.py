@@ -1,0 +1,170 @@
+"""The composition root: builds every part of a node, starts it, and stops it in order.
+
+Started last, stopped first: clients before queues, queues before stores. Every task of the process
+runs in the task group that lives here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import platform
+import secrets
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from leveret.amqp.listener import AmqpListener
+from leveret.core.access import AccessControl
+from leveret.core.administration import DEFAULT_USER, Administration
+from leveret.core.broker import Broker
+from leveret.core.passwords import SALT_BYTES, hash_password
+from leveret.core.turn import Turn
+from leveret.errors import ConnectionClosingError, LeveretError, StorageError
+from leveret.mgmt_ui.control import ControlServer
+from leveret.storage.lock import DirectoryLock
+from leveret.storage.metadata import SqliteMetadataStore
+from leveret.storage.store import DiskTopicStore
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from leveret.config import Configuration
+
+logger = logging.getLogger(__name__)
+
+# How long clients may take to answer connection.close when the node stops.
+STOP_GRACE_SECONDS = 2.0
+
+
+def run(configuration: Configuration) -> int:
+    """Run a node until SIGTERM or SIGINT. Returns the process's exit status."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    try:
+        uvloop.run(Node(configuration).run())
+    except LeveretError as error:
+        logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
+        return 1
+    return 0
+
+
+class Node:
+    """One broker process."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Start, serve until a signal, stop. Raises LeveretError where the node cannot start."""
+        directory = self._configuration.data_dir
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(f"cannot create {directory}: {error.strerror}") from error
+        with DirectoryLock(directory):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    await self._serve(tasks)
+            except* LeveretError as group:
+                raise group.exceptions[0] from None
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        configuration = self._configuration
+        background: set[asyncio.Task[None]] = set()
+
+        def spawn(work: Coroutine[Any, Any, None]) -> None:
+            task = tasks.create_task(_reported(work))
+            background.add(task)
+            task.add_done_callback(background.discard)
+
+        async with contextlib.AsyncExitStack() as stack:
+            metadata = await SqliteMetadataStore.open(configuration.database_path, spawn)
+            stack.push_async_callback(metadata.close)
+            topics = DiskTopicStore(configuration, asyncio.get_running_loop())
+            stack.push_async_callback(topics.close)
+            broker, administration = await self._open_broker(metadata, topics, spawn)
+            control = ControlServer(configuration.control_socket_path, administration, spawn)
+            await control.start()
+            stack.push_async_callback(control.close)
+            listener = AmqpListener(broker, configuration, spawn)
+            host, port = await listener.start()
+            stack.push_async_callback(self._disconnect, listener, broker)
+            self._watch_signals()
+            print(f"ready amqp={host}:{port} data={configuration.data_dir}", flush=True)  # noqa: T201  # the contract with whoever started us
+            await self._stopping.wait()
+            logger.info("stopping")
+        for task in background:
+            task.cancel()
+
+    async def _open_broker(
+        self, metadata: SqliteMetadataStore, topics: DiskTopicStore, spawn: Any
+    ) -> tuple[Broker, Administration]:
+        """Rebuild what was kept; on the first start, make the defaults."""
+        loop = asyncio.get_running_loop()
+        access = AccessControl()
+        broker = Broker(
+            access=access,
+            metadata=metadata,
+            topics=topics,
+            turn=Turn(loop.call_soon, _report),
+            durability=self._configuration.durability,
+            platform=f"Python {platform.python_version()}",
+            cache_key=secrets.token_bytes(32),
+            spawn=spawn,
+            in_thread=asyncio.to_thread,
+            report=_report,
+            random_name=lambda: secrets.token_urlsafe(16),
+        )
+        administration = Administration(
+            access,
+            metadata,
+            on_vhost_added=broker.add_vhost,
+            on_vhost_deleted=broker.remove_vhost,
+        )
+        definitions = await metadata.load()
+        administration.restore(definitions)
+        if administration.is_first_start:
+            guest = await asyncio.to_thread(
+                hash_password, DEFAULT_USER, secrets.token_bytes(SALT_BYTES)
+            )
+            administration.create_defaults(guest)
+            await metadata.flush()
+        else:
+            broker.restore(definitions)
+        return broker, administration
+
+    async def _disconnect(self, listener: AmqpListener, broker: Broker) -> None:
+        """Answer the confirms in flight, then tell every client that the node stops."""
+        listener.stop_reading()
+        await broker.caught_up(listener.committed)
+        await listener.stop(
+            ConnectionClosingError(320, "broker forced connection closure with reason 'shutdown'"),
+            STOP_GRACE_SECONDS,
+        )
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+
+
+async def _reported(work: Coroutine[Any, Any, None]) -> None:
+    """Run a background task; its failure is logged and stops nobody else."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # isolation between tasks
+        _report("background task", error)
+
+
+def _report(subject: object, error: Exception) -> None:
+    """What should not have happened, for the operator."""
+    if isinstance(error, LeveretError):
+        logger.error("%r: %s", subject, error)
+    else:
+        logger.error("%r failed: please report this as a bug", subject, exc_info=error)
