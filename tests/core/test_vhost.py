@@ -379,6 +379,23 @@ def test_what_cannot_be_routed_goes_to_the_alternate(vhost):
     assert builders(vhost, "x", b"k") == []
 
 
+def test_an_alternate_without_bindings_is_missed_when_it_goes(vhost):
+    exchange(vhost, "last", "fanout")
+    exchange(vhost, "middle", "headers", arguments={"alternate-exchange": "last"})
+    exchange(vhost, "first", arguments={"alternate-exchange": "middle"})
+    declare(vhost, "q")
+    vhost.bind_queue("q", "last", "", {}, None)
+    assert not vhost.cache("first").cacheable
+    assert builders(vhost, "first", b"k") == ["q"]
+    vhost.delete_exchange("middle", if_unused=True)
+    assert vhost.cache("first").cacheable
+    assert builders(vhost, "first", b"k") == []
+    exchange(vhost, "middle", "direct", arguments={"alternate-exchange": "last"})
+    assert builders(vhost, "first", b"k") == ["q"]
+    vhost.delete_exchange("middle", if_unused=True)
+    assert builders(vhost, "first", b"k") == []
+
+
 def test_headers_anywhere_on_the_way_make_routes_unfit_to_be_remembered(vhost):
     for name in ("a", "b"):
         exchange(vhost, name, "fanout")
