@@ -1,0 +1,78 @@
+"""Worker threads that wait for the disk, so that the event loop does not.
+
+A log hands in one piece of work at a time (a flush of everything it has written so far); what is
+appended meanwhile is covered by its next one: that is the group commit. Several logs' flushes run
+in parallel, on a few threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+__all__ = ["Committer"]
+
+
+class Committer:
+    """Runs work in threads and reports on the loop.
+
+    `submit(work, done)` calls `done(error)` on the loop, with the OSError that `work` raised or
+    None. Any other exception is a bug: it goes to the loop's exception handler, and `done` gets an
+    OSError that names it, so that nobody waits for ever.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
+        self._loop = loop
+        self._queue: SimpleQueue[tuple[Callable[[], None], Callable[[OSError | None], None]] | None]
+        self._queue = SimpleQueue()
+        self._finished: deque[tuple[Callable[[OSError | None], None], OSError | None]] = deque()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"leveret-commit-{i}", daemon=True)
+            for i in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+        """Have `work` done in a thread, then `done` called on the loop."""
+        self._queue.put((work, done))
+
+    def close(self) -> None:
+        """Finish what was handed in and end the threads; `done` may not be called any more."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, done = item
+            failure: OSError | None = None
+            try:
+                work()
+            except OSError as error:
+                failure = error
+            except Exception as error:  # noqa: BLE001 - a thread has nobody above it to raise to
+                failure = OSError(f"internal error: {error!r}")
+                failure.__cause__ = error
+            # Only the first of those that finish together wakes the loop.
+            self._finished.append((done, failure))
+            if len(self._finished) == 1:
+                self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._report)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to tell
+
+    def _report(self) -> None:
+        while self._finished:
+            done, failure = self._finished.popleft()
+            done(failure)

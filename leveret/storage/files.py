@@ -1,0 +1,259 @@
+"""The file system as a small interface, so that tests can lose, refuse and cut what is written.
+
+Everything in `storage` that touches a disk goes through a `FileSystem`, LMDB and SQLite excepted:
+they bring their own. Handles are plain numbers, as the operating system gives them, so that the
+real implementation costs nothing on the append path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from leveret.errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "FileSystem",
+    "RealFileSystem",
+    "copy_range",
+    "read_exactly",
+    "storage_error",
+    "write_file",
+]
+
+COPY_BYTES = 1 << 20  # one read of a copy: large enough to stream, small enough to forget
+
+# Errors by which a file system says that it cannot tell what is cached: read it plainly then.
+NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+ADVICE = {
+    errno.ENOSPC: "the disk is full: free space or enlarge it; publishing goes on by itself then",
+    errno.EDQUOT: "the disk quota is used up: raise it or free space",
+    errno.EACCES: "check the owner and the mode of the data directory",
+    errno.EPERM: "check the owner and the mode of the data directory",
+    errno.EROFS: "the file system is mounted read-only: the kernel log says why; remount it",
+    errno.EIO: "the device reports an error: see the kernel log, and check or replace the disk",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n, LimitNOFILE=)",
+    errno.ENFILE: "too many open files on this machine: raise fs.file-max",
+}
+
+
+class FileSystem(Protocol):
+    """What the storage engine asks of a disk. Every call raises OSError as the system would."""
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """A handle for reading and writing; `create` makes a new, empty file."""
+        ...
+
+    def close(self, handle: int, /) -> None:
+        """Give a handle back."""
+        ...
+
+    def pwrite(self, handle: int, data: Any, position: int, /) -> int:
+        """Write at `position` into the page cache; returns how many bytes went in."""
+        ...
+
+    def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
+        """Fill `buffer`; returns how many bytes came.
+
+        Without `wait` only from the page cache: raises BlockingIOError where nothing is cached.
+        """
+        ...
+
+    def fdatasync(self, handle: int, /) -> None:
+        """Wait until the file's content is on the device."""
+        ...
+
+    def truncate(self, handle: int, size: int, /) -> None:
+        """Cut a file to `size` bytes."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """A file's size in bytes."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or directory of this name."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file or directory; a file takes the place of another."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file."""
+        ...
+
+    def list_names(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; none when it does not exist."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create a directory and its parents; an existing one is no error."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with everything in it."""
+        ...
+
+
+class RealFileSystem:
+    """The operating system's files."""
+
+    pwrite = staticmethod(os.pwrite)
+    fdatasync = staticmethod(os.fdatasync)
+    truncate = staticmethod(os.ftruncate)
+    close = staticmethod(os.close)
+
+    def __init__(self) -> None:
+        self._nowait = hasattr(os, "RWF_NOWAIT")
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """See FileSystem."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o640)
+
+    def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
+        """See FileSystem."""
+        if wait or not self._nowait:
+            return os.preadv(handle, [buffer], position)
+        try:
+            return os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in NO_NOWAIT:
+                raise
+        # tmpfs before Linux 6.x, some network and FUSE file systems: asking costs more than the
+        # read, which there comes from memory or cannot be told from one that does.
+        self._nowait = False
+        return os.preadv(handle, [buffer], position)
+
+    def size(self, path: Path) -> int:
+        """See FileSystem."""
+        return path.stat().st_size
+
+    def exists(self, path: Path) -> bool:
+        """See FileSystem."""
+        return path.exists()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See FileSystem."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """See FileSystem."""
+        path.unlink()
+
+    def list_names(self, path: Path) -> list[str]:
+        """See FileSystem."""
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: Path) -> None:
+        """See FileSystem."""
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """See FileSystem."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def remove_directory(self, path: Path) -> None:
+        """See FileSystem."""
+        path.rmdir()
+
+    def remove_tree(self, path: Path) -> None:
+        """See FileSystem."""
+        shutil.rmtree(path)
+
+
+def storage_error(action: str, path: Path, error: OSError) -> StorageError:
+    """The error to raise for an operating system's refusal, with what an operator can do."""
+    number = error.errno or 0
+    advice = ADVICE.get(number, "see the kernel log")
+    reason = os.strerror(number) if number else str(error)
+    text = f"cannot {action} {path}: {reason}; {advice}"
+    return DiskFullError(text) if number in FULL else StorageError(text)
+
+
+def read_exactly(files: FileSystem, handle: int, position: int, size: int) -> bytearray:
+    """`size` bytes from `position`, fewer where the file ends; waits for the device."""
+    buffer = bytearray(size)
+    got = files.read(handle, buffer, position, wait=True)
+    while 0 < got < size:
+        rest = bytearray(size - got)
+        more = files.read(handle, rest, position + got, wait=True)
+        if more == 0:
+            break
+        buffer[got : got + more] = rest[:more]
+        got += more
+    return buffer if got == size else buffer[:got]
+
+
+def write_all(
+    pwrite: Callable[[int, Any, int], int], handle: int, data: Any, position: int
+) -> None:
+    """Write the whole of `data`, however many calls it takes. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        written = pwrite(handle, rest, position)
+        if written == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rest = rest[written:]
+        position += written
+
+
+def write_file(files: FileSystem, path: Path, content: bytes) -> None:
+    """Create `path` with `content`, replacing an older one as a whole; not flushed."""
+    draft = path.with_name(path.name + ".new")
+    if files.exists(draft):
+        files.unlink(draft)
+    handle = files.open(draft, create=True)
+    try:
+        write_all(files.pwrite, handle, content, 0)
+    finally:
+        files.close(handle)
+    files.rename(draft, path)
+
+
+def read_file(files: FileSystem, path: Path) -> bytearray:
+    """The whole content of a small file."""
+    handle = files.open(path)
+    try:
+        return read_exactly(files, handle, 0, files.size(path))
+    finally:
+        files.close(handle)
+
+
+def copy_range(files: FileSystem, handle: int, start: int, stop: int, target: Path) -> None:
+    """Copy bytes [start, stop) of an open file into a new, flushed file."""
+    made = files.open(target, create=True)
+    try:
+        position = start
+        while position < stop:
+            piece = read_exactly(files, handle, position, min(COPY_BYTES, stop - position))
+            if not piece:
+                break
+            write_all(files.pwrite, made, piece, position - start)
+            position += len(piece)
+        files.fdatasync(made)
+    finally:
+        files.close(made)

@@ -1,0 +1,392 @@
+"""One partition on disk: what `core` sees of the storage engine.
+
+Everything here runs on the event loop. A write goes into the page cache; whatever waits for a
+device is work for the committer's threads, whose completion comes back as a call on the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from leveret.errors import StorageError
+from leveret.ports import Durability
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch, BatchBuilder
+from leveret.storage.checkpoint import CloseMark, checkpoint_payload, settlement_payload
+from leveret.storage.files import storage_error
+from leveret.storage.flush import Flush, Unflushed
+from leveret.storage.reader import LogReader, OpenFiles
+from leveret.storage.segment import Segment
+from leveret.storage.segments import Segments
+from leveret.storage.tail import LogTail, TailCache
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from leveret.ports import Clock
+    from leveret.storage.commit import Committer
+    from leveret.storage.files import FileSystem
+    from leveret.storage.recovery import Recovered
+
+__all__ = ["LogServices", "PartitionLog"]
+
+IDLE_ROLL_SHARE = 8  # a settled segment of at least an eighth of the maximum is rolled, to go
+
+
+@dataclass(frozen=True, slots=True)
+class LogServices:
+    """What all logs of a node share. `warn` is the shell's voice."""
+
+    files: FileSystem
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    tail_cache: TailCache
+    committer: Committer
+    pool: ThreadPoolExecutor
+    open_files: OpenFiles
+    segment_bytes_max: int
+    touched: Callable[[PartitionLog], None]  # has settlements to write down
+    closed: Callable[[PartitionLog, CloseMark | None], None]
+    deleted: Callable[[PartitionLog], Callable[[], None]]  # moves files away; returns their removal
+    warn: Callable[[str], None]
+
+
+class PartitionLog:
+    """See ports.TopicLog. Invariant: first <= committed <= end, settled below committed."""
+
+    def __init__(
+        self,
+        services: LogServices,
+        directory: Path,
+        durability: Durability,
+        recovered: Recovered,
+    ) -> None:
+        self.builder = BatchBuilder()
+        self.directory = directory
+        self.end = self.committed = recovered.end
+        self.settled = recovered.settled
+        self.unclean = recovered.unclean
+        self._services = services
+        self._keeps = durability is not Durability.NONE
+        self._flushes = durability is Durability.FSYNC
+        self._cache = services.tail_cache
+        self._tail = LogTail(None if self._keeps else self._spill)
+        self._segments = Segments(
+            services.files,
+            directory,
+            segment_bytes_max=services.segment_bytes_max,
+            checkpoint=(lambda: checkpoint_payload(self.settled)) if self._keeps else None,
+            wall_ms=services.clock.wall_ms,
+            on_roll=self._start_flush if self._keeps else lambda: None,
+        )
+        self._segments.adopt(recovered.segments)
+        self._reader = LogReader(
+            services.files, self._segments, services.open_files, services.loop, services.pool
+        )
+        self._unflushed = Unflushed()
+        self._pending = RangeSet()  # settled, not yet written down
+        self._touched = False
+        self._flushing = False
+        self._flush_failures = 0  # in a row
+        self._covered: Segment | None = None  # newest segment whose checkpoint is durable
+        self._closed = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._commit_callbacks: list[Callable[[], None]] = []
+        self._failure_callbacks: list[Callable[[Exception], None]] = []
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({str(self.directory)!r}, end={self.end})"
+
+    @property
+    def first(self) -> int:
+        """See ports.TopicLog."""
+        items = self._segments.items
+        if self._keeps:
+            return items[0].base if items else self.end
+        return next(iter(self.settled))[1] if self.settled.first == 0 else 0
+
+    def on_commit(self, callback: Callable[[], None]) -> None:
+        """See ports.TopicLog."""
+        self._commit_callbacks.append(callback)
+
+    def on_failure(self, callback: Callable[[Exception], None]) -> None:
+        """See ports.TopicLog."""
+        self._failure_callbacks.append(callback)
+
+    def append(self) -> int:
+        """See ports.TopicLog."""
+        base = self.end
+        transient = self.builder.transient
+        batch = self.builder.seal(base)
+        if not self._keeps:
+            if self._cache.stuck:
+                self._cache.write_down_stuck()
+            self.end = self.committed = base + batch.count
+        else:
+            batch.set_checksum(crc32c(batch.checked))
+            segment, position = self._segments.write(batch, base)
+            self.end = base + batch.count
+            if self._flushes and (self._unflushed.entries or not transient):
+                self._unflushed.add(batch, segment, position)
+                if not self._flushing:
+                    self._start_flush()
+            else:
+                self.committed = self.end
+        self._cache.add(self._tail, batch)
+        return base
+
+    def _spill(self, batch: Batch) -> None:
+        """Write down a batch that memory has no room for. Raises StorageError."""
+        batch.set_checksum(crc32c(batch.checked))
+        self._segments.write(batch, batch.base_offset)
+
+    # Reading
+
+    def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
+        """See ports.TopicLog."""
+        if offset >= self.committed:
+            return []
+        found = self._tail.read(offset, self.committed, bytes_max)
+        return found or self._reader.read(offset, self.committed, bytes_max)
+
+    async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
+        """See ports.TopicLog."""
+        if offset >= self.committed:
+            return []
+        found = self._tail.read(offset, self.committed, bytes_max)
+        return found or await self._reader.fetch(offset, self.committed, bytes_max)
+
+    # Settling
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See ports.TopicLog."""
+        settled, pending, cache, tail = self.settled, self._pending, self._cache, self._tail
+        for first, stop in ranges:
+            settled.add(first, stop)
+            pending.add(first, stop)
+            cache.settle(tail, first, stop, settled)
+        self._touch()
+
+    def _touch(self) -> None:
+        if not self._touched:
+            self._touched = True
+            self._services.touched(self)
+
+    def write_settlements(self) -> None:
+        """Write down what was settled since the last call; remove segments nobody needs.
+
+        Raises StorageError; what was settled is then kept for the next call.
+        """
+        self._touched = False
+        if self._closed or not (self._segments.items or self._keeps):
+            self._pending.clear()
+            return
+        try:
+            self._write_pending()
+        except StorageError:
+            self._touched = True
+            raise
+        pending, self._pending = self._pending, RangeSet()
+        for first, stop in pending:
+            self._remove_settled(self._segments.overlapping(first, stop))
+        self._roll_settled()
+
+    def _write_pending(self) -> None:
+        if not self._keeps:
+            return
+        if self._segments.untrusted:
+            self._segments.roll(self.end)  # its checkpoint tells everything
+        elif self._pending:
+            payload = settlement_payload(self._pending)
+            batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
+            batch.set_checksum(crc32c(batch.checked))
+            self._segments.write(batch, self.end)
+
+    def _remove_settled(self, segments: Sequence[Segment]) -> None:
+        """Remove those of the sealed `segments` that hold nothing unsettled.
+
+        Their control batches must not be needed either: a later checkpoint is durable.
+        """
+        for segment in list(segments):
+            if self._keeps and (self._covered is None or not precedes(segment, self._covered)):
+                continue
+            if segment.pins or not self.settled.contains(segment.base, segment.stop):
+                continue
+            self._services.open_files.forget(segment)
+            self._services.committer.submit(self._segments.remove(segment), self._removed)
+            self._reader.forget()
+
+    def _removed(self, error: OSError | None) -> None:
+        if error is not None:
+            self._services.warn(
+                str(storage_error("remove a settled segment in", self.directory, error))
+            )
+
+    def _roll_settled(self) -> None:
+        """Seal a large last segment that is settled entirely, so that it can be removed."""
+        size = self._segments.position * IDLE_ROLL_SHARE
+        if size < self._services.segment_bytes_max or not self._segments.items:
+            return
+        base = self._segments.active.base
+        if base < self.end and self.settled.contains(base, self.end):
+            self._segments.roll(self.end)
+            if not self._keeps:
+                self._remove_settled(self._segments.items[:-1])
+
+    # Flushing
+
+    def flush(self) -> None:
+        """Begin to flush what was written, unless nothing was or a flush is under way."""
+        if self._flushes and not self._flushing and self._segments.dirty:
+            self._start_flush()
+
+    def _start_flush(self) -> None:
+        if self._flushing or not self._segments.dirty:
+            return
+        self._flushing = True
+        flush = Flush.begin(self._services.files, self._segments, self._unflushed)
+        self._services.committer.submit(flush.run, partial(self._flushed, flush))
+
+    def _flushed(self, flush: Flush, error: OSError | None) -> None:
+        self._flushing = False
+        flush.unpin()
+        if not self._closed:
+            if error is None:
+                self._flush_succeeded(flush)
+            else:
+                self._flush_failed(flush, error)
+            if self._unflushed.entries or self._segments.sealed_dirty:
+                self._start_flush()
+        if not self._flushing:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.set_result(None)
+
+    def _flush_succeeded(self, flush: Flush) -> None:
+        self._flush_failures = 0
+        self._covered = flush.segments[-1]
+        if flush.count:
+            self._unflushed.flushed(flush.count)
+            self._advance(flush.stop)
+        if flush.sealed:
+            for segment, _ in flush.sealed:
+                self._services.open_files.use(segment)
+            self._remove_settled(self._segments.items[:-1])
+
+    def _advance(self, offset: int) -> None:
+        self.committed = offset
+        for callback in self._commit_callbacks:
+            callback()
+
+    def _flush_failed(self, flush: Flush, error: OSError) -> None:
+        """A flush that failed is never repeated on the same file: see decision 0011."""
+        failure = storage_error("flush the log in", self.directory, error)
+        self._flush_failures += 1
+        for segment in flush.segments:
+            segment.doubtful = True
+        self._touch()  # soon another segment is begun, even if nothing is appended
+        if not self._flushes:
+            self._segments.distrust()
+            self._services.warn(f"{failure}; a new segment is begun, nothing else is affected")
+            return
+        lost = self._unflushed.take()
+        if lost:
+            self._segments.cut(lost[0].segment, lost[0].position)
+        self._segments.distrust()
+        self._reader.forget()
+        if self._flush_failures == 1 and all(entry.batch is not None for entry in lost):
+            self._services.warn(f"{failure}; writing it anew into another file")
+            try:
+                self._write_again([entry.batch for entry in lost if entry.batch is not None])
+            except StorageError as second:
+                failure = second
+            else:
+                return
+        self._lose(failure)
+
+    def _write_again(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            segment, position = self._segments.write(batch, batch.base_offset)
+            self._unflushed.add(batch, segment, position)
+        self._start_flush()
+
+    def _lose(self, failure: StorageError) -> None:
+        """Give up the records that were not committed, and say so."""
+        for entry in self._unflushed.take():
+            self._segments.cut(entry.segment, entry.position)
+            break
+        self._segments.distrust()
+        self._cache.cut(self._tail, self.committed)
+        lost = self.end - self.committed
+        self.end = self.committed
+        self._services.warn(f"{failure}; {lost} records were not stored and are refused")
+        for callback in self._failure_callbacks:
+            callback(failure)
+
+    # Ending
+
+    async def close(self) -> None:
+        """See ports.TopicLog. Raises StorageError; the log then counts as not cleanly closed."""
+        if self._closed:
+            return
+        mark = None
+        try:
+            if self._keeps:
+                self.write_settlements()
+                await self._flush_all()
+                mark = self._mark()
+        finally:
+            self._closed = True
+            self._release()
+            self._services.closed(self, mark)
+
+    async def _flush_all(self) -> None:
+        failures = self._flush_failures
+        while self._flushing or self._segments.dirty:
+            self._start_flush()
+            waiter = self._services.loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self._flush_failures > failures:
+            raise StorageError(f"the log in {self.directory} could not be flushed at its close")
+
+    def _mark(self) -> CloseMark | None:
+        if not self._segments.items:
+            return None
+        active = self._segments.active
+        if active.index is not None:
+            try:
+                active.write_index(self._services.files, self.end)
+            except OSError as error:
+                raise storage_error("write", active.index_path, error) from error
+        settled = self.settled.to_bytes()
+        return CloseMark(active.base, active.generation, active.size, self.end, settled)
+
+    def _release(self) -> None:
+        self._cache.clear(self._tail)
+        for segment in self._segments.items:
+            self._services.open_files.forget(segment)
+        self._segments.release()
+
+    async def delete(self) -> None:
+        """See ports.TopicLog. Raises StorageError."""
+        self._closed = True
+        self.builder.clear()
+        while self._flushing:
+            waiter = self._services.loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        self._release()
+        self._services.committer.submit(self._services.deleted(self), self._removed)
+
+
+def precedes(segment: Segment, other: Segment) -> bool:
+    """Whether a segment stands before another in its log."""
+    return (segment.base, segment.generation) < (other.base, other.generation)

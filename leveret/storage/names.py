@@ -1,0 +1,36 @@
+"""Directory names of virtual hosts, topics and logs: any text, safely and legibly on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from pathlib import PurePath
+
+__all__ = ["encode_name", "log_directory"]
+
+SAFE = frozenset((string.ascii_letters + string.digits + "_-.").encode())
+NAME_BYTES_MAX = 150  # with an incarnation of up to 100 behind it below the usual limit of 255
+PREFIX_BYTES = 100  # of a longer name: enough to recognise it
+INCARNATION_BYTES_MAX = 100
+
+
+def encode_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
+    """A file name for `name`, different for different names; never empty, hidden or with a slash.
+
+    Bytes outside `SAFE` and a leading dot become %XX. What would be too long keeps a prefix and
+    gets a hash behind `~`, a sign that no encoded name holds.
+    """
+    raw = name.encode("utf-8", "surrogatepass")
+    encoded = "".join(chr(byte) if byte in SAFE else f"%{byte:02X}" for byte in raw)
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if len(encoded) > bytes_max:
+        digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
+        encoded = f"{encoded[: bytes_max - 33]}~{digest}"
+    return encoded or "%"
+
+
+def log_directory(vhost: str, topic: str, incarnation: str, partition: int) -> PurePath:
+    """VHOST/TOPIC~~INCARNATION/PARTITION: a redeclared queue never meets older files."""
+    topic_name = f"{encode_name(topic)}~~{encode_name(incarnation, INCARNATION_BYTES_MAX)}"
+    return PurePath(encode_name(vhost), topic_name, str(partition))

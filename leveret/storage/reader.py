@@ -1,0 +1,243 @@
+"""Reading one log's batches from its files: at once from the page cache, or waiting in a thread."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.errors import CorruptBatchError
+from leveret.ports.records import Batch
+from leveret.storage.files import read_exactly, storage_error
+from leveret.storage.scan import FRONT, batch_bytes, verify
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from leveret.storage.files import FileSystem
+    from leveret.storage.index import SparseIndex
+    from leveret.storage.segment import Segment
+    from leveret.storage.segments import Segments
+
+__all__ = ["LogReader", "OpenFiles"]
+
+WINDOW_BYTES_MIN = 64 * 1024  # one read: below this the call costs more than the bytes
+CURSORS_MAX = 32  # places remembered per log: as many consumers read it at once without the index
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Batches with records in [offset, stop), from bytes [position, limit) of a file."""
+
+    position: int
+    limit: int
+    offset: int
+    stop: int
+    bytes_max: int
+
+
+class OpenFiles:
+    """The sealed segments of all logs that are open for reading: the most recently read ones."""
+
+    def __init__(self, files: FileSystem, count_max: int) -> None:
+        self._files = files
+        self._count_max = count_max
+        self._segments: OrderedDict[Segment, None] = OrderedDict()
+
+    def use(self, segment: Segment) -> None:
+        """A sealed segment was read; the one not read for longest may be closed."""
+        self._segments[segment] = None
+        self._segments.move_to_end(segment)
+        if len(self._segments) > self._count_max:
+            oldest, _ = self._segments.popitem(last=False)
+            oldest.release(self._files)
+            oldest.index = None
+
+    def forget(self, segment: Segment) -> None:
+        """The segment is removed or its log closed."""
+        self._segments.pop(segment, None)
+
+
+class LogReader:
+    """Finds offsets in a log's segments; remembers where sequential readers go on."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        segments: Segments,
+        open_files: OpenFiles,
+        loop: asyncio.AbstractEventLoop,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._files = files
+        self._segments = segments
+        self._open_files = open_files
+        self._loop = loop
+        self._pool = pool
+        self._cursors: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+
+    def read(self, offset: int, stop: int, bytes_max: int) -> list[Batch] | None:
+        """What the page cache holds; None where a device would have to be asked.
+
+        Raises CorruptBatchError, StorageError.
+        """
+        segment = self._segment(offset)
+        position = self._position(segment, offset)
+        if segment.handle is None or position is None:
+            return None
+        request = self._request(segment, position, offset, stop, bytes_max)
+        try:
+            batches, position = walk(self._files, segment.handle, request, wait=False)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise storage_error("read", segment.path, error) from error
+        self._remember(segment, batches, position)
+        return batches
+
+    async def fetch(self, offset: int, stop: int, bytes_max: int) -> list[Batch]:
+        """The same, waiting for the device. Raises CorruptBatchError, StorageError."""
+        segment = self._segment(offset)
+        position = self._position(segment, offset)
+        segment.pins += 1
+        try:
+            if segment.handle is None or position is None:
+                position = await self._open(segment, offset)
+            request = self._request(segment, position, offset, stop, bytes_max)
+            handle = segment.handle
+            assert handle is not None
+            batches, behind = await self._loop.run_in_executor(
+                self._pool, lambda: walk(self._files, handle, request, wait=True)
+            )
+        except OSError as error:
+            raise storage_error("read", segment.path, error) from error
+        finally:
+            segment.unpin(self._files)
+        self._remember(segment, batches, behind)
+        return batches
+
+    def forget(self) -> None:
+        """Forget all places: the log was cut, or segments were removed."""
+        self._cursors.clear()
+
+    def _segment(self, offset: int) -> Segment:
+        segment = self._segments.find(offset)
+        if segment is None:
+            raise CorruptBatchError(f"no file holds offset {offset} any more")
+        return segment
+
+    def _position(self, segment: Segment, offset: int) -> int | None:
+        """Where to begin; None while the index is not in memory."""
+        found = self._cursors.get(offset)
+        if found is not None and found[0] is segment:
+            return found[1]
+        if offset == segment.base:
+            return 0
+        return None if segment.index is None else segment.index.find(offset)
+
+    def _request(
+        self, segment: Segment, position: int, offset: int, stop: int, bytes_max: int
+    ) -> Request:
+        return Request(position, segment.size, offset, min(stop, segment.stop), bytes_max)
+
+    async def _open(self, segment: Segment, offset: int) -> int:
+        """Open the file and load the index in a thread; the results are put in place here."""
+        handle, index = await self._loop.run_in_executor(self._pool, self._load, segment)
+        if segment.handle is None:
+            segment.handle = handle
+        elif handle != segment.handle:
+            self._files.close(handle)
+        if segment.index is None:
+            segment.index = index
+        position = self._position(segment, offset)
+        assert position is not None
+        return position
+
+    def _load(self, segment: Segment) -> tuple[int, SparseIndex]:
+        handle = segment.handle
+        opened = self._files.open(segment.path) if handle is None else handle
+        try:
+            return opened, segment.index or segment.load_index(self._files, opened)
+        except OSError:
+            if handle is None:
+                self._files.close(opened)
+            raise
+
+    def _remember(self, segment: Segment, batches: list[Batch], position: int) -> None:
+        self._cursors[batches[-1].stop_offset] = segment, position
+        if len(self._cursors) > CURSORS_MAX:
+            self._cursors.popitem(last=False)
+        if segment is not self._segments.active:
+            self._open_files.use(segment)
+
+
+def walk(
+    files: FileSystem, handle: int, request: Request, *, wait: bool
+) -> tuple[list[Batch], int]:
+    """The batches asked for, checksums checked, and the position behind them.
+
+    Raises CorruptBatchError where not even the first is sound, BlockingIOError where it would have
+    to wait and may not, OSError.
+    """
+    position = request.position
+    wanted = max(request.bytes_max, WINDOW_BYTES_MIN)
+    while position < request.limit:
+        size = min(wanted, request.limit - position)
+        window, got = _window(files, handle, position, size, wait=wait)
+        taken, used, done = _parse(window, got, request)
+        if taken or done:
+            return _checked(taken, request), position + used
+        if got < size and used == 0:
+            if not wait:
+                raise BlockingIOError
+            raise CorruptBatchError(f"the file ends at {position + got}, before its batches do")
+        length = batch_bytes(window, used) if got - used >= FRONT.size else 0
+        if used == 0 and (length <= got or position + length > request.limit):
+            raise CorruptBatchError(f"the batch at {position} does not fit into its file")
+        position += used
+        wanted = max(wanted, length)
+    return _checked([], request), position
+
+
+def _window(
+    files: FileSystem, handle: int, position: int, size: int, *, wait: bool
+) -> tuple[bytearray, int]:
+    if wait:
+        window = read_exactly(files, handle, position, size)
+        return window, len(window)
+    window = bytearray(size)
+    return window, files.read(handle, window, position, wait=False)
+
+
+def _parse(window: bytearray, got: int, request: Request) -> tuple[list[Batch], int, bool]:
+    """The wanted batches of a window, the bytes used, and whether there is nothing more to want."""
+    taken: list[Batch] = []
+    taken_bytes = used = 0
+    try:
+        while got - used >= FRONT.size:
+            length = batch_bytes(window, used)
+            if used + length > got:
+                break
+            batch = Batch.parse(window, used)
+            if not batch.is_control and batch.base_offset >= request.stop:
+                return taken, used, True
+            if not batch.is_control and batch.stop_offset > request.offset:
+                verify(batch)
+                taken.append(batch)
+                taken_bytes += length
+            used += length
+            if taken_bytes >= request.bytes_max and taken:
+                break
+    except CorruptBatchError:
+        if not taken:
+            raise
+    return taken, used, False
+
+
+def _checked(taken: list[Batch], request: Request) -> list[Batch]:
+    if not taken or taken[0].base_offset > request.offset:
+        raise CorruptBatchError(
+            f"offset {request.offset} is not in its file: it was damaged or cut"
+        )
+    return taken

@@ -1,0 +1,186 @@
+"""Bringing a log back after its process or its machine has died.
+
+Everything before the last segment was flushed and indexed when it was sealed, so normally only the
+last one is read: its first batch is the checkpoint, the control batches behind it bring that up to
+date, and each batch must have its magic, length, checksum and the offset that follows its
+predecessor's. At the first that has not, the file is cut; the rest is set aside in a file beside
+it, never deleted. Segments whose index file is missing are treated like the last one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from leveret.errors import CorruptBatchError
+from leveret.ports.ranges import RangeSet
+from leveret.storage.checkpoint import CloseMark, apply_settlement, is_checkpoint
+from leveret.storage.files import copy_range, storage_error
+from leveret.storage.index import SparseIndex
+from leveret.storage.scan import scan
+from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.storage.files import FileSystem
+
+__all__ = ["Recovered", "recover"]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was found. `findings` are sentences for the operator."""
+
+    segments: list[Segment] = field(default_factory=list)
+    end: int = 0
+    settled: RangeSet = field(default_factory=RangeSet)
+    unclean: bool = False
+    findings: list[str] = field(default_factory=list)
+
+
+def recover(files: FileSystem, directory: Path, mark: CloseMark | None) -> Recovered:
+    """The log in `directory`; an empty one where there is none. Waits for the device.
+
+    `mark` is what the last close left behind. Raises StorageError.
+    """
+    try:
+        found = Recovered(list_segments(files, directory))
+        if not found.segments:
+            return found
+        _remove_drafts(files, directory, found.segments)
+        if not _believe(found, mark):
+            found.unclean = True
+            _scan_from_checkpoint(files, found)
+        _settle_what_is_gone(files, found)
+    except OSError as error:
+        raise storage_error("recover the log in", directory, error) from error
+    return found
+
+
+def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
+    """Remove half-written index files and the indexes of segments that are gone."""
+    known = {segment.index_path.name for segment in segments}
+    for name in files.list_names(directory):
+        if name.endswith(".index.new") or (name.endswith(".index") and name not in known):
+            files.unlink(directory / name)
+
+
+def _believe(found: Recovered, mark: CloseMark | None) -> bool:
+    """Take over a clean close's state if its last segment is the one that is there."""
+    last = found.segments[-1]
+    if mark is None or (mark.base, mark.generation) != (last.base, last.generation):
+        return False
+    if mark.segment_bytes != last.size or mark.end < last.base:
+        return False
+    try:
+        found.settled = RangeSet.from_bytes(mark.settled)
+    except ValueError:
+        return False
+    found.end = mark.end
+    return True
+
+
+def _scan_from_checkpoint(files: FileSystem, found: Recovered) -> None:
+    """Find the newest segment from which everything can be told, and read on from there."""
+    segments = found.segments
+    start = len(segments) - 1
+    while start > 0 and not (
+        segments[start - 1].read_index(files) and _has_checkpoint(files, segments[start])
+    ):
+        start -= 1
+    found.end = segments[start].base
+    if not _has_checkpoint(files, segments[start]):
+        # What is settled was told by files that are gone; they are gone because all was settled.
+        found.settled.add(0, segments[start].base)
+    for segment in segments[start:]:
+        _scan_segment(files, found, segment)
+    if not _has_checkpoint(files, segments[-1]):
+        segments[-1].doubtful = True  # nothing is written to it any more
+
+
+def _has_checkpoint(files: FileSystem, segment: Segment) -> bool:
+    handle = files.open(segment.path)
+    try:
+        for _, batch in scan(files, handle, 0, segment.size):
+            return is_checkpoint(batch)
+    except CorruptBatchError:
+        return False
+    finally:
+        files.close(handle)
+    return False
+
+
+def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None:
+    """Check every batch, collect settlements and index entries; cut at the first damage."""
+    if found.end < segment.base:
+        _report_gap(found, segment.base)
+    found.end = segment.base
+    index = segment.index = SparseIndex()
+    sound = 0
+    handle = files.open(segment.path)
+    try:
+        for position, batch in scan(files, handle, 0, segment.size):
+            if batch.is_control:
+                apply_settlement(batch, found.settled)
+            elif batch.base_offset >= segment.stop:
+                break  # left over from a failed flush; the next segment has it
+            elif batch.base_offset != found.end:
+                _refuse(f"offset {batch.base_offset} where {found.end} follows")
+            elif position >= index.due:
+                index.note(batch.base_offset, position)
+            found.end += batch.count
+            sound = position + batch.size
+    except CorruptBatchError as error:
+        found.findings.append(_set_aside(files, segment, handle, sound, str(error)))
+    finally:
+        files.close(handle)
+    segment.size = sound
+
+
+def _refuse(reason: str) -> None:
+    raise CorruptBatchError(reason)
+
+
+def _report_gap(found: Recovered, stop: int) -> None:
+    found.settled.add(found.end, stop)
+    found.findings.append(
+        f"offsets {found.end} to {stop - 1} are lost: they stood behind the damage reported "
+        "before; they count as settled"
+    )
+
+
+def _set_aside(files: FileSystem, segment: Segment, handle: int, sound: int, reason: str) -> str:
+    """Copy bytes [sound, size) to a file of their own, then cut them off. Returns the finding."""
+    text = f"{segment.path} is sound up to byte {sound} of {segment.size} ({reason}); "
+    if segment.size == sound:
+        return text + "nothing had to be cut"
+    number = 1
+    while files.exists(target := segment.path.with_name(f"{segment.path.name}.damaged-{number}")):
+        number += 1
+    try:
+        copy_range(files, handle, sound, segment.size, target)
+    except OSError as error:
+        # No room for the copy: leave the file whole, go on behind it in a new segment.
+        with suppress(OSError):
+            files.unlink(target)
+        segment.doubtful = True
+        return text + f"the rest could not be copied ({error}) and stays where it is, unused"
+    files.truncate(handle, sound)
+    files.fdatasync(handle)
+    return (
+        text + f"the rest was set aside as {target.name}, which is normal after a crash; "
+        "otherwise check the disk. `leveret log dump` shows what it holds"
+    )
+
+
+def _settle_what_is_gone(files: FileSystem, found: Recovered) -> None:
+    """Offsets that no file holds were settled, whatever the last control batch to say so."""
+    segments, settled = found.segments, found.settled
+    settled.add(0, segments[0].base)
+    for segment in segments[:-1]:
+        indexed = segment.read_index(files)
+        if indexed is not None and indexed[1] < segment.stop:
+            settled.add(indexed[1], segment.stop)
+    settled.remove(found.end, OFFSET_MAX)

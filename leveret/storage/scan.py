@@ -1,0 +1,67 @@
+"""Walking over the batches in a file, from the device, in order: recovery, index rebuild, dump."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from leveret.errors import CorruptBatchError
+from leveret.ports.records import HEADER_BYTES, MAGIC, Batch
+from leveret.storage.files import read_exactly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leveret.storage.files import FileSystem
+
+__all__ = ["batch_bytes", "scan", "verify"]
+
+SCAN_BYTES = 1 << 20  # one read of a scan
+FRONT = struct.Struct("<II")  # magic and length, the first fields of a batch
+
+
+def batch_bytes(window: bytearray, at: int) -> int:
+    """Length of the batch at `at` as its header says; 0 where too few bytes stand to tell.
+
+    Raises CorruptBatchError where no batch begins.
+    """
+    if len(window) - at < FRONT.size:
+        return 0
+    magic, length = FRONT.unpack_from(window, at)
+    if magic != MAGIC or length < HEADER_BYTES:
+        raise CorruptBatchError("no batch begins here")
+    return int(length)
+
+
+def verify(batch: Batch) -> None:
+    """Raise CorruptBatchError unless the batch's bytes match its checksum."""
+    if crc32c(batch.checked) != batch.checksum:
+        raise CorruptBatchError(f"checksum of the batch at offset {batch.base_offset} is wrong")
+
+
+def scan(files: FileSystem, handle: int, position: int, limit: int) -> Iterator[tuple[int, Batch]]:
+    """Yield (position, batch) for each batch in bytes [position, limit), checksums checked.
+
+    Raises CorruptBatchError at the first place where no whole, sound batch stands; what was
+    yielded before is sound. Each batch keeps its read window alive: let go of it.
+    """
+    wanted = SCAN_BYTES
+    while position < limit:
+        window = read_exactly(files, handle, position, min(wanted, limit - position))
+        at = 0
+        while at < len(window):
+            length = batch_bytes(window, at)
+            if length == 0 or at + length > len(window):
+                break
+            batch = Batch.parse(window, at)
+            verify(batch)
+            yield position + at, batch
+            at += length
+        if at == 0:
+            length = batch_bytes(window, 0)
+            if length <= len(window) or position + length > limit:
+                raise CorruptBatchError(f"the file ends within the batch at {position}")
+        position += at
+        wanted = max(SCAN_BYTES, batch_bytes(window, at) if at < len(window) else 0)

@@ -1,0 +1,139 @@
+"""One file of a partition, and its name.
+
+    00000000000000001000.log      records from offset 1000 on
+    00000000000000001000-2.log    the third file that begins with offset 1000
+    00000000000000001000.index    its sparse index, once it is sealed and flushed
+    00000000000000001000.log.damaged-1    what recovery cut off, kept for inspection
+
+A second file with the same first offset comes about when one filled up with control batches alone,
+or when a flush failed and what it should have flushed was written anew.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from leveret.errors import CorruptBatchError
+from leveret.storage.files import read_file, write_file
+from leveret.storage.index import SparseIndex
+from leveret.storage.scan import scan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.storage.files import FileSystem
+
+__all__ = ["OFFSET_MAX", "Segment", "list_segments"]
+
+OFFSET_MAX = 2**63  # beyond every offset: where an active segment stops
+NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
+
+
+class Segment:
+    """A segment file. It holds the records [base, stop); control batches stand between them.
+
+    `size` is how much of the file counts; `dirty` whether some of it still waits for a flush;
+    `doubtful` that a flush failed: nobody knows what of it the disk holds. `handle` is set on the
+    event loop only; `pins` counts worker threads that read through it.
+    """
+
+    __slots__ = (
+        "base", "directory", "dirty", "doubtful", "generation", "handle", "index", "listed",
+        "pins", "retired", "size", "stop",
+    )  # fmt: skip
+
+    def __init__(self, directory: Path, base: int, generation: int, size: int = 0) -> None:
+        self.directory = directory
+        self.base = base
+        self.generation = generation
+        self.stop = OFFSET_MAX
+        self.size = size
+        self.handle: int | None = None
+        self.index: SparseIndex | None = None
+        self.dirty = False
+        self.doubtful = False
+        self.listed = True  # whether the directory entry is known to be durable
+        self.pins = 0
+        self.retired = False
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path.name}, stop={self.stop}, size={self.size})"
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending."""
+        return f"{self.base:020d}" + (f"-{self.generation}" if self.generation else "")
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+        return self.directory / f"{self.stem}.log"
+
+    @property
+    def index_path(self) -> Path:
+        """The index file."""
+        return self.directory / f"{self.stem}.index"
+
+    def release(self, files: FileSystem) -> None:
+        """Close the file unless a worker thread still reads it; that one closes it then."""
+        if self.pins:
+            self.retired = True
+        elif self.handle is not None:
+            files.close(self.handle)
+            self.handle = None
+            self.retired = False
+
+    def unpin(self, files: FileSystem) -> None:
+        """A worker thread is done with the file."""
+        self.pins -= 1
+        if self.retired:
+            self.release(files)
+
+    def write_index(self, files: FileSystem, stop: int) -> None:
+        """Keep the index in its file. Raises OSError."""
+        index = self.index or SparseIndex()
+        write_file(files, self.index_path, index.to_bytes(self.size, stop))
+
+    def read_index(self, files: FileSystem) -> tuple[SparseIndex, int] | None:
+        """Index and stop from the index file; None when it is missing, damaged or older.
+
+        Raises OSError.
+        """
+        try:
+            index, segment_bytes, stop = SparseIndex.from_bytes(read_file(files, self.index_path))
+        except (FileNotFoundError, CorruptBatchError):
+            return None
+        return (index, stop) if segment_bytes == self.size and stop >= self.base else None
+
+    def load_index(self, files: FileSystem, handle: int) -> SparseIndex:
+        """The index from its file or, where that cannot be, from the segment as far as it is sound.
+
+        Waits for the device. Raises OSError.
+        """
+        found = self.read_index(files)
+        if found is not None:
+            return found[0]
+        index = SparseIndex()
+        try:
+            for position, batch in scan(files, handle, 0, self.size):
+                if position >= index.due and not batch.is_control:
+                    index.note(batch.base_offset, position)
+        except CorruptBatchError:
+            pass  # reading up to the damage goes on working; reading the damage reports it
+        return index
+
+
+def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
+    """The segments in a directory in their order, each with its size and where it stops."""
+    found = []
+    for name in files.list_names(directory):
+        match = NAME.fullmatch(name)
+        if match:
+            size = files.size(directory / name)
+            found.append(Segment(directory, int(match[1]), int(match[2] or 0), size))
+    found.sort(key=lambda segment: (segment.base, segment.generation))
+    for segment, after in pairwise(found):
+        segment.stop = after.base
+    return found

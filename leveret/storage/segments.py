@@ -1,0 +1,272 @@
+"""The files of one log: writing behind the last one, rolling, cutting, removing.
+
+Called on the event loop only. Nothing here waits for a device: flushing, and the unlinking of
+files, are handed out as work for other threads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from leveret.ports.records import Batch
+from leveret.storage.files import storage_error, write_all
+from leveret.storage.index import SparseIndex
+from leveret.storage.segment import OFFSET_MAX, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from leveret.storage.files import FileSystem
+
+__all__ = ["Segments"]
+
+
+ROLL_FIRST = -1  # as `_roll_at`: the next write begins a new segment in any case
+OPEN_FIRST = 0  # as `_roll_at`: the next write opens the last segment, if it still has room
+
+
+class Segments:
+    """Ordered segments; the last one is written to. Invariant: each stops where the next begins.
+
+    `position` is where the next batch goes, `dirty` what has bytes that were not flushed, oldest
+    first. `checkpoint` gives the payload every segment begins with, None where nothing is kept;
+    `on_roll` is called when a segment was sealed: it now waits for its last flush.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: Path,
+        *,
+        segment_bytes_max: int,
+        checkpoint: Callable[[], bytes] | None,
+        wall_ms: Callable[[], int],
+        on_roll: Callable[[], None],
+    ) -> None:
+        self._files = files
+        self._pwrite = files.pwrite
+        self._directory = directory
+        self._segment_bytes_max = segment_bytes_max
+        self._checkpoint = checkpoint
+        self._wall_ms = wall_ms
+        self._on_roll = on_roll
+        self.items: list[Segment] = []
+        self.dirty: list[Segment] = []
+        self.position = 0
+        self._contradicting: list[Path] = []
+        self._index = SparseIndex()
+        self._roll_at = OPEN_FIRST  # from this position on a write first prepares a segment
+
+    def adopt(self, items: list[Segment]) -> None:
+        """Take over what recovery found. The last one is opened when it is first written to."""
+        self.items = items
+        self.position = items[-1].size if items else 0
+        if items and items[-1].doubtful:
+            self._roll_at = ROLL_FIRST
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is written to; there must be one."""
+        return self.items[-1]
+
+    @property
+    def sealed_dirty(self) -> bool:
+        """Whether a sealed segment waits for its last flush."""
+        return bool(self.dirty) and self.dirty[0] is not self.items[-1]
+
+    @property
+    def untrusted(self) -> bool:
+        """Whether a failed flush has left the log without a segment that can be written to."""
+        return self._roll_at == ROLL_FIRST
+
+    def overlapping(self, first: int, stop: int) -> list[Segment]:
+        """The sealed segments with offsets in [first, stop)."""
+        low = max(bisect_right(self.items, first, key=lambda segment: segment.base) - 1, 0)
+        high = bisect_left(self.items, stop, key=lambda segment: segment.base)
+        return self.items[low : min(high, len(self.items) - 1)]
+
+    def find(self, offset: int) -> Segment | None:
+        """The segment whose range holds `offset`."""
+        at = bisect_right(self.items, offset, key=lambda segment: segment.base)
+        return self.items[at - 1] if at else None
+
+    def write(self, batch: Batch, end: int) -> tuple[Segment, int]:
+        """Write one sealed batch; `end` is the log's end before it. Returns where it stands.
+
+        Raises StorageError; the log is then as before.
+        """
+        if self.position >= self._roll_at:
+            self._prepare(end)
+        position = self.position
+        active = self.items[-1]
+        size = batch.size
+        try:
+            if self._pwrite(active.handle, batch, position) != size:  # type: ignore[arg-type]
+                self._write_rest(active, batch, position)
+        except OSError as error:
+            self._undo(active, position)
+            raise storage_error("write to", active.path, error) from error
+        self.position = active.size = position + size
+        if position >= self._index.due and batch.count:
+            self._index.note(batch.base_offset, position)
+        if not active.dirty:
+            self._soil(active)
+        return active, position
+
+    def _soil(self, segment: Segment) -> None:
+        """The segment is to be flushed; pinned, so that its file stays open until that is done."""
+        if self._checkpoint is None:
+            return  # nothing is kept: nothing is ever flushed
+        segment.dirty = True
+        segment.pins += 1
+        self.dirty.append(segment)
+
+    def _write_rest(self, active: Segment, batch: Batch, position: int) -> None:
+        # A short write is how a nearly full disk begins to say so: the second try says why.
+        assert active.handle is not None
+        write_all(self._pwrite, active.handle, batch, position)
+
+    def _undo(self, active: Segment, position: int) -> None:
+        # Should even this fail, the next write goes over the remains, or recovery sets them aside.
+        with suppress(OSError):
+            if active.handle is not None:
+                self._files.truncate(active.handle, position)
+
+    def roll(self, end: int) -> None:
+        """Begin a new segment at offset `end`. Raises StorageError; nothing has changed then."""
+        generation = 0
+        if self.items and self.items[-1].base == end:
+            generation = self.items[-1].generation + 1
+        segment = Segment(self._directory, end, generation)
+        segment.listed = False
+        self._remove_contradicting()
+        try:
+            self._create(segment)
+        except OSError as error:
+            raise storage_error("create", segment.path, error) from error
+        rolled = bool(self.items)
+        if rolled:
+            self._seal(end)
+        self.items.append(segment)
+        self._soil(segment)
+        self.position = segment.size
+        self._index = segment.index = SparseIndex()
+        self._roll_at = segment.size + self._segment_bytes_max
+        if rolled:
+            self._on_roll()
+
+    def _remove_contradicting(self) -> None:
+        """Unlink the files that were cut off as a whole, before others tell of the same offsets."""
+        while self._contradicting:
+            path = self._contradicting[-1]
+            try:
+                self._files.unlink(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise storage_error("remove", path, error) from error
+            self._contradicting.pop()
+
+    def _create(self, segment: Segment) -> None:
+        """Create the file and write its checkpoint."""
+        self._files.make_directory(self._directory)
+        segment.handle = self._files.open(segment.path, create=True)
+        if self._checkpoint is None:
+            return
+        batch = Batch.control(segment.base, self._checkpoint(), self._wall_ms())
+        batch.set_checksum(crc32c(batch.checked))
+        try:
+            write_all(self._pwrite, segment.handle, batch, 0)
+        except OSError:
+            segment.release(self._files)
+            with suppress(OSError):
+                self._files.unlink(segment.path)
+            raise
+        segment.size = batch.size
+
+    def _seal(self, end: int) -> None:
+        sealed = self.items[-1]
+        sealed.stop = end
+        if not sealed.dirty and not sealed.doubtful:
+            self._soil(sealed)  # flushed already, perhaps, but its index is not in its file yet
+
+    def _prepare(self, end: int) -> None:
+        """Open the recovered segment, or begin a new one where there is none or it is full."""
+        reopen = self.items and self._roll_at == OPEN_FIRST
+        if not reopen or self.items[-1].size >= self._segment_bytes_max:
+            self.roll(end)
+            return
+        active = self.items[-1]
+        try:
+            if active.handle is None:
+                active.handle = self._files.open(active.path)
+            if active.index is None:
+                active.index = active.load_index(self._files, active.handle)
+        except OSError as error:
+            active.release(self._files)
+            raise storage_error("open", active.path, error) from error
+        self._index = active.index
+        self._roll_at = self._segment_bytes_max
+
+    def cut(self, segment: Segment, position: int) -> None:
+        """Forget what stands at or behind `position` of `segment`, whose flush has failed.
+
+        The next write begins a new segment: what the page cache says about the old one is not to
+        be trusted any more (docs/decisions/0011-a-failed-flush-is-not-repeated.md).
+        """
+        for dirty in self.take_dirty():
+            dirty.unpin(self._files)
+        while self.items[-1] is not segment:
+            dropped = self.items.pop()
+            dropped.release(self._files)
+            self._contradicting.append(dropped.path)
+        segment.size = self.position = position
+        segment.stop = OFFSET_MAX
+        segment.doubtful = True
+        self._undo(segment, position)
+        if segment.index is not None:
+            segment.index.cut(position)
+        self._roll_at = ROLL_FIRST
+
+    def distrust(self) -> None:
+        """The last segment's flush failed: what comes next goes to a new one."""
+        self._roll_at = ROLL_FIRST
+
+    def take_dirty(self) -> list[Segment]:
+        """What is to be flushed, oldest first; it counts as clean, the caller unpins it."""
+        taken, self.dirty = self.dirty, []
+        for segment in taken:
+            segment.dirty = False
+        return taken
+
+    def remove(self, segment: Segment) -> Callable[[], None]:
+        """Take a segment out. Returns the work that removes its files, for a worker thread."""
+        at = self.items.index(segment)
+        assert segment is not self.items[-1]
+        if at:
+            self.items[at - 1].stop = max(self.items[at - 1].stop, segment.stop)
+        del self.items[at]
+        if segment.dirty:
+            self.dirty.remove(segment)
+            segment.unpin(self._files)
+        segment.release(self._files)
+        files = self._files
+
+        def unlink() -> None:
+            files.unlink(segment.path)
+            with suppress(FileNotFoundError):
+                files.unlink(segment.index_path)
+
+        return unlink
+
+    def release(self) -> None:
+        """Close every file."""
+        for dirty in self.take_dirty():
+            dirty.unpin(self._files)
+        for segment in self.items:
+            segment.release(self._files)

@@ -1,0 +1,184 @@
+"""Small ordered key-value state: LMDB on disk, a sorted dictionary for nodes that keep nothing."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from leveret.errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+__all__ = ["LmdbStateStore", "MemoryStateStore"]
+
+MAP_BYTES_FIRST = 64 << 20  # address space, not memory or disk; doubled whenever it is used up
+WAITING_COUNT_MAX = 10_000  # changes that wait for a durable write; more are written at once
+
+
+class MemoryStateStore:
+    """A StateStore that forgets at the end of the process."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        """See ports.StateStore."""
+        return self._values.get(key)
+
+    def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:  # noqa: ARG002
+        """See ports.StateStore."""
+        for key, value in changes:
+            known = key in self._values
+            if value is None:
+                if known:
+                    del self._values[key]
+                    del self._keys[bisect_left(self._keys, key)]
+                continue
+            if not known:
+                insort(self._keys, key)
+            self._values[key] = value
+
+    def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]:
+        """See ports.StateStore."""
+        found = []
+        for key in self._keys[bisect_left(self._keys, prefix) :]:
+            if not key.startswith(prefix):
+                break
+            found.append((key, self._values[key]))
+        return found
+
+    def close(self) -> None:
+        """See ports.StateStore."""
+
+
+class LmdbStateStore:
+    """A StateStore in an LMDB environment. May be called from any thread.
+
+    Writes that need not be durable wait in memory for the next one that must, because LMDB is only
+    safe against the machine's death when every commit is flushed; reads see them.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        """Open or create. A damaged environment is set aside beside it and a new one begun.
+
+        Raises StorageError.
+        """
+        self._path = path
+        self._map_bytes = MAP_BYTES_FIRST
+        self._waiting: dict[bytes, bytes | None] = {}
+        self._writing = threading.Lock()  # one writer at a time; held while LMDB flushes
+        self._reading = threading.Lock()  # no reader while the map is resized; held briefly
+        try:
+            self._environment = self._open()
+        except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError) as error:
+            aside = self._set_aside()
+            warn(
+                f"{path} is damaged ({error}); it was set aside as {aside.name} and a new one "
+                "begun: queues may deliver again what was settled shortly before the end"
+            )
+            self._environment = self._open()
+
+    def _open(self) -> lmdb.Environment:
+        try:
+            self._path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            environment = lmdb.open(
+                str(self._path), map_size=self._map_bytes, mode=0o640, max_spare_txns=4
+            )
+            self._map_bytes = max(self._map_bytes, environment.info()["map_size"])
+        except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError):
+            raise
+        except (lmdb.Error, OSError) as error:
+            raise StorageError(
+                f"cannot open {self._path}: {error}; check owner and mode"
+            ) from error
+        return environment
+
+    def _set_aside(self) -> Path:
+        number = 1
+        while (aside := self._path.with_name(f"{self._path.name}.damaged-{number}")).exists():
+            number += 1
+        self._path.rename(aside)
+        return aside
+
+    def get(self, key: bytes) -> bytes | None:
+        """See ports.StateStore."""
+        with self._reading:
+            if key in self._waiting:
+                return self._waiting[key]
+            with self._environment.begin() as transaction:
+                value: bytes | None = transaction.get(key)
+                return value
+
+    def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]:
+        """See ports.StateStore."""
+        found: dict[bytes, bytes] = {}
+        with self._reading:
+            with self._environment.begin() as transaction:
+                cursor = transaction.cursor()
+                if cursor.set_range(prefix):
+                    for key, value in cursor:
+                        if not key.startswith(prefix):
+                            break
+                        found[key] = value
+            for key, changed in self._waiting.items():
+                if not key.startswith(prefix):
+                    continue
+                if changed is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = changed
+        return sorted(found.items())
+
+    def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:
+        """See ports.StateStore. Raises StorageError; the changes then wait for the next write."""
+        with self._reading:
+            self._waiting.update(changes)
+            if not durable and len(self._waiting) < WAITING_COUNT_MAX:
+                return
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        with self._writing:
+            with self._reading:
+                changes = dict(self._waiting)
+            if not changes:
+                return
+            try:
+                self._commit(changes)
+            except lmdb.DiskError as error:
+                raise DiskFullError(f"cannot write {self._path}: {error}; free space") from error
+            except lmdb.Error as error:
+                raise StorageError(f"cannot write {self._path}: {error}") from error
+            with self._reading:
+                for key, value in changes.items():
+                    if self._waiting.get(key, b"") is value:
+                        del self._waiting[key]
+
+    def _commit(self, changes: dict[bytes, bytes | None]) -> None:
+        while True:
+            try:
+                with self._environment.begin(write=True) as transaction:
+                    for key, value in changes.items():
+                        if value is None:
+                            transaction.delete(key)
+                        else:
+                            transaction.put(key, value)
+            except lmdb.MapFullError:
+                with self._reading:
+                    self._map_bytes *= 2
+                    self._environment.set_mapsize(self._map_bytes)
+            else:
+                return
+
+    def close(self) -> None:
+        """See ports.StateStore. Raises StorageError when what waits cannot be written."""
+        try:
+            self._write_waiting()
+        finally:
+            self._environment.close()

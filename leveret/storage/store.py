@@ -1,0 +1,276 @@
+"""All logs of a node: opening, closing, deleting them, and the threads and caches they share.
+
+DATA/leveret.lock                 held while the node runs
+DATA/state.lmdb/                  the state store
+DATA/topics/VHOST/TOPIC/PARTITION logs that are kept
+DATA/topics/.deleted/             directories on their way out
+DATA/transient/                   what memory had no room for; removed at the next start
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.errors import StorageError
+from leveret.ports import Durability
+from leveret.storage.checkpoint import CloseMark
+from leveret.storage.commit import Committer
+from leveret.storage.files import storage_error
+from leveret.storage.lock import DirectoryLock
+from leveret.storage.log import LogServices, PartitionLog
+from leveret.storage.names import log_directory
+from leveret.storage.reader import OpenFiles
+from leveret.storage.recovery import Recovered, recover
+from leveret.storage.tail import TailCache
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from leveret.ports import Clock, StateStore
+    from leveret.storage.files import FileSystem
+
+__all__ = ["FileTopicStore", "StorageLimits"]
+
+logger = logging.getLogger(__name__)
+
+MARK_PREFIX = b"closed/"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLimits:
+    """The numbers of the storage engine, each with its reason."""
+
+    segment_bytes_max: int = 64 << 20  # what recovery reads of a log, and how finely space returns
+    tail_cache_bytes_max: int = 64 << 20  # consumers that keep up are served from this much memory
+    settle_flush_interval_ms: int = (
+        50  # settlements this recent may be delivered again after a crash
+    )
+    settle_sync_interval_ms: int = 1000  # the same after the machine's death, without new messages
+    commit_threads: int = (
+        4  # flushes that run at once: a disk does several in about the time of one
+    )
+    fetch_threads: int = 4  # reads from a device that run at once
+    open_files_max: int = 256  # sealed segments kept open for reading, of all logs
+
+
+class FileTopicStore:
+    """See ports.TopicStore. One for a node; used on its event loop.
+
+    Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
+    NodeRunningError, StorageError. `state` is closed by whoever opened it, after this.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        files: FileSystem,
+        state: StateStore,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock,
+        limits: StorageLimits | None = None,
+        lock: DirectoryLock | None = None,
+    ) -> None:
+        self._limits = limits or StorageLimits()
+        self._topics = data / "topics"
+        self._transient = data / "transient"
+        self._trash = self._topics / ".deleted"
+        self._files = files
+        self._state = state
+        self._loop = loop
+        self._own_lock = None if lock is not None else self._take_lock(data)
+        self._logs: dict[Path, PartitionLog] = {}
+        self._touched: set[PartitionLog] = set()
+        self._settle_timer: asyncio.TimerHandle | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._to_flush: set[PartitionLog] = set()
+        self._refused = False  # whether the last settlements could not be written: warn once
+        self._committer = Committer(loop, self._limits.commit_threads)
+        self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
+        self._services = self._make_services(clock)
+        try:
+            self._marks = self._take_marks()
+            self._empty_trash()
+        except BaseException:
+            self._stop_threads()
+            raise
+
+    def _take_lock(self, data: Path) -> DirectoryLock:
+        try:
+            self._files.make_directory(data)
+        except OSError as error:
+            raise storage_error("create", data, error) from error
+        return DirectoryLock(data)
+
+    def _make_services(self, clock: Clock) -> LogServices:
+        return LogServices(
+            files=self._files,
+            loop=self._loop,
+            clock=clock,
+            tail_cache=TailCache(self._limits.tail_cache_bytes_max),
+            committer=self._committer,
+            pool=self._pool,
+            open_files=OpenFiles(self._files, self._limits.open_files_max),
+            segment_bytes_max=self._limits.segment_bytes_max,
+            touched=self._log_touched,
+            closed=self._log_closed,
+            deleted=self._log_deleted,
+            warn=logger.warning,
+        )
+
+    def _take_marks(self) -> dict[bytes, CloseMark]:
+        """The marks of clean closes; taken back before anything can make them untrue."""
+        marks = {}
+        taken: list[tuple[bytes, bytes | None]] = []
+        for key, value in self._state.scan(MARK_PREFIX):
+            mark = CloseMark.from_bytes(value)
+            if mark is not None:
+                marks[key] = mark
+            taken.append((key, None))
+        if taken:
+            self._state.write(taken, durable=True)
+        return marks
+
+    def _empty_trash(self) -> None:
+        """Remove what the last run left behind: transient logs, and half-removed deleted ones."""
+        try:
+            if self._files.exists(self._transient):
+                self._files.make_directory(self._trash)
+                self._files.rename(self._transient, self._trash / secrets.token_hex(8))
+        except OSError as error:
+            raise storage_error("remove", self._transient, error) from error
+        for name in self._files.list_names(self._trash):
+            self._committer.submit(self._removal(self._trash / name), self._removed)
+
+    # Opening
+
+    def open(
+        self, vhost: str, topic: str, incarnation: str, partition: int, durability: Durability
+    ) -> PartitionLog:
+        """See ports.TopicStore. Raises StorageError."""
+        root = self._transient if durability is Durability.NONE else self._topics
+        directory = root / log_directory(vhost, topic, incarnation, partition)
+        if directory in self._logs:
+            raise ValueError(f"the log in {directory} is open already")
+        recovered = Recovered()
+        if durability is not Durability.NONE:
+            mark = self._marks.pop(self._mark_key(directory), None)
+            recovered = recover(self._files, directory, mark)
+        for finding in recovered.findings:
+            logger.warning("queue %r in virtual host %r: %s", topic, vhost, finding)
+        log = PartitionLog(self._services, directory, durability, recovered)
+        self._logs[directory] = log
+        return log
+
+    def _mark_key(self, directory: Path) -> bytes:
+        """At most 511 bytes, LMDB's limit: names are bounded by `log_directory`."""
+        return MARK_PREFIX + str(directory.relative_to(self._topics)).encode()
+
+    # Settlements
+
+    def _log_touched(self, log: PartitionLog) -> None:
+        self._touched.add(log)
+        if self._settle_timer is None:
+            delay = self._limits.settle_flush_interval_ms / 1000
+            self._settle_timer = self._loop.call_later(delay, self._write_settlements)
+
+    def _write_settlements(self) -> None:
+        self._settle_timer = None
+        touched, self._touched = self._touched, set()
+        refusals = [self._write_settlements_of(log) for log in touched]
+        refusal = next((refusal for refusal in refusals if refusal is not None), None)
+        if refusal is not None and not self._refused:
+            logger.warning("settlements wait in memory: %s", refusal)
+        self._refused = refusal is not None
+        if self._to_flush and self._flush_timer is None:
+            delay = self._limits.settle_sync_interval_ms / 1000
+            self._flush_timer = self._loop.call_later(delay, self._flush_settlements)
+
+    def _write_settlements_of(self, log: PartitionLog) -> StorageError | None:
+        try:
+            log.write_settlements()
+        except StorageError as error:
+            self._log_touched(log)
+            return error
+        self._to_flush.add(log)
+        return None
+
+    def _flush_settlements(self) -> None:
+        """Flush logs whose settlements no append has taken along to the disk."""
+        self._flush_timer = None
+        logs, self._to_flush = self._to_flush, set()
+        for log in logs:
+            log.flush()
+
+    # Ending
+
+    def _log_closed(self, log: PartitionLog, mark: CloseMark | None) -> None:
+        """The mark is kept in memory, and written down with all others when the node stops."""
+        self._forget(log)
+        if mark is not None:
+            self._marks[self._mark_key(log.directory)] = mark
+
+    def _forget(self, log: PartitionLog) -> None:
+        self._logs.pop(log.directory, None)
+        self._touched.discard(log)
+        self._to_flush.discard(log)
+
+    def _log_deleted(self, log: PartitionLog) -> Callable[[], None]:
+        """Move a log's directory out of the way, at once; returns the work of removing it."""
+        self._forget(log)
+        doomed = self._trash / secrets.token_hex(8)
+        try:
+            if self._files.exists(log.directory):
+                self._files.make_directory(self._trash)
+                self._files.rename(log.directory, doomed)
+        except OSError as error:
+            raise storage_error("remove", log.directory, error) from error
+        return self._removal(doomed, log.directory.parent)
+
+    def _removal(self, doomed: Path, *parents: Path) -> Callable[[], None]:
+        files = self._files
+
+        def remove() -> None:
+            if files.exists(doomed):
+                files.remove_tree(doomed)
+            for parent in parents:
+                with suppress(OSError):  # another partition is still in it
+                    files.remove_directory(parent)
+
+        return remove
+
+    def _removed(self, error: OSError | None) -> None:
+        if error is not None:
+            refusal = storage_error("remove files in", self._trash, error)
+            logger.warning("%s; the next start tries again", refusal)
+
+    async def close(self) -> None:
+        """See ports.TopicStore. What cannot be closed cleanly is reported, and recovers later."""
+        for timer in (self._settle_timer, self._flush_timer):
+            if timer is not None:
+                timer.cancel()
+        for log in list(self._logs.values()):
+            try:
+                await log.close()
+            except StorageError as error:
+                logger.warning("%s; its next start will take a little longer", error)
+        self._stop_threads()
+        marks = [(key, mark.to_bytes()) for key, mark in self._marks.items()]
+        self._state.write(marks, durable=True)
+
+    def _stop_threads(self) -> None:
+        self._committer.close()
+        self._pool.shutdown()
+        if self._own_lock is not None:
+            self._own_lock.release()
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """Every open log."""
+        return self._logs.values()

@@ -1,0 +1,104 @@
+"""Opening stores, logs and records in tests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from leveret.ports import Durability
+from leveret.storage.files import RealFileSystem
+from leveret.storage.state import MemoryStateStore
+from leveret.storage.store import FileTopicStore, StorageLimits
+
+PERSISTENT = 1
+
+
+class FixedClock:
+    """A Clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class NoLock:
+    """Stands for a lock that the test holds: crashed stores cannot give theirs back."""
+
+
+def make_store(data: Path, files=None, state=None, **limits) -> FileTopicStore:
+    """A store that flushes settlements only when told, unless `limits` say otherwise."""
+    limits.setdefault("settle_flush_interval_ms", 3_600_000)
+    return FileTopicStore(
+        data,
+        files or RealFileSystem(),
+        state if state is not None else MemoryStateStore(),
+        asyncio.get_running_loop(),
+        clock=FixedClock(),
+        limits=StorageLimits(**limits),
+        lock=NoLock(),
+    )
+
+
+@asynccontextmanager
+async def store_at(data: Path, files=None, state=None, **limits):
+    store = make_store(data, files, state, **limits)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def open_log(store, durability=Durability.OS, topic="orders"):
+    return store.open("/", topic, "i1", 0, durability)
+
+
+def put(log, *bodies: bytes, flags: int = PERSISTENT) -> int:
+    """Append one batch."""
+    for body in bodies:
+        log.builder.add(flags, 1_700_000_000_000, b"x", b"key", b"header", body)
+    return log.append()
+
+
+async def get(log, offset: int, bytes_max: int = 1 << 20):
+    """Batches at `offset`, from wherever they come."""
+    found = log.read(offset, bytes_max)
+    return await log.fetch(offset, bytes_max) if found is None else found
+
+
+async def bodies(log, offset: int = 0, stop: int | None = None) -> dict[int, bytes]:
+    """Offset and body of everything from `offset` to `stop` (the committed offset)."""
+    found: dict[int, bytes] = {}
+    stop = log.committed if stop is None else stop
+    while offset < stop:
+        batches = await get(log, offset, 1000)
+        assert batches
+        for batch in batches:
+            found.update(
+                (record[0], record[6]) for record in batch.records() if offset <= record[0] < stop
+            )
+        offset = batches[-1].stop_offset
+    return found
+
+
+async def committed(log, offset: int) -> None:
+    """Wait until `offset` is committed."""
+    while log.committed < offset:
+        await asyncio.sleep(0.001)
+
+
+def abandon(store) -> None:
+    """Let go of a store as `kill -9` does: nothing is flushed, nothing is marked."""
+    for timer in (store._settle_timer, store._flush_timer):
+        if timer is not None:
+            timer.cancel()
+    for log in store.logs():
+        log._closed = True
+    store._stop_threads()
+    for log in store.logs():
+        log._release()

@@ -1,0 +1,210 @@
+import asyncio
+
+import pytest
+
+from leveret.ports import Durability
+from leveret.storage.state import MemoryStateStore
+from tests.storage.harness import (
+    abandon,
+    bodies,
+    committed,
+    get,
+    make_store,
+    open_log,
+    put,
+    store_at,
+)
+
+KEPT = [Durability.FSYNC, Durability.OS]
+ALL = [*KEPT, Durability.NONE]
+
+
+@pytest.mark.parametrize("durability", ALL)
+async def test_what_is_appended_is_read(tmp_path, durability):
+    async with store_at(tmp_path) as store:
+        log = open_log(store, durability)
+        assert (log.first, log.end, log.committed, log.unclean) == (0, 0, 0, False)
+        assert log.read(0, 100) == []
+        assert put(log, b"a", b"b") == 0
+        assert put(log, b"c") == 2
+        await committed(log, 3)
+        assert await bodies(log) == {0: b"a", 1: b"b", 2: b"c"}
+        assert (await get(log, 1))[0].base_offset == 0
+        assert log.read(3, 100) == []
+
+
+async def test_a_flushed_log_commits_later_and_says_so(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store, Durability.FSYNC)
+        told = asyncio.Event()
+        log.on_commit(told.set)
+        put(log, b"a")
+        assert (log.committed, log.end) == (0, 1)
+        assert log.read(0, 100) == []
+        await told.wait()
+        assert log.committed == 1
+
+
+async def test_transient_records_wait_only_behind_persistent_ones(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store, Durability.FSYNC)
+        put(log, b"a", flags=0)
+        assert log.committed == 1
+        put(log, b"b")
+        put(log, b"c", flags=0)
+        assert log.committed == 1
+        await committed(log, 3)
+
+
+@pytest.mark.parametrize("durability", KEPT)
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_log_comes_back(tmp_path, durability, clean):
+    state = MemoryStateStore()
+    store = make_store(tmp_path, state=state, segment_bytes_max=2000)
+    log = open_log(store, durability)
+    for i in range(100):
+        put(log, b"%d" % (2 * i), b"%d" % (2 * i + 1))
+    await committed(log, 200)
+    log.settle([(0, 3), (10, 20)])
+    log.settle([(150, 151)])
+    log.write_settlements()
+    if clean:
+        await store.close()
+    else:
+        abandon(store)
+
+    async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
+        log = open_log(store, durability)
+        assert log.unclean is not clean
+        assert (log.end, log.committed) == (200, 200)
+        assert list(log.settled) == [(0, 3), (10, 20), (150, 151)]
+        assert await bodies(log) == {i: b"%d" % i for i in range(200)}
+        assert put(log, b"more") == 200
+        await committed(log, 201)
+        assert (await bodies(log, 199)) == {199: b"199", 200: b"more"}
+
+
+async def test_a_transient_log_is_gone_at_the_next_start(tmp_path):
+    async with store_at(tmp_path, tail_cache_bytes_max=0) as store:
+        log = open_log(store, Durability.NONE)
+        put(log, b"a" * 1000)
+        assert list((tmp_path / "transient").rglob("*.log"))
+        assert await bodies(log) == {0: b"a" * 1000}
+    async with store_at(tmp_path) as store:
+        assert not (tmp_path / "transient").exists()
+        assert open_log(store, Durability.NONE).end == 0
+
+
+async def test_a_transient_log_that_is_consumed_never_touches_the_disk(tmp_path):
+    async with store_at(tmp_path, tail_cache_bytes_max=10_000) as store:
+        log = open_log(store, Durability.NONE)
+        for i in range(100):
+            put(log, b"a" * 1000)
+            log.settle([(i, i + 1)])
+        assert not (tmp_path / "transient").exists()
+        assert log.first == 100
+
+
+async def test_a_transient_log_spills_only_what_is_not_settled(tmp_path):
+    async with store_at(tmp_path, tail_cache_bytes_max=3000, segment_bytes_max=5000) as store:
+        log = open_log(store, Durability.NONE)
+        for i in range(50):
+            put(log, b"%04d" % i * 100)
+            if i % 2:
+                log.settle([(i, i + 1)])
+        for i in range(0, 50, 2):
+            found = await get(log, i, 1)
+            assert found[0].record(i)[5] == b"%04d" % i * 100
+        log.settle([(0, 50)])
+        log.write_settlements()
+        assert log.settled.count == 50
+
+
+async def test_settled_segments_are_removed_around_a_stuck_message(tmp_path):
+    state = MemoryStateStore()
+    async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
+        log = open_log(store, Durability.FSYNC)
+        for i in range(100):
+            put(log, b"%d" % i * 10)
+            await committed(log, i + 1)
+        before = len(list(tmp_path.rglob("*.log")))
+        log.settle([(0, 50), (51, 100)])
+        log.write_settlements()
+        while len(list(tmp_path.rglob("*.log"))) > 3:
+            await asyncio.sleep(0.001)
+        assert before > 5
+        assert await bodies(log, 50, 51) == {50: b"50" * 10}
+    async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
+        log = open_log(store, Durability.FSYNC)
+        assert list(log.settled) == [(0, 50), (51, 100)]
+        assert log.first <= 50
+        assert await bodies(log, 50, 51) == {50: b"50" * 10}
+
+
+async def test_a_large_settled_segment_is_removed_though_it_is_the_last(tmp_path):
+    async with store_at(tmp_path, segment_bytes_max=20_000) as store:
+        log = open_log(store)
+        put(log, b"a" * 10_000)
+        log.settle([(0, 1)])
+        log.write_settlements()
+        log.write_settlements()
+        while sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > 1000:
+            await asyncio.sleep(0.001)
+        assert put(log, b"b") == 1
+        assert await bodies(log, 1) == {1: b"b"}
+
+
+async def test_control_batches_alone_fill_segments(tmp_path):
+    async with store_at(tmp_path, segment_bytes_max=1000) as store:
+        log = open_log(store)
+        put(log, *[b"a"] * 200)
+        for i in range(0, 200, 2):
+            log.settle([(i, i + 1)])
+            log.write_settlements()
+        assert put(log, b"b") == 200
+        abandon(store)
+    async with store_at(tmp_path, segment_bytes_max=1000) as store:
+        log = open_log(store)
+        assert list(log.settled) == [(i, i + 1) for i in range(0, 200, 2)]
+        assert (await bodies(log, 200)) == {200: b"b"}
+
+
+async def test_deleting_removes_the_files_and_a_new_incarnation_starts_empty(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        put(log, b"a")
+        await log.delete()
+        again = store.open("/", "orders", "i2", 0, Durability.OS)
+        assert again.end == 0
+    assert not list(tmp_path.rglob("*~~i1"))
+    assert not list((tmp_path / "topics" / ".deleted").iterdir())
+
+
+async def test_a_closed_log_can_be_opened_again(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        put(log, b"a")
+        await log.close()
+        log = open_log(store)
+        assert (log.end, log.unclean) == (1, False)
+
+
+async def test_settlements_are_written_by_the_timer(tmp_path):
+    store = make_store(tmp_path, settle_flush_interval_ms=1)
+    log = open_log(store, Durability.FSYNC)
+    put(log, b"a", b"b")
+    log.settle([(0, 1)])
+    while log._pending:
+        await asyncio.sleep(0.001)
+    abandon(store)
+    async with store_at(tmp_path) as store:
+        assert list(open_log(store).settled) == [(0, 1)]
+
+
+async def test_memory_does_not_follow_the_backlog(tmp_path):
+    async with store_at(tmp_path, segment_bytes_max=100_000, tail_cache_bytes_max=50_000) as store:
+        log = open_log(store)
+        for _ in range(500):
+            put(log, b"a" * 1000)
+        assert store._services.tail_cache.bytes <= 50_000
+        assert len(await bodies(log)) == 500
