@@ -88,8 +88,16 @@ async def bodies(log, offset: int = 0, stop: int | None = None) -> dict[int, byt
 
 async def committed(log, offset: int) -> None:
     """Wait until `offset` is committed."""
-    while log.committed < offset:
+    await until(lambda: log.committed >= offset)
+
+
+async def until(condition) -> None:
+    """Wait for what worker threads bring about."""
+    for _ in range(10_000):
+        if condition():
+            return
         await asyncio.sleep(0.001)
+    raise AssertionError("waited in vain")
 
 
 def abandon(store) -> None:

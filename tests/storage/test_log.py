@@ -13,6 +13,7 @@ from tests.storage.harness import (
     open_log,
     put,
     store_at,
+    until,
 )
 
 KEPT = [Durability.FSYNC, Durability.OS]
@@ -130,8 +131,7 @@ async def test_settled_segments_are_removed_around_a_stuck_message(tmp_path):
         before = len(list(tmp_path.rglob("*.log")))
         log.settle([(0, 50), (51, 100)])
         log.write_settlements()
-        while len(list(tmp_path.rglob("*.log"))) > 3:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(list(tmp_path.rglob("*.log"))) <= 3)
         assert before > 5
         assert await bodies(log, 50, 51) == {50: b"50" * 10}
     async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
@@ -148,8 +148,8 @@ async def test_a_large_settled_segment_is_removed_though_it_is_the_last(tmp_path
         log.settle([(0, 1)])
         log.write_settlements()
         log.write_settlements()
-        while sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > 1000:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(list(tmp_path.rglob("*.log"))) == 1)
+        assert next(tmp_path.rglob("*.log")).stat().st_size < 1000
         assert put(log, b"b") == 1
         assert await bodies(log, 1) == {1: b"b"}
 
@@ -194,8 +194,7 @@ async def test_settlements_are_written_by_the_timer(tmp_path):
     log = open_log(store, Durability.FSYNC)
     put(log, b"a", b"b")
     log.settle([(0, 1)])
-    while log._pending:
-        await asyncio.sleep(0.001)
+    await until(lambda: not log._pending)
     abandon(store)
     async with store_at(tmp_path) as store:
         assert list(open_log(store).settled) == [(0, 1)]
