@@ -1,0 +1,250 @@
+"""Broker processes that the interoperability tests talk to.
+
+Each is started with its own temporary directory and free ports on the loopback interface, keeps its
+port over a restart, and is ended by the ids of the processes started here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LEVERET_COMMAND = [sys.executable, "-c", "from leveret.cli import main; main()"]
+RABBITMQ_HOME_PATTERN = "rabbitmq_server-*"
+START_SECONDS_MAX = 60  # RabbitMQ takes 5 to 15 s on two slow cores
+STOP_SECONDS_MAX = 20  # a clean stop flushes; past this the process is killed and the test fails
+
+
+class BrokerDiedError(RuntimeError):
+    """The broker process ended, or never became ready; the text carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a broker listens for AMQP 0-9-1."""
+
+    host: str
+    port: int
+
+    def url(self, query: str = "") -> str:
+        """The address as an AMQP URL for user guest and vhost `/`."""
+        return f"amqp://guest:guest@{self.host}:{self.port}/%2F{query}"
+
+
+class Broker(Protocol):
+    """What a test may do with a broker process; the port stays the same over restarts."""
+
+    name: str
+    address: Address
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def free_port() -> int:
+    """A port nobody listens on now; the brokers that need it are started at once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Process:
+    """One started process in a session of its own, its output in a file."""
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=REPOSITORY,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signal the process and what it started itself (its session is ours alone)."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
+
+    def stop(self) -> None:
+        self.signal_group(signal.SIGTERM)
+        try:
+            self.popen.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerDiedError(
+                f"did not stop within {STOP_SECONDS_MAX} s:\n{self.tail()}"
+            ) from None
+
+    def kill(self) -> None:
+        self.signal_group(signal.SIGKILL)
+        self.popen.wait()
+
+    def check_alive(self) -> None:
+        if self.popen.poll() is not None:
+            raise BrokerDiedError(f"ended with {self.popen.returncode}:\n{self.tail()}")
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+class LeveretBroker:
+    """`leveret serve`, ready when it has printed its line `ready amqp=HOST:PORT ...`."""
+
+    name = "leveret"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = Address("127.0.0.1", 0)
+        self.process: Process | None = None
+
+    def start(self) -> None:
+        log = self.directory / f"leveret-{time.monotonic_ns()}.log"
+        self.process = Process(
+            [*LEVERET_COMMAND, "serve", *self.options()], log, self.environment()
+        )
+        self.address = self._await_ready(self.process)
+
+    def options(self) -> list[str]:
+        return [
+            *("--data-dir", str(self.directory / "data")),
+            *("--port", str(self.address.port)),
+            *("--http-port", "0"),
+            *("--durability", "os"),
+        ]
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        inherited = os.environ.get("PYTHONPATH")
+        return {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), inherited])),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    @staticmethod
+    def _await_ready(process: Process) -> Address:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
+            found = re.search(r"^ready\b.*\bamqp=([^\s:]+):(\d+)", process.log.read_text(), re.M)
+            if found:
+                return Address(found[1], int(found[2]))
+            process.check_alive()
+            time.sleep(0.02)
+        process.kill()
+        raise BrokerDiedError(f"not ready within {START_SECONDS_MAX} s:\n{process.tail()}")
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.stop()
+        self.process = None
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+        self.process = None
+
+
+class RabbitBroker:
+    """RabbitMQ from Debian's package, with its own node name, cookie and port mapper (epmd)."""
+
+    name = "rabbitmq"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = Address("127.0.0.1", free_port())
+        self.mapper_port = free_port()
+        self.distribution_port = free_port()
+        self.node = f"interop{self.address.port}@localhost"
+        self.process: Process | None = None
+        self.mapper: Process | None = None
+
+    @staticmethod
+    def installed() -> bool:
+        return bool(RabbitBroker._homes()) and shutil.which("erl") is not None
+
+    @staticmethod
+    def _homes() -> list[Path]:
+        return sorted(Path("/usr/lib/rabbitmq/lib").glob(RABBITMQ_HOME_PATTERN))
+
+    @staticmethod
+    def _mapper_program() -> str:
+        return str(sorted(Path("/usr/lib/erlang").glob("erts-*/bin/epmd"))[-1])
+
+    def start(self) -> None:
+        (self.directory / "rabbitmq.conf").write_text(self._configuration())
+        (self.directory / "enabled_plugins").write_text("[].\n")
+        environment = self._environment()
+        mapper = [self._mapper_program(), "-port", str(self.mapper_port), "-address", "127.0.0.1"]
+        self.mapper = Process(mapper, self.directory / "epmd.log")
+        server = [str(self._homes()[-1] / "sbin" / "rabbitmq-server")]
+        self.process = Process(server, self.directory / "console.log", environment)
+        self._await_ready(self.process)
+
+    def _configuration(self) -> str:
+        return f"listeners.tcp.loopback = 127.0.0.1:{self.address.port}\nlog.file.level = warning\n"
+
+    def _environment(self) -> dict[str, str]:
+        directory = str(self.directory)
+        return {
+            "HOME": directory,
+            "ERL_EPMD_PORT": str(self.mapper_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": self.node,
+            "RABBITMQ_DIST_PORT": str(self.distribution_port),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_CONFIG_FILE": f"{directory}/rabbitmq",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{directory}/enabled_plugins",
+            "RABBITMQ_MNESIA_BASE": f"{directory}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{directory}/log",
+        }
+
+    def _await_ready(self, process: Process) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
+            process.check_alive()
+            if answers_amqp(self.address):
+                return
+            time.sleep(0.1)
+        raise BrokerDiedError(f"not ready within {START_SECONDS_MAX} s:\n{process.tail()}")
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.stop()
+        self._end_mapper()
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+        self._end_mapper()
+
+    def _end_mapper(self) -> None:
+        self.process = None
+        if self.mapper:
+            self.mapper.kill()
+        self.mapper = None
+
+
+def answers_amqp(address: Address) -> bool:
+    """Whether the protocol header is answered with a method frame (`connection.start`)."""
+    try:
+        with socket.create_connection((address.host, address.port), timeout=2) as probe:
+            probe.sendall(b"AMQP\x00\x00\x09\x01")
+            return probe.recv(1) == b"\x01"
+    except OSError:
+        return False

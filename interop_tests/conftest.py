@@ -1,0 +1,56 @@
+"""Fixtures that start brokers as processes.
+
+`LEVERET_INTEROP_BROKER=rabbitmq` runs the client suites against RabbitMQ itself: that is how the
+tests are tested.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interop_tests.brokers import Broker, LeveretBroker, RabbitBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BROKERS: dict[str, type[LeveretBroker | RabbitBroker]] = {
+    "leveret": LeveretBroker,
+    "rabbitmq": RabbitBroker,
+}
+
+
+def candidate_name() -> str:
+    """Which broker the suites are pointed at."""
+    return os.environ.get("LEVERET_INTEROP_BROKER", "leveret")
+
+
+def _running(broker: Broker) -> Iterator[Broker]:
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker under test, one process for the whole run; tests use names of their own."""
+    yield from _running(BROKERS[candidate_name()](tmp_path_factory.mktemp("broker")))
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker under test that this test alone may stop, kill and start again."""
+    yield from _running(BROKERS[candidate_name()](tmp_path))
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """RabbitMQ, the yardstick of the differential suite."""
+    if not RabbitBroker.installed():
+        pytest.skip("RabbitMQ is not installed (interop_tests/setup_clients.py)")
+    yield from _running(RabbitBroker(tmp_path_factory.mktemp("rabbitmq")))

@@ -1,0 +1,220 @@
+"""ack, nack, reject, recover: what comes back, where, and with which flag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+if TYPE_CHECKING:
+    from interop_tests.differential.client import Channel
+    from interop_tests.differential.talk import Talk
+
+
+def _with_messages(talk: Talk, count: int = 4) -> Channel:
+    channel = talk.channel()
+    channel.declare(talk.name("q"))
+    for number in range(1, count + 1):
+        channel.publish("", talk.name("q"), b"%d" % number)
+    return channel
+
+
+def _get(channel: Channel, queue: str, count: int) -> None:
+    for _ in range(count):
+        channel.get(queue)
+
+
+def ack_one_and_multiple(talk: Talk) -> None:
+    channel = _with_messages(talk, 5)
+    _get(channel, talk.name("q"), 4)
+    channel.ack(2)
+    channel.ack(3, multiple=True)
+    channel.call(commands.Basic.Recover(requeue=True))
+    _get(channel, talk.name("q"), 3)
+    channel.ack(0, multiple=True)
+    channel.call(commands.Basic.Recover(requeue=True))
+    _get(channel, talk.name("q"), 1)
+
+
+def ack_of_an_unknown_tag(talk: Talk) -> None:
+    connection = talk.connection()
+    for number, send in enumerate(("ack", "nack", "reject"), start=1):
+        channel = connection.channel(number)
+        getattr(channel, send)(42)
+        channel.read_answer()
+
+
+def ack_twice(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 2)
+    channel.ack(1)
+    channel.ack(1)
+    channel.read_answer()
+
+
+def ack_of_zero_without_multiple(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 2)
+    channel.ack(0)
+    channel.read_answer()
+
+
+def ack_multiple_with_nothing_outstanding(talk: Talk) -> None:
+    connection = talk.connection()
+    one = connection.channel(1)
+    one.ack(0, multiple=True)
+    one.declare(talk.name("q"))
+    one.ack(3, multiple=True)
+    one.read_answer()
+
+
+def ack_multiple_beyond_the_last_tag(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 2)
+    channel.ack(9, multiple=True)
+    channel.read_answer()
+
+
+def ack_on_another_channel(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 1)
+    other = channel.connection.channel(2)
+    other.ack(1)
+    other.read_answer()
+
+
+def reject_and_requeue(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 2)
+    channel.reject(1, requeue=True)
+    channel.reject(2, requeue=False)
+    _get(channel, talk.name("q"), 4)
+
+
+def nack_multiple_requeues_in_order(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 3)
+    channel.nack(3, multiple=True)
+    _get(channel, talk.name("q"), 5)
+
+
+def nack_in_reverse_keeps_the_place(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 3)
+    for tag in (3, 1, 2):
+        channel.nack(tag)
+    _get(channel, talk.name("q"), 4)
+
+
+def nack_of_zero_multiple_is_all(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 3)
+    channel.nack(0, multiple=True, requeue=False)
+    _get(channel, talk.name("q"), 2)
+
+
+def requeue_to_the_same_consumer(talk: Talk) -> None:
+    channel = _with_messages(talk, 3)
+    channel.qos(1)
+    channel.consume(talk.name("q"), "tag")
+    channel.read()
+    channel.nack(1)
+    channel.read()
+    channel.ack(2)
+    channel.read()
+
+
+def recover_requeues(talk: Talk) -> None:
+    channel = _with_messages(talk, 3)
+    _get(channel, talk.name("q"), 2)
+    channel.call(commands.Basic.Recover(requeue=True))
+    _get(channel, talk.name("q"), 4)
+
+
+def recover_async_requeues(talk: Talk) -> None:
+    channel = _with_messages(talk, 3)
+    _get(channel, talk.name("q"), 2)
+    channel.send(commands.Basic.RecoverAsync(requeue=True))
+    _get(channel, talk.name("q"), 4)
+
+
+def recover_to_the_same_consumer(talk: Talk) -> None:
+    channel = _with_messages(talk, 2)
+    channel.consume(talk.name("q"), "tag")
+    channel.read(2)
+    channel.send(commands.Basic.Recover(requeue=True))
+    channel.read_any_order(3)
+
+
+def recover_without_requeue(talk: Talk) -> None:
+    talk.channel().call(commands.Basic.Recover(requeue=False))
+
+
+def channel_close_requeues(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 2)
+    channel.close()
+    other = channel.connection.channel(2)
+    talk.await_messages(talk.name("q"), 4)
+    _get(other, talk.name("q"), 4)
+
+
+def lost_connection_requeues(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    _get(channel, talk.name("q"), 2)
+    channel.connection.hang_up()
+    talk.await_messages(talk.name("q"), 4)
+    _get(talk.channel(), talk.name("q"), 4)
+
+
+def cancel_keeps_what_was_delivered(talk: Talk) -> None:
+    channel = _with_messages(talk, 2)
+    channel.qos(1)
+    channel.consume(talk.name("q"), "tag")
+    channel.read()
+    channel.call(commands.Basic.Cancel("tag"))
+    channel.count(talk.name("q"), 1)
+    channel.ack(1)
+    _get(channel, talk.name("q"), 2)
+
+
+def rejected_goes_to_the_dead_letter_exchange(talk: Talk) -> None:
+    channel = talk.channel()
+    channel.declare(talk.name("dead"))
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("dead")}
+    channel.declare(talk.name("q"), arguments=arguments)
+    channel.publish("", talk.name("q"), b"rejected", message_id="m")
+    channel.get(talk.name("q"))
+    channel.reject(1, requeue=False)
+    talk.await_messages(talk.name("dead"), 1)
+    channel.get(talk.name("dead"), no_ack=True)
+
+
+def death_is_counted(talk: Talk) -> None:
+    channel = talk.channel()
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("q")}
+    channel.declare(talk.name("q"), arguments=arguments)
+    channel.publish("", talk.name("q"), b"again and again")
+    for tag in (1, 2, 3):
+        channel.get(talk.name("q"))
+        channel.reject(tag, requeue=False)
+        talk.await_messages(talk.name("q"), 1)
+    channel.get(talk.name("q"))
+
+
+def expired_and_too_many_go_to_the_dead_letter_exchange(talk: Talk) -> None:
+    channel = talk.channel()
+    channel.declare(talk.name("dead"))
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("dead")}
+    channel.declare(talk.name("q"), arguments={**dead, "x-message-ttl": 10})
+    channel.publish("", talk.name("q"), b"queue's time", expiration="60000")
+    talk.await_messages(talk.name("dead"), 1)
+    channel.get(talk.name("dead"), no_ack=True)
+    channel.publish("", talk.name("q"), b"own time", expiration="1", priority=3)
+    talk.await_messages(talk.name("dead"), 1)
+    channel.get(talk.name("dead"), no_ack=True)
+    channel.declare(talk.name("short"), arguments={**dead, "x-max-length": 1})
+    for word in (b"one", b"two"):
+        channel.publish("", talk.name("short"), word)
+    talk.await_messages(talk.name("dead"), 1)
+    channel.get(talk.name("dead"), no_ack=True)

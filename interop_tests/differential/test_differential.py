@@ -1,0 +1,39 @@
+"""Every conversation, held with RabbitMQ and with the broker under test, must read the same."""
+
+from __future__ import annotations
+
+import difflib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interop_tests.differential.conversations import all_conversations
+from interop_tests.differential.differences import DIFFERENCES, expected
+from interop_tests.differential.talk import hold
+
+if TYPE_CHECKING:
+    from interop_tests.brokers import Broker
+
+CONVERSATIONS = all_conversations()
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_conversation(name: str, rabbitmq: Broker, broker: Broker) -> None:
+    """With LEVERET_INTEROP_BROKER=rabbitmq two RabbitMQ processes are compared, which proves that
+    the conversation always reads the same."""
+    conversation = CONVERSATIONS[name]
+    with ThreadPoolExecutor(2) as both:
+        reference = both.submit(hold, conversation, rabbitmq.address, 1)
+        candidate = both.submit(hold, conversation, broker.address, 1)
+    wanted = expected(name, reference.result())
+    if broker.name == "rabbitmq":
+        wanted = reference.result()
+    found = candidate.result()
+    assert found == wanted, "\n".join(
+        ["", *difflib.unified_diff(wanted, found, "expected", broker.name, n=2, lineterm="")]
+    )
+
+
+def test_every_difference_names_a_conversation() -> None:
+    assert {difference.conversation for difference in DIFFERENCES} <= set(CONVERSATIONS)
