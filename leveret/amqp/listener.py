@@ -49,6 +49,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self.peer_is_loopback = False
         self._heard = False
         self._silent_checks = 0
+        self._paced = False  # until the end of this turn
+        self._stopping = False
         self._sent = False
         self._heartbeat_seconds = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -76,6 +78,19 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """Bytes have come."""
         self._heard = True
         self._connection.received(self._listener.buffer[:nbytes])
+        if nbytes == len(self._listener.buffer):
+            self._pace()
+
+    def _pace(self) -> None:
+        """A full buffer means that more is there: let this turn's consumers have it first.
+
+        The loop would otherwise go on reading from a publisher that sends faster than anybody can
+        consume, many buffers long, and every queue would grow while its consumers wait.
+        """
+        if not self._paced and self._transport is not None:
+            self._paced = True
+            self._transport.pause_reading()
+            self.touch()
 
     def eof_received(self) -> bool:
         """The peer sends no more: neither do we."""
@@ -113,6 +128,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def send_pending(self) -> None:
         """Hand the output to the socket; let consumers go on that only waited for room in it."""
+        if self._paced:
+            self._paced = False
+            self._resume_reading()
         was_full = self._connection.outbox.size >= OUTBOX_BYTES_MAX
         data = self._connection.take_output()
         if not data or self._transport is None:
@@ -136,7 +154,12 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             error = caught
         if self._transport is not None:
             self._connection.resumed(error)
-        if self._transport is not None and not self._connection.is_waiting:
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        """Read on unless there is another reason not to."""
+        held = self._connection.is_waiting or self._paced or self._stopping
+        if self._transport is not None and not held:
             self._transport.resume_reading()
 
     async def committed(self, queue: Queue) -> None:
@@ -161,6 +184,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The node stops: take nothing more in."""
+        self._stopping = True
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -168,8 +192,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """The node stops: say why."""
         self._connection.shut(error)
         self.send_pending()
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._stopping = False
+        self._resume_reading()
 
     # -- time
 
