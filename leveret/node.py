@@ -13,6 +13,7 @@ import platform
 import secrets
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -25,9 +26,11 @@ from leveret.core.passwords import SALT_BYTES, hash_password
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, LeveretError, StorageError
 from leveret.mgmt_ui.control import ControlServer
+from leveret.storage.files import RealFileSystem
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
-from leveret.storage.store import DiskTopicStore
+from leveret.storage.state import LmdbStateStore
+from leveret.storage.store import FileTopicStore, StorageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -53,6 +56,18 @@ def run(configuration: Configuration) -> int:
     return 0
 
 
+class SystemClock:
+    """The machine's time (ports.Clock)."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed moment."""
+        return time.monotonic_ns() // 1_000_000
+
+
 class Node:
     """One broker process."""
 
@@ -67,14 +82,14 @@ class Node:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise StorageError(f"cannot create {directory}: {error.strerror}") from error
-        with DirectoryLock(directory):
+        with DirectoryLock(directory) as lock:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    await self._serve(tasks)
+                    await self._serve(tasks, lock)
             except* LeveretError as group:
                 raise group.exceptions[0] from None
 
-    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+    async def _serve(self, tasks: asyncio.TaskGroup, lock: DirectoryLock) -> None:
         configuration = self._configuration
         background: set[asyncio.Task[None]] = set()
 
@@ -86,7 +101,9 @@ class Node:
         async with contextlib.AsyncExitStack() as stack:
             metadata = await SqliteMetadataStore.open(configuration.database_path, spawn)
             stack.push_async_callback(metadata.close)
-            topics = DiskTopicStore(configuration, asyncio.get_running_loop())
+            state = LmdbStateStore(configuration.data_dir / "state.lmdb", logger.warning)
+            stack.callback(state.close)
+            topics = self._open_topics(state, lock)
             stack.push_async_callback(topics.close)
             broker, administration = await self._open_broker(metadata, topics, spawn)
             control = ControlServer(configuration.control_socket_path, administration, spawn)
@@ -102,8 +119,24 @@ class Node:
         for task in background:
             task.cancel()
 
+    def _open_topics(self, state: LmdbStateStore, lock: DirectoryLock) -> FileTopicStore:
+        configuration = self._configuration
+        return FileTopicStore(
+            configuration.data_dir,
+            RealFileSystem(),
+            state,
+            asyncio.get_running_loop(),
+            clock=SystemClock(),
+            limits=StorageLimits(
+                segment_bytes_max=configuration.segment_bytes_max,
+                tail_cache_bytes_max=configuration.tail_cache_bytes_max,
+                settle_flush_interval_ms=configuration.settle_flush_interval_ms,
+            ),
+            lock=lock,
+        )
+
     async def _open_broker(
-        self, metadata: SqliteMetadataStore, topics: DiskTopicStore, spawn: Any
+        self, metadata: SqliteMetadataStore, topics: FileTopicStore, spawn: Any
     ) -> tuple[Broker, Administration]:
         """Rebuild what was kept; on the first start, make the defaults."""
         loop = asyncio.get_running_loop()
