@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret import __version__
-from leveret.cli import permissions, serve, users, vhosts
+from leveret.cli import perf, permissions, serve, users, vhosts
 
 __all__ = ["app"]
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # a password is a local variable somewhere
 )
 app.command("serve")(serve.serve)
+app.command("perf")(perf.perf)
 app.add_typer(users.app, name="user")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(permissions.app, name="permission")

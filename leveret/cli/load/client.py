@@ -1,0 +1,299 @@
+"""One worker: its connections, and the loop that keeps them busy.
+
+The loop is epoll and nothing else: a turn costs one system call for waiting and then one compiled
+call for each socket that has something, which a general event loop cannot match.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pamqp import commands, frame
+
+from leveret.cli.load.board import Board, Phase
+from leveret.cli.load.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
+from leveret.cli.load.histogram import Histogram
+from leveret.cli.load.plan import AckFrames, Mode, Share
+from leveret.cli.load.publisher import Burst, Numbers, Publisher
+from leveret.cli.load.session import BrokerError, decode, open_sessions
+from leveret.cli.load.station import Station
+from leveret.cli.load.template import publish_template
+from leveret.cli.load.verifier import Verifier
+from leveret.cli.load.wire import Counters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Worker", "WorkerResult"]
+
+UNLIMITED = 1 << 62
+BURST_BYTES = 1 << 17  # one send: enough to amortise the call, small enough to stay cached
+BURST_SLOTS_MIN = 4
+BURST_SLOTS_MAX = 4096
+PHASE_POLL_S = 0.02  # how late a worker may notice that the phase has changed
+GET_AGAIN_S = 0.001  # pause after basic.get-empty
+SETUP_TIMEOUT_S = 60
+CLOSE_TIMEOUT_S = 5
+SECOND_NS = 1_000_000_000
+FRAMES = {AckFrames.EACH: ACK_EACH, AckFrames.EVERY: ACK_EVERY, AckFrames.READ: ACK_READ}
+
+
+@dataclass(frozen=True)
+class WorkerResult:
+    """What a worker knows beyond its counters: histograms, and what the verifier saw."""
+
+    latency: bytes
+    confirm_latency: bytes
+    sent: dict[int, dict[int, int]]
+    received: dict[int, list[tuple[int, int]]]
+    duplicates: int
+    foreign: int
+
+
+class Worker:
+    """Carries out one share of a plan."""
+
+    def __init__(self, share: Share, board: Board, index: int) -> None:
+        self._plan = share.plan
+        self._board = board
+        self._index = index
+        self._counters = Counters(board.row(index))
+        self._poll = select.epoll()  # made first, so that its number suits select()
+        self._stations: dict[int, Station] = {}
+        self._publishers: list[Publisher] = []
+        self._consumers: list[Consumer] = []
+        self._hungry: set[Station] = set()
+        self._measured = 0
+        self._consume_oks = 0
+        self._verifier = self._make_verifier()
+        self._rate_share = len(share.publishers) / max(1, share.plan.publisher_count)
+        for group, stations in self._connect(share.publishers):
+            for station, indices in zip(stations, group, strict=True):
+                self._add_publishers(station, indices)
+        for group, stations in self._connect(share.consumers):
+            for station, indices in zip(stations, group, strict=True):
+                self._add_consumers(station, indices)
+
+    # Setting up
+
+    def _make_verifier(self) -> Verifier | None:
+        plan = self._plan
+        return Verifier(plan.publishers, plan.numbers, plan.copies) if plan.verify else None
+
+    def _connect(
+        self, members: tuple[int, ...]
+    ) -> Iterator[tuple[list[tuple[int, ...]], list[Station]]]:
+        """Connections for `members`, `channels` of them on each; in groups, as they open."""
+        width = self._plan.channels
+        cuts = [members[at : at + width] for at in range(0, len(members), width)]
+        done = 0
+        for sessions in open_sessions(self._plan.address, len(cuts), channels=width):
+            stations = [Station(session, self._poll) for session in sessions]
+            self._stations.update((station.link.fd, station) for station in stations)
+            yield cuts[done : done + len(stations)], stations
+            done += len(stations)
+
+    def _add_publishers(self, station: Station, indices: tuple[int, ...]) -> None:
+        plan = self._plan
+        for channel, index in enumerate(indices, start=1):
+            if plan.confirms:
+                station.session.call(commands.Confirm.Select(), channel)
+            part = plan.publisher_part(index)
+            varied = part.seed is not None or part.step < plan.numbers
+            template = publish_template(
+                plan,
+                channel,
+                part.first,
+                varied=varied,
+                frame_bytes_max=station.session.frame_bytes_max,
+            )
+            slots = max(BURST_SLOTS_MIN, min(BURST_SLOTS_MAX, BURST_BYTES // len(template.data)))
+            slots = min(slots, plan.confirms or slots)
+            publisher = Publisher(
+                station.link,
+                channel,
+                part.identity,
+                Burst(template.data, template.number_at, template.stamp_at, slots),
+                Numbers(part.first, part.step, plan.numbers, part.seed),
+                self._counters,
+                part.quota,
+                plan.confirms,
+            )
+            station.publishers.append(publisher)
+            self._publishers.append(publisher)
+        station.hand_over()
+
+    def _add_consumers(self, station: Station, indices: tuple[int, ...]) -> None:
+        plan = self._plan
+        for channel, index in enumerate(indices, start=1):
+            queues = plan.consumer_queues(index)
+            if plan.prefetch and not plan.get:
+                station.session.call(commands.Basic.Qos(prefetch_count=plan.prefetch), channel)
+            consumer = Consumer(
+                station.link,
+                channel,
+                self._counters,
+                plan.ack_every,
+                FRAMES[plan.ack_frames],
+                stamped=plan.stamped and plan.mode is Mode.FLOW,
+                verifier=self._verifier,
+                slot_from_tag=bool(plan.fanout),
+                gets=[self._get_frame(channel, queue) for queue in queues] if plan.get else None,
+            )
+            self._consumers.append(consumer)
+            if not plan.get:
+                station.consumes += [self._consume_frame(channel, queue) for queue in queues]
+        station.hand_over()
+
+    def _get_frame(self, channel: int, queue: int) -> bytes:
+        name, no_ack = self._plan.queue_name(queue), not self._plan.ack_every
+        return frame.marshal(commands.Basic.Get(queue=name, no_ack=no_ack), channel)
+
+    def _consume_frame(self, channel: int, queue: int) -> bytes:
+        name, no_ack = self._plan.queue_name(queue), not self._plan.ack_every
+        method = commands.Basic.Consume(queue=name, consumer_tag=str(queue), no_ack=no_ack)
+        return frame.marshal(method, channel)
+
+    def subscribe(self) -> None:
+        """Start to consume, and return when the broker has agreed everywhere."""
+        wanted = self._consume_oks + sum(len(each.consumes) for each in self._stations.values())
+        for station in self._stations.values():
+            station.subscribe()
+        deadline = time.monotonic() + SETUP_TIMEOUT_S
+        while self._consume_oks < wanted:
+            self._turn()
+            if time.monotonic() > deadline:
+                raise BrokerError(f"no basic.consume-ok within {SETUP_TIMEOUT_S} seconds")
+
+    # Running
+
+    def run(self) -> None:
+        """Do what the board's phase says until it says stop."""
+        while self._board.phase is Phase.SETUP:
+            self._turn()
+        if self._plan.mode is Mode.DRAIN:
+            self.subscribe()
+        self._hungry = {station for station in self._stations.values() if station.publishers}
+        while self._board.phase is not Phase.STOP:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Serve every socket that has something, then publish what may be published."""
+        phase = self._board.phase
+        for fd, mask in self._wait(phase):
+            station = self._stations[fd]
+            station.serve(mask)
+            if station.link.methods:
+                self._handle_methods(station)
+            if station.publishers and phase is Phase.RUN:
+                self._hungry.add(station)
+        if self._measured != self._board.measure:
+            self._measured = self._board.measure
+            for publisher in self._publishers:
+                publisher.latency.clear()
+            for consumer in self._consumers:
+                consumer.latency.clear()
+        if phase is Phase.RUN:
+            self._publish()
+        if self._plan.get and phase in (Phase.RUN, Phase.DRAIN):
+            for consumer in self._consumers:
+                consumer.ask()
+
+    def _wait(self, phase: Phase) -> list[tuple[int, int]]:
+        """Events, as soon as there are some or something else falls due."""
+        pause_s = self._pause_s() if phase is Phase.RUN else PHASE_POLL_S
+        if pause_s > 0 and not self._plan.spin:
+            if self._plan.get:
+                pause_s = min(pause_s, GET_AGAIN_S)
+            # epoll waits whole milliseconds, select microseconds; both see the same sockets.
+            select.select([self._poll], (), (), pause_s)
+        return self._poll.poll(0)
+
+    def _pause_s(self) -> float:
+        if not self._publishers:
+            return PHASE_POLL_S
+        if not self._plan.rate:
+            return 0 if self._hungry else PHASE_POLL_S
+        published = sum(publisher.published for publisher in self._publishers)
+        due_ns = self._board.start_ns + (published + 1) * SECOND_NS / self._rate
+        return min(PHASE_POLL_S, max(0, (due_ns - time.monotonic_ns()) / SECOND_NS))
+
+    @property
+    def _rate(self) -> float:
+        return self._plan.rate * self._rate_share
+
+    def _publish(self) -> None:
+        if self._plan.rate:
+            self._publish_paced()
+            return
+        self._hungry = {station for station in self._hungry if station.publish(UNLIMITED)}
+
+    def _publish_paced(self) -> None:
+        """Publish what has fallen due, spread over the publishers."""
+        published = sum(publisher.published for publisher in self._publishers)
+        elapsed_ns = time.monotonic_ns() - self._board.start_ns
+        due = int(elapsed_ns * self._rate / SECOND_NS) - published
+        if due <= 0:
+            return
+        count = len(self._publishers)
+        # Who starts moves on with every message, so that all get the same share.
+        for turn in range(min(count, due)):
+            publisher = self._publishers[(published + turn) % count]
+            publisher.pump(due // count + (turn < due % count))
+        for station in self._stations.values():
+            station.watch()
+
+    def _handle_methods(self, station: Station) -> None:
+        for data in station.link.methods:
+            _used, _channel, method = decode(data)
+            if isinstance(method, commands.Basic.ConsumeOk):
+                self._consume_oks += 1
+            elif isinstance(method, commands.Connection.CloseOk):
+                self._stations.pop(station.link.fd).close()
+            elif isinstance(method, commands.Connection.Blocked):
+                self._board.count_blocked(self._index)
+            elif isinstance(method, commands.Basic.Cancel):
+                raise BrokerError(f"the broker cancelled consumer {method.consumer_tag}")
+        station.link.methods.clear()
+
+    # Ending
+
+    def close(self) -> None:
+        """Acknowledge what is left and close every connection in order."""
+        for consumer in self._consumers:
+            consumer.settle()
+        closing = frame.marshal(commands.Connection.Close(200, "done", 0, 0), 0)
+        for station in self._stations.values():
+            station.link.send(closing)
+            station.watch()
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        try:
+            while self._stations and time.monotonic() < deadline:
+                self._turn()
+        except OSError:
+            pass  # a broker may close its end at once; all that counts has been counted
+        for station in self._stations.values():
+            station.close()
+        self._poll.close()
+
+    def result(self) -> WorkerResult:
+        """What the conductor cannot read from the board."""
+        verifier = self._verifier
+        return WorkerResult(
+            latency=_merged(self._consumers),
+            confirm_latency=_merged(self._publishers),
+            sent={each.identity: each.sent() for each in self._publishers} if verifier else {},
+            received=verifier.received() if verifier else {},
+            duplicates=verifier.duplicates if verifier else 0,
+            foreign=verifier.foreign if verifier else 0,
+        )
+
+
+def _merged(endpoints: Sequence[Publisher | Consumer]) -> bytes:
+    whole = Histogram()
+    for endpoint in endpoints:
+        whole.merge(endpoint.latency)
+    return whole.to_bytes()

@@ -1,0 +1,301 @@
+"""Starts the workers, says when to begin and to stop, and reads the figures off the board."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leveret.cli.load.board import Board, Phase, Totals
+from leveret.cli.load.client import Worker, WorkerResult
+from leveret.cli.load.histogram import Histogram
+from leveret.cli.load.plan import Mode
+from leveret.cli.load.process import Usage, usage
+from leveret.cli.load.result import Latency, Result, Verification
+from leveret.cli.load.session import BrokerError
+from leveret.cli.load.topology import declare, delete, messages_ready
+from leveret.errors import LeveretError
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from leveret.cli.load.plan import Plan, Share
+
+__all__ = ["Conductor", "Moment"]
+
+TICK_S = 0.005  # how late the end of a run may be noticed
+SAMPLE_S = 0.1  # how often memory is looked at and progress shown
+SETUP_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Counters, broker usage and the time at which they were read."""
+
+    at_ns: int
+    totals: Totals
+    usage: Usage | None
+
+
+class Conductor:
+    """One run of a plan against a running broker."""
+
+    def __init__(
+        self, plan: Plan, pid: int | None, on_progress: Callable[[Moment, Phase], None]
+    ) -> None:
+        self._plan = plan
+        self._pid = pid
+        self._on_progress = on_progress
+        self._shares = plan.shares()
+        context = multiprocessing.get_context("spawn")
+        self._memory: Any = context.RawArray(ctypes.c_uint64, Board.words(len(self._shares)))
+        self._board = Board(self._memory)
+        self._context = context
+        self._pipes: list[Connection] = []
+        self._workers: list[Any] = []
+        self._resident_bytes_peak = 0
+        self._backlog = 0
+
+    def run(self) -> Result:
+        """Carry the plan out. Raises LeveretError when broker or plan do not allow it."""
+        resident_before = self._usage()
+        declare(self._plan)
+        if self._plan.mode is Mode.DRAIN:
+            self._backlog = messages_ready(self._plan)
+        try:
+            return self._measure(resident_before)
+        finally:
+            self._end_workers()
+            if not self._plan.keep and self._plan.mode is Mode.FLOW:
+                delete(self._plan)
+
+    def _measure(self, before: Usage | None) -> Result:
+        self._start_workers()
+        start_ns = self._board.start_ns = time.monotonic_ns()
+        self._board.phase = Phase.RUN
+        self._wait_until(start_ns + int(self._plan.warm_up * SECOND_NS), self._never)
+        self._board.measure += 1
+        first = self._moment()
+        end_ns = first.at_ns + int((self._plan.duration or float(1 << 30)) * SECOND_NS)
+        self._wait_until(end_ns, self._all_done)
+        last = self._moment()
+        self._board.phase = Phase.DRAIN
+        complete = self._wait_while_moving()
+        drained = self._moment()
+        self._board.phase = Phase.STOP
+        results = [self._answer(pipe, STOP_TIMEOUT_S) for pipe in self._pipes]
+        return self._result((first, last, drained), results, before, complete=complete)
+
+    # Workers
+
+    def _start_workers(self) -> None:
+        for index, share in enumerate(self._shares):
+            ours, theirs = self._context.Pipe()
+            worker = self._context.Process(
+                target=_work, args=(share, self._memory, index, theirs), daemon=True
+            )
+            worker.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._workers.append(worker)
+        for pipe in self._pipes:
+            self._answer(pipe, SETUP_TIMEOUT_S)
+
+    def _answer(self, pipe: Connection, timeout_s: float) -> Any:
+        """What a worker says next; its failure is raised here."""
+        if not pipe.poll(timeout_s):
+            raise BrokerError(f"a worker has not answered for {timeout_s} seconds")
+        try:
+            kind, value = pipe.recv()
+        except EOFError as error:
+            raise BrokerError("a worker has died") from error
+        if kind == "error":
+            raise BrokerError(value)
+        return value
+
+    def _end_workers(self) -> None:
+        self._board.phase = Phase.STOP
+        for worker in self._workers:
+            worker.join(STOP_TIMEOUT_S)
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
+
+    # Waiting
+
+    def _wait_until(self, end_ns: int, done: Callable[[Totals], bool]) -> None:
+        """Return at `end_ns`, or when the counters say `done`, or when nothing moves any more."""
+        sampled_ns = moved_ns = time.monotonic_ns()
+        latest = Totals()
+        timeout_ns = int(self._plan.drain_timeout * SECOND_NS)
+        while (now_ns := time.monotonic_ns()) < end_ns:
+            totals = self._totals()
+            if totals != latest:
+                latest, moved_ns = totals, now_ns
+            if done(totals) or (now_ns - moved_ns > timeout_ns and not self._plan.duration):
+                return
+            self._raise_failures()
+            if now_ns - sampled_ns > SAMPLE_S * SECOND_NS:
+                sampled_ns = now_ns
+                self._on_progress(self._moment(), self._board.phase)
+            time.sleep(min(TICK_S, max(0, (end_ns - now_ns) / SECOND_NS)))
+
+    def _wait_while_moving(self) -> bool:
+        """Let everything published be confirmed and consumed; false when it stopped before."""
+        moved_ns, latest = time.monotonic_ns(), Totals()
+        while not self._settled(totals := self._totals()):
+            now_ns = time.monotonic_ns()
+            if totals != latest:
+                latest, moved_ns = totals, now_ns
+            if now_ns - moved_ns > self._plan.drain_timeout * SECOND_NS:
+                return False
+            self._wait_until(now_ns + int(SAMPLE_S * SECOND_NS), self._settled)
+        return True
+
+    def _never(self, _totals: Totals) -> bool:
+        return False
+
+    def _all_done(self, totals: Totals) -> bool:
+        plan = self._plan
+        if plan.mode is Mode.DRAIN:
+            return totals.consumed >= (plan.messages or self._backlog)
+        return bool(plan.messages) and totals.published >= plan.messages and self._settled(totals)
+
+    def _settled(self, totals: Totals) -> bool:
+        """Whether the broker owes neither a confirm nor a delivery."""
+        plan = self._plan
+        if plan.mode is Mode.DRAIN:
+            return bool(plan.duration) or self._all_done(totals)
+        if plan.confirms and totals.settled < totals.published:
+            return False
+        arriving = (totals.published - totals.refused) * plan.copies
+        return not plan.consumer_count or totals.consumed >= arriving
+
+    def _raise_failures(self) -> None:
+        for pipe in self._pipes:
+            if pipe.poll():
+                self._answer(pipe, 0)
+                raise BrokerError("a worker has stopped before it was told to")
+
+    # Figures
+
+    def _totals(self) -> Totals:
+        return self._board.totals(len(self._shares))
+
+    def _usage(self) -> Usage | None:
+        if self._pid is None:
+            return None
+        used = usage(self._pid)
+        self._resident_bytes_peak = max(self._resident_bytes_peak, used.resident_bytes)
+        return used
+
+    def _moment(self) -> Moment:
+        return Moment(time.monotonic_ns(), self._totals(), self._usage())
+
+    def _result(
+        self,
+        moments: tuple[Moment, Moment, Moment],
+        results: list[WorkerResult],
+        before: Usage | None,
+        *,
+        complete: bool,
+    ) -> Result:
+        first, last, drained = moments
+        total = drained.totals
+        cpu = _cpu(first, drained, of_consumed=bool(self._plan.consumer_count))
+        return Result(
+            seconds=(last.at_ns - first.at_ns) / SECOND_NS,
+            published_per_s=_rate(first, last, "published"),
+            confirmed_per_s=_rate(first, last, "confirmed"),
+            consumed_per_s=_rate(first, last, "consumed"),
+            published_total=total.published,
+            confirmed_total=total.confirmed,
+            refused_total=total.refused,
+            returned_total=total.returned,
+            consumed_total=total.consumed,
+            redelivered_total=total.redelivered,
+            empty_total=total.empty,
+            blocked_total=total.blocked,
+            complete=complete,
+            latency=_latency(each.latency for each in results),
+            confirm_latency=_latency(each.confirm_latency for each in results),
+            broker_cpu_us_per_message=cpu,
+            broker_cpu_share=_cpu_share(first, drained),
+            broker_resident_bytes_before=before.resident_bytes if before else None,
+            broker_resident_bytes_peak=self._resident_bytes_peak if before else None,
+            broker_resident_bytes_after=drained.usage.resident_bytes if drained.usage else None,
+            verification=_verification(self._plan, results) if self._plan.verify else None,
+        )
+
+
+def _work(share: Share, memory: Any, index: int, pipe: Connection) -> None:
+    """What a worker process does, from beginning to end."""
+    try:
+        worker = Worker(share, Board(memory), index)
+        if share.plan.mode is Mode.FLOW:
+            worker.subscribe()
+        pipe.send(("ready", None))
+        worker.run()
+        worker.close()
+        pipe.send(("result", worker.result()))
+    except (LeveretError, OSError) as error:
+        pipe.send(("error", f"{error}"))
+    except KeyboardInterrupt:
+        pass  # the conductor reports it
+
+
+def _rate(first: Moment, last: Moment, name: str) -> float:
+    """Messages a second until the last of them, which may be before `last` was taken."""
+    count: int = getattr(last.totals, name) - getattr(first.totals, name)
+    until_ns: int = min(getattr(last.totals, f"{name}_at_ns"), last.at_ns)
+    if count <= 0 or until_ns <= first.at_ns:
+        return 0.0
+    return count * SECOND_NS / (until_ns - first.at_ns)
+
+
+def _cpu(first: Moment, last: Moment, *, of_consumed: bool) -> float | None:
+    """The broker's microseconds for each message consumed, or published where none consumes."""
+    name = "consumed" if of_consumed else "published"
+    count: int = getattr(last.totals, name) - getattr(first.totals, name)
+    if first.usage is None or last.usage is None or count <= 0:
+        return None
+    return (last.usage.cpu_us - first.usage.cpu_us) / count
+
+
+def _cpu_share(first: Moment, last: Moment) -> float | None:
+    """How many processors the broker kept busy."""
+    if first.usage is None or last.usage is None:
+        return None
+    return (last.usage.cpu_us - first.usage.cpu_us) * 1000 / (last.at_ns - first.at_ns)
+
+
+def _latency(histograms: Any) -> Latency:
+    whole = Histogram()
+    for data in histograms:
+        whole.merge(Histogram.from_bytes(data))
+    return Latency.of(whole)
+
+
+def _verification(plan: Plan, results: list[WorkerResult]) -> Verification:
+    """Compare what every publisher sent with what all consumers together received."""
+    duplicates = sum(result.duplicates for result in results)
+    received: dict[int, RangeSet] = {}
+    for result in results:
+        for stream, ranges in result.received.items():
+            held = received.setdefault(stream, RangeSet())
+            for first, stop in ranges:
+                duplicates += stop - first - held.add(first, stop)
+    missing = 0
+    for result in results:
+        for publisher, numbers in result.sent.items():
+            for number, count in numbers.items():
+                for slot in range(plan.copies):
+                    stream = (slot * plan.publishers + publisher) * plan.numbers + number
+                    missing += count - received.get(stream, RangeSet()).overlap(0, count)
+    return Verification(missing, duplicates, sum(result.foreign for result in results))

@@ -1,0 +1,41 @@
+from leveret.cli.load.histogram import Histogram
+from leveret.cli.load.verifier import Verifier
+from leveret.cli.load.wire import Counters, Endpoint, Link
+
+ACK_EACH: int
+ACK_EVERY: int
+ACK_READ: int
+
+class Consumer(Endpoint):
+    """Consumes on one channel: counts, times, verifies and acknowledges.
+
+    With `ack_every` 0 nothing is acknowledged (the broker was told no-ack). Otherwise, once so
+    many are unacknowledged: ACK_EACH writes a frame for each message, ACK_EVERY one `multiple`
+    frame, ACK_READ one `multiple` frame when all that was received with them is handled.
+
+    `gets`, when given, holds one basic.get frame per queue: the consumer then asks for one
+    message at a time, in turn, until `quota` have come.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        channel: int,
+        counters: Counters,
+        ack_every: int,
+        ack_frames: int,
+        *,
+        stamped: bool = ...,
+        verifier: Verifier | None = ...,
+        slot_from_tag: bool = ...,
+        gets: list[bytes] | None = ...,
+        quota: int = ...,
+    ) -> None: ...
+    @property
+    def latency(self) -> Histogram: ...
+    @property
+    def consumed(self) -> int: ...
+    @property
+    def idle(self) -> bool: ...
+    def ask(self) -> None: ...
+    def settle(self) -> None: ...

@@ -1,0 +1,91 @@
+"""The broker's process, seen through /proc: processor time and memory, with all its children."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from leveret.errors import LeveretError
+
+__all__ = ["ProcessError", "Usage", "listener_pid", "usage"]
+
+TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LISTENING = "0A"
+# Places in /proc/PID/stat behind the command's name, which is all that may hold blanks.
+PARENT_AT, USER_AT, SYSTEM_AT, WAITED_USER_AT, WAITED_SYSTEM_AT = 1, 11, 12, 13, 14
+RESIDENT_AT = 21
+
+
+class ProcessError(LeveretError):
+    """There is no such process, or it cannot be looked at."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Processor time since a process began, in microseconds, and resident memory in bytes."""
+
+    cpu_us: int
+    resident_bytes: int
+
+
+def usage(pid: int, proc: Path = Path("/proc")) -> Usage:
+    """What `pid` and its descendants use, those that have ended included."""
+    fields = {int(path.name): _fields(path) for path in proc.iterdir() if path.name.isdigit()}
+    if not fields.get(pid):
+        raise ProcessError(f"there is no process {pid}")
+    family, added = {pid}, {pid}
+    while added:
+        added = {each for each, row in fields.items() if row and row[PARENT_AT] in added} - family
+        family |= added
+    rows = [fields[each] for each in family]
+    ticks = sum(row[at] for row in rows for at in (USER_AT, SYSTEM_AT))
+    ticks += fields[pid][WAITED_USER_AT] + fields[pid][WAITED_SYSTEM_AT]
+    return Usage(ticks * TICK_US, sum(row[RESIDENT_AT] for row in rows) * PAGE_BYTES)
+
+
+def _fields(path: Path) -> list[int]:
+    """The numbers of a stat file (the state's letter as 0); empty when the process has gone."""
+    try:
+        text = (path / "stat").read_text()
+    except OSError:
+        return []
+    words = text[text.rindex(")") + 2 :].split()
+    return [int(word) if word.lstrip("-").isdigit() else 0 for word in words]
+
+
+def listener_pid(port: int, proc: Path = Path("/proc")) -> int:
+    """The process that listens on a TCP port of this machine."""
+    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port, proc)}
+    for path in proc.iterdir():
+        if path.name.isdigit() and inodes & _open_files(path / "fd"):
+            return int(path.name)
+    raise ProcessError(f"no process that can be seen listens on port {port}")
+
+
+def _listening_inodes(port: int, proc: Path) -> list[str]:
+    found = []
+    for table in ("tcp", "tcp6"):
+        path = proc / "net" / table
+        for line in path.read_text().splitlines()[1:] if path.exists() else []:
+            words = line.split()
+            if words[3] == LISTENING and int(words[1].rpartition(":")[2], 16) == port:
+                found.append(words[9])
+    return found
+
+
+def _open_files(directory: Path) -> set[str]:
+    try:
+        paths = list(directory.iterdir())
+    except OSError:
+        return set()
+    return {_target(path) for path in paths}
+
+
+def _target(path: Path) -> str:
+    """What a link of /proc says, empty when it has gone, as the one made by looking has."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""

@@ -1,0 +1,50 @@
+from leveret.cli.load.histogram import Histogram
+from leveret.cli.load.wire import Counters, Endpoint, Link
+
+class Burst:
+    """Copies of one publish in one buffer; `fill` changes only what differs between messages.
+
+    `template` is the publish's frames. At `number_at` stand eight digits of its routing key, at
+    `stamp_at` the sixteen bytes for time and identity; -1 when there is no such place.
+    """
+
+    def __init__(self, template: bytes, number_at: int, stamp_at: int, slots: int) -> None: ...
+    @property
+    def slot_bytes(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+
+class Numbers:
+    """Which number stands in each message's routing key: in turn, or any of them at random."""
+
+    def __init__(self, first: int, step: int, count: int, seed: int | None) -> None: ...
+    @property
+    def count(self) -> int: ...
+    def next(self) -> int: ...
+
+class Publisher(Endpoint):
+    """Publishes on one channel: at most `quota` messages, `window` unconfirmed (0: no confirms)."""
+
+    def __init__(
+        self,
+        link: Link,
+        channel: int,
+        identity: int,
+        burst: Burst,
+        numbers: Numbers,
+        counters: Counters,
+        quota: int,
+        window: int,
+    ) -> None: ...
+    @property
+    def latency(self) -> Histogram: ...
+    @property
+    def published(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+    @property
+    def identity(self) -> int: ...
+    def sent(self) -> dict[int, int]: ...
+    @property
+    def eager(self) -> bool: ...
+    def pump(self, allowance: int) -> int: ...

@@ -1,0 +1,68 @@
+"""One connection of a worker: the socket, its link, and who lives on it."""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+from leveret.cli.load.wire import Link
+
+if TYPE_CHECKING:
+    from leveret.cli.load.publisher import Publisher
+    from leveret.cli.load.session import Session
+
+__all__ = ["Station"]
+
+
+class Station:
+    """A session that becomes a link once `hand_over` is called."""
+
+    def __init__(self, session: Session, poll: select.epoll) -> None:
+        self.session = session
+        self.link = Link(session.socket.fileno(), session.frame_bytes_max)
+        self.publishers: list[Publisher] = []
+        self.consumes: list[bytes] = []
+        self._poll = poll
+        self._watching_writes = False
+
+    def hand_over(self) -> None:
+        """From here on the link alone reads and writes the socket."""
+        self.session.socket.setblocking(False)
+        self._poll.register(self.link.fd, select.EPOLLIN)
+        if self.session.received:
+            self.link.feed(bytes(self.session.received))
+
+    def subscribe(self) -> None:
+        """Ask for all deliveries that were prepared."""
+        if self.consumes:
+            self.link.send(b"".join(self.consumes))
+            self.consumes.clear()
+            self.watch()
+
+    def serve(self, mask: int) -> None:
+        """Read what has come, then write what that led to."""
+        if mask & ~select.EPOLLOUT:
+            self.link.receive()
+        self.link.flush()
+        self.watch()
+
+    def publish(self, allowance: int) -> bool:
+        """Publish as far as possible; true when more could be published at once."""
+        eager = False
+        for publisher in self.publishers:
+            publisher.pump(allowance)
+            eager = eager or publisher.eager
+        self.watch()
+        return eager and not self.link.unsent
+
+    def watch(self) -> None:
+        """Ask for writability while, and only while, something waits to be written."""
+        unsent = self.link.unsent
+        if unsent != self._watching_writes:
+            self._watching_writes = unsent
+            self._poll.modify(self.link.fd, select.EPOLLIN | (select.EPOLLOUT if unsent else 0))
+
+    def close(self) -> None:
+        """Leave the poll and close the socket."""
+        self._poll.unregister(self.link.fd)
+        self.session.socket.close()

@@ -1,0 +1,49 @@
+"""The frames of one publish, which a burst then repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pamqp import body, commands, frame, header
+
+from leveret.cli.load.plan import NUMBER_FORMAT
+
+if TYPE_CHECKING:
+    from leveret.cli.load.plan import Plan
+
+__all__ = ["Template", "publish_template"]
+
+FRAME_OVERHEAD_BYTES = 8
+FRAME_HEADER_BYTES = 7
+FILLING = b"leveret."
+PERSISTENT = 2
+
+
+@dataclass(frozen=True)
+class Template:
+    """A publish's bytes, and where in them its key's number and its stamp stand (-1: nowhere)."""
+
+    data: bytes
+    number_at: int
+    stamp_at: int
+
+
+def publish_template(
+    plan: Plan, channel: int, number: int, *, varied: bool, frame_bytes_max: int
+) -> Template:
+    """One message as the plan wants it; `number` stays in its key unless the key is `varied`."""
+    key_before, brace, key_after = plan.key_template.partition("{}")
+    key = key_before + (NUMBER_FORMAT.format(number) if brace else "") + key_after
+    method = frame.marshal(commands.Basic.Publish(exchange=plan.exchange, routing_key=key), channel)
+    # The method frame ends with the key, a byte of flags and the frame's end.
+    key_at = len(method) - 2 - len(key.encode())
+    number_at = key_at + len(key_before.encode()) if brace and varied else -1
+    properties = commands.Basic.Properties(delivery_mode=PERSISTENT if plan.persistent else None)
+    content = frame.marshal(header.ContentHeader(0, plan.size, properties), channel)
+    stamp_at = len(method) + len(content) + FRAME_HEADER_BYTES if plan.stamped else -1
+    payload = (FILLING * (plan.size // len(FILLING) + 1))[: plan.size]
+    part_bytes = frame_bytes_max - FRAME_OVERHEAD_BYTES
+    parts = [payload[at : at + part_bytes] for at in range(0, plan.size, part_bytes)]
+    bodies = b"".join(frame.marshal(body.ContentBody(part), channel) for part in parts)
+    return Template(method + content + bodies, number_at, stamp_at)

@@ -1,0 +1,73 @@
+"""Queues, exchange and bindings of a plan: declared before a run, deleted after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from pamqp import commands
+
+from leveret.cli.load.plan import Mode
+from leveret.cli.load.session import BrokerError, Session
+
+if TYPE_CHECKING:
+    from leveret.cli.load.plan import Plan
+
+__all__ = ["declare", "delete", "messages_ready"]
+
+
+def declare(plan: Plan) -> None:
+    """Make what the plan publishes to; what is left of an earlier run goes first.
+
+    A drain leaves everything as it found it: its queues hold what it wants.
+    """
+    if plan.mode in (Mode.DRAIN, Mode.IDLE):
+        return
+    session = Session.connect(plan.address)
+    session.call(commands.Channel.Open(), 1)
+    _delete(session, plan)
+    arguments = cast("dict[str, Any]", dict(plan.queue_arguments))
+    if plan.queue_type:
+        arguments["x-queue-type"] = plan.queue_type
+    session.calls(
+        [
+            commands.Queue.Declare(queue=name, durable=plan.queues_durable, arguments=arguments)
+            for name in plan.queue_names
+        ],
+        1,
+    )
+    if plan.exchange:
+        session.call(commands.Exchange.Declare(0, plan.exchange, plan.declared_exchange_type), 1)
+        bindings = plan.binding_list()
+        session.calls(
+            [commands.Queue.Bind(0, each.queue, plan.exchange, each.key) for each in bindings], 1
+        )
+    session.close()
+
+
+def delete(plan: Plan) -> None:
+    """Remove what `declare` made, with all messages in it."""
+    session = Session.connect(plan.address)
+    session.call(commands.Channel.Open(), 1)
+    _delete(session, plan)
+    session.close()
+
+
+def messages_ready(plan: Plan) -> int:
+    """How many messages the plan's queues hold."""
+    session = Session.connect(plan.address)
+    session.call(commands.Channel.Open(), 1)
+    replies = session.calls(
+        [commands.Queue.Declare(queue=name, passive=True) for name in plan.queue_names], 1
+    )
+    session.close()
+    return sum(cast("commands.Queue.DeclareOk", reply).message_count or 0 for reply in replies)
+
+
+def _delete(session: Session, plan: Plan) -> None:
+    """Delete exchange and queues; both methods succeed where nothing is to delete."""
+    try:
+        if plan.exchange:
+            session.call(commands.Exchange.Delete(exchange=plan.exchange), 1)
+        session.calls([commands.Queue.Delete(queue=name) for name in plan.queue_names], 1)
+    except BrokerError as error:
+        raise BrokerError(f"cannot delete what an earlier run left: {error}") from error

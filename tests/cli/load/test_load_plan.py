@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.cli.load.plan import Address, Mode, Plan, PlanError
+
+
+def test_an_address_fills_in_what_is_left_out():
+    assert Address.parse("amqp://h") == Address("h", 5672, "guest", "guest", "/")
+    assert Address.parse("amqp://a%40b:p%2f@h:1/v%2fw") == Address("h", 1, "a@b", "p/", "v/w")
+
+
+@pytest.mark.parametrize("uri", ["amqps://h", "http://h", "amqp://h:port", "amqp://h:99999"])
+def test_an_address_that_cannot_be_used_is_refused(uri):
+    with pytest.raises(PlanError, match=uri):
+        Address.parse(uri)
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.integers(1, 5),
+    st.integers(1, 1000),
+)
+def test_everything_is_done_exactly_once(publishers, consumers, queues, processes, messages):
+    plan = Plan(
+        publishers=publishers,
+        consumers=consumers,
+        queues=queues,
+        processes=processes,
+        messages=messages,
+    )
+    shares = plan.shares()
+    assert sorted(i for share in shares for i in share.publishers) == list(range(publishers))
+    assert sorted(i for share in shares for i in share.consumers) == list(range(consumers))
+    assert all(share.publishers or share.consumers for share in shares)
+    parts = [plan.publisher_part(index) for index in range(publishers)]
+    assert sum(part.quota for part in parts) == messages
+    reached = {n for part in parts for n in range(part.first, plan.numbers, part.step)}
+    assert reached == set(range(queues))
+    consumed = {queue for index in range(consumers) for queue in plan.consumer_queues(index)}
+    assert consumed == set(range(queues))
+
+
+def test_a_fanout_has_a_queue_for_each_copy():
+    plan = Plan(fanout=3)
+    assert (plan.queue_count, plan.copies, plan.numbers) == (3, 3, 1)
+    assert [binding.queue for binding in plan.binding_list()] == plan.queue_names
+
+
+def test_bindings_are_spread_over_the_queues():
+    plan = Plan(exchange_type="topic", bindings=5, queues=2, binding_key="a.{}.#")
+    bindings = plan.binding_list()
+    assert [binding.key for binding in bindings] == [f"a.{i:08d}.#" for i in range(5)]
+    assert [plan.queue_names.index(binding.queue) for binding in bindings] == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"verify": True, "size": 15},
+        {"verify": True, "mode": Mode.DRAIN},
+        {"fanout": 2, "exchange_type": "topic"},
+        {"bindings": 2},
+        {"mode": Mode.FILL},
+        {"publishers": 0, "consumers": 0},
+        {"publishers": 5000},
+        {"queues": 0},
+        {"channels": 3000},
+        {"exchange_type": "direct", "routing_key": "{}.{}"},
+    ],
+)
+def test_contradictions_are_named(options):
+    with pytest.raises(PlanError):
+        Plan(**options).checked()
+
+
+def test_acks_come_before_the_prefetch_runs_out():
+    assert Plan(prefetch=10, ack_every=100).checked().ack_every == 10
+    assert Plan(prefetch=0, ack_every=100).checked().ack_every == 100
