@@ -1,3 +1,4 @@
+import contextlib
 import socket
 
 import pytest
@@ -9,7 +10,6 @@ from leveret.cli.load.consumer import ACK_EVERY, Consumer
 from leveret.cli.load.wire import Counters, Link, WireError
 
 from .streams import FRAME_BYTES_MAX, content, delivery, feed_in_parts, make_board, make_counters
-import contextlib
 
 bodies = st.lists(st.binary(max_size=64) | st.binary(min_size=4000, max_size=9000), max_size=8)
 
