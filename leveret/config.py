@@ -151,6 +151,26 @@ class Configuration(BaseSettings):
         "some milliseconds of a fast network, and no memory leak for a consumer that stopped.",
     )
 
+    # Alarms: while one stands, publishers are held (connection.blocked) and consumers drain.
+    disk_free_bytes_min: int = Field(
+        50 * MIB,
+        ge=0,
+        description="Free bytes of the data directory's file system below which publishers are held: "
+        "RabbitMQ's number, and room enough for settlements and checkpoints.",
+    )
+    memory_fraction_max: float = Field(
+        0.6,
+        gt=0,
+        le=1,
+        description="Part of the machine's memory that the process may have before publishers are "
+        "held: RabbitMQ's number; the node's own caches stay far below.",
+    )
+    resource_check_interval_ms: int = Field(
+        1000,
+        ge=10,
+        description="Milliseconds between looks at disk and memory: an alarm may come this late.",
+    )
+
     # Storage.
     segment_bytes_max: int = Field(
         64 * MIB,

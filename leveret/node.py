@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import platform
 import secrets
+import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -21,10 +24,11 @@ import uvloop
 from leveret.amqp.listener import AmqpListener
 from leveret.core.access import AccessControl
 from leveret.core.administration import DEFAULT_USER, Administration
+from leveret.core.alarms import Resource
 from leveret.core.broker import Broker
 from leveret.core.passwords import SALT_BYTES, hash_password
 from leveret.core.turn import Turn
-from leveret.errors import ConnectionClosingError, LeveretError, StorageError
+from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.mgmt_ui.control import ControlServer
 from leveret.storage.files import RealFileSystem
 from leveret.storage.lock import DirectoryLock
@@ -46,7 +50,9 @@ STOP_GRACE_SECONDS = 2.0
 def run(configuration: Configuration) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the process's exit status."""
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
     )
     try:
         uvloop.run(Node(configuration).run())
@@ -54,6 +60,12 @@ def run(configuration: Configuration) -> int:
         logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
         return 1
     return 0
+
+
+def _announce(line: str) -> None:
+    """The one line on standard output: whoever started the node waits for it."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 class SystemClock:
@@ -74,6 +86,7 @@ class Node:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._stopping = asyncio.Event()
+        self._broker: Broker | None = None
 
     async def run(self) -> None:
         """Start, serve until a signal, stop. Raises LeveretError where the node cannot start."""
@@ -113,7 +126,10 @@ class Node:
             host, port = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
             self._watch_signals()
-            print(f"ready amqp={host}:{port} data={configuration.data_dir}", flush=True)  # noqa: T201  # the contract with whoever started us
+            spawn(self._watch_resources(broker))
+            print(
+                f"ready amqp={host}:{port} data={configuration.data_dir}", flush=True
+            )  # the contract with whoever started us
             await self._stopping.wait()
             logger.info("stopping")
         for task in background:
@@ -145,15 +161,16 @@ class Node:
             access=access,
             metadata=metadata,
             topics=topics,
-            turn=Turn(loop.call_soon, _report),
+            turn=Turn(loop.call_soon, self._report),
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
             cache_key=secrets.token_bytes(32),
             spawn=spawn,
             in_thread=asyncio.to_thread,
-            report=_report,
+            report=self._report,
             random_name=lambda: secrets.token_urlsafe(16),
         )
+        self._broker = broker
         administration = Administration(
             access,
             metadata,
@@ -172,6 +189,24 @@ class Node:
             broker.restore(definitions)
         return broker, administration
 
+    async def _watch_resources(self, broker: Broker) -> None:
+        """Raise and lower the alarms. A write that found no space raises one at once (`_report`)."""
+        configuration = self._configuration
+        memory_bytes_max = configuration.memory_fraction_max * memory_bytes_total()
+        while not self._stopping.is_set():
+            free = shutil.disk_usage(configuration.data_dir).free
+            self._alarm(broker, Resource.DISK, low=free < configuration.disk_free_bytes_min)
+            self._alarm(broker, Resource.MEMORY, low=memory_bytes_used() > memory_bytes_max)
+            await asyncio.sleep(configuration.resource_check_interval_ms / 1000)
+
+    def _alarm(self, broker: Broker, resource: Resource, *, low: bool) -> None:
+        if broker.alarms.set(resource, low=low):
+            logger.warning(
+                "%s: %s",
+                resource.value,
+                "running low; publishers are held until there is more" if low else "enough again",
+            )
+
     async def _disconnect(self, listener: AmqpListener, broker: Broker) -> None:
         """Answer the confirms in flight, then tell every client that the node stops."""
         listener.stop_reading()
@@ -181,10 +216,26 @@ class Node:
             STOP_GRACE_SECONDS,
         )
 
+    def _report(self, subject: object, error: Exception) -> None:
+        if isinstance(error, DiskFullError) and self._broker is not None:
+            self._alarm(self._broker, Resource.DISK, low=True)
+        _report(subject, error)
+
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+
+
+def memory_bytes_total() -> int:
+    """Physical memory of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_bytes_used() -> int:
+    """Resident memory of this process."""
+    resident_pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(resident_pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def _reported(work: Coroutine[Any, Any, None]) -> None:

@@ -97,7 +97,7 @@ class Channel:
             self.slot.confirming = True
             self.slot.published = self._collected = 0
 
-    def _answer_confirm(self, tag: int, multiple: bool, nack: bool) -> None:  # noqa: FBT001
+    def _answer_confirm(self, tag: int, multiple: bool, nack: bool) -> None:
         self.connection.outbox.confirm(self.number, tag, multiple, nack)
         self.connection.touch()
 
@@ -240,9 +240,7 @@ class Channel:
 
     def require(self, permission: str, kind: str, name: str) -> None:
         """Raise ChannelError 403 unless the user has this permission on the resource."""
-        self.broker.access.authorise(
-            self.connection.user, self.vhost.name, kind, name, permission
-        )
+        self.broker.access.authorise(self.connection.user, self.vhost.name, kind, name, permission)
 
     def queue_named(self, name: str) -> str:
         """Resolve the empty name to the queue declared last on this channel."""

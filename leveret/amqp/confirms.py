@@ -69,5 +69,5 @@ class Confirms:
         self._answer = _nobody
 
 
-def _nobody(_tag: int, _multiple: bool, _nack: bool) -> None:  # noqa: FBT001  # the answer's shape
+def _nobody(_tag: int, _multiple: bool, _nack: bool) -> None:  # the answer's shape
     """Take an answer that nobody waits for."""

@@ -17,7 +17,14 @@ from leveret.amqp.channel import Channel
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import State
-from leveret.amqp.methods import build, decode_method, decode_properties, encode_content, encode_method, method_ids
+from leveret.amqp.methods import (
+    build,
+    decode_method,
+    decode_properties,
+    encode_content,
+    encode_method,
+    method_ids,
+)
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.arguments import plain_table
 from leveret.amqp.sasl import parse_response, refusal
@@ -70,6 +77,10 @@ class Link(Protocol):
         """Read nothing until `work` is done, then call `resumed(error)`."""
         ...
 
+    def hold(self, *, held: bool) -> None:
+        """Read nothing while `held`."""
+        ...
+
     def set_heartbeat(self, seconds: int) -> None:
         """Supervise the peer from now on."""
         ...
@@ -108,6 +119,7 @@ class Connection:
         self._header = b""
         self._generation: object = None
         self._waiting = False
+        self._held = False  # by an alarm, because it publishes
         self._method_ids = (0, 0)  # of the method being handled, for close methods
         self._channel_number = 0
 
@@ -157,8 +169,11 @@ class Connection:
         """After the reader has worked: settlements and confirms to channels, full builders to the turn."""
         reader = self.reader
         turn = self.broker.turn
-        for builder in reader.take_filled():
+        filled = reader.take_filled()
+        for builder in filled:
             turn.touch(builder.owner)
+        if filled and self.broker.alarms.reason:
+            self._hold(self.broker.alarms.reason)
         for slot in reader.take_dirty():
             try:
                 slot.channel.collect()
@@ -185,7 +200,9 @@ class Connection:
         if self.state is State.CLOSING:
             return
         if self.state is not State.RUNNING:
-            raise ConnectionClosingError(504, "unexpected method in connection state " + self.state.name.lower())
+            raise ConnectionClosingError(
+                504, "unexpected method in connection state " + self.state.name.lower()
+            )
         channel = self.channels.get(number)
         if isinstance(method, CHANNEL_OPERATIONS):
             self._handle_channel_method(number, channel, method)
@@ -212,7 +229,10 @@ class Connection:
     def _take_protocol_header(self, data: memoryview) -> memoryview:
         missing = PROTOCOL_HEADER_BYTES - len(self._header)
         self._header += bytes(data[:missing])
-        if len(self._header) < PROTOCOL_HEADER_BYTES and self._header == handshake.PROTOCOL_HEADER[: len(self._header)]:
+        if (
+            len(self._header) < PROTOCOL_HEADER_BYTES
+            and self._header == handshake.PROTOCOL_HEADER[: len(self._header)]
+        ):
             return data[:0]
         if self._header not in handshake.PROTOCOL_HEADERS:
             self.outbox.write(handshake.PROTOCOL_HEADER)
@@ -235,7 +255,9 @@ class Connection:
         expected = handshake.EXPECTED.get(self.state)
         if expected is not None:
             if not isinstance(method, expected):
-                raise ConnectionClosingError(504, f"unexpected method in connection state {self.state.name.lower()}")
+                raise ConnectionClosingError(
+                    504, f"unexpected method in connection state {self.state.name.lower()}"
+                )
             return self._HANDSHAKE[self.state](self, method)
         if isinstance(method, commands.Connection.UpdateSecret):
             self.send(commands.Connection.UpdateSecretOk())
@@ -248,9 +270,17 @@ class Connection:
         mechanism = method.mechanism
         response = method.response
         try:
-            credentials = parse_response(mechanism, response if isinstance(response, bytes) else response.encode())
-            allowed = self.link.peer_is_loopback or credentials.user not in self.configuration.loopback_users
-            if not await self.broker.authenticate(credentials.user, credentials.password) or not allowed:
+            credentials = parse_response(
+                mechanism, response if isinstance(response, bytes) else response.encode()
+            )
+            allowed = (
+                self.link.peer_is_loopback
+                or credentials.user not in self.configuration.loopback_users
+            )
+            if (
+                not await self.broker.authenticate(credentials.user, credentials.password)
+                or not allowed
+            ):
                 raise refusal(mechanism)
         except ConnectionClosingError as error:
             if error.code == 403:
@@ -289,7 +319,9 @@ class Connection:
 
     # -- channels
 
-    def _handle_channel_method(self, number: int, channel: Channel | None, method: base.Frame) -> None:
+    def _handle_channel_method(
+        self, number: int, channel: Channel | None, method: base.Frame
+    ) -> None:
         if isinstance(method, commands.Channel.Open):
             self._open_channel(number, channel)
         elif channel is None:
@@ -328,8 +360,11 @@ class Connection:
         channel.release()
         class_id, method_id = self._method_ids
         close = build(
-            commands.Channel.Close, reply_code=error.code, reply_text=error.reply_text,
-            class_id=class_id, method_id=method_id,
+            commands.Channel.Close,
+            reply_code=error.code,
+            reply_text=error.reply_text,
+            class_id=class_id,
+            method_id=method_id,
         )
         self.outbox.write(encode_method(number, close))
         self.touch()
@@ -343,7 +378,9 @@ class Connection:
             self.shut(error)
         else:
             self.broker.report(self, error)
-            self.shut(ConnectionClosingError(541, "an error in the broker; its log has the details"))
+            self.shut(
+                ConnectionClosingError(541, "an error in the broker; its log has the details")
+            )
 
     def shut(self, error: AmqpError) -> None:
         """Close the connection with a reply code and text; wait a while for the client's close-ok."""
@@ -354,8 +391,11 @@ class Connection:
         self.release()
         self.send(
             build(
-                commands.Connection.Close, reply_code=error.code, reply_text=error.reply_text,
-                class_id=class_id, method_id=method_id,
+                commands.Connection.Close,
+                reply_code=error.code,
+                reply_text=error.reply_text,
+                class_id=class_id,
+                method_id=method_id,
             )
         )
         self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
@@ -379,12 +419,36 @@ class Connection:
         self.state = State.CLOSED
         self.release()
 
+    # -- alarms
+
+    def alarm_changed(self, reason: str) -> None:
+        """An alarm came or went. Connections that publish are held; others notice when they do."""
+        if reason:
+            if any(channel.slot.published for channel in self.channels.values()):
+                self._hold(reason)
+        elif self._held:
+            self._held = False
+            if self.client_understands("connection.blocked"):
+                self.send(commands.Connection.Unblocked())
+            self.link.hold(held=False)
+
+    def _hold(self, reason: str) -> None:
+        if not self._held and self.state is State.RUNNING:
+            self._held = True
+            if self.client_understands("connection.blocked"):
+                self.send(build(commands.Connection.Blocked, reason=reason))
+            self.link.hold(held=True)
+
     # -- bytes out
 
     @property
     def can_send(self) -> bool:
         """Whether deliveries may be added to the output."""
-        return self.outbox.size < OUTBOX_BYTES_MAX and self.link.writable and self.state is State.RUNNING
+        return (
+            self.outbox.size < OUTBOX_BYTES_MAX
+            and self.link.writable
+            and self.state is State.RUNNING
+        )
 
     def touch(self) -> None:
         """There is output to be sent at the end of the turn."""
@@ -396,7 +460,13 @@ class Connection:
         self.touch()
 
     def deliver(
-        self, slot: ChannelSlot, tag: bytes, batches: list[Batch], first: int, stop: int, redelivered: bool  # noqa: FBT001
+        self,
+        slot: ChannelSlot,
+        tag: bytes,
+        batches: list[Batch],
+        first: int,
+        stop: int,
+        redelivered: bool,
     ) -> int:
         """Write deliveries until the outbox is full. Returns the offset behind the last one."""
         self.touch()

@@ -59,7 +59,9 @@ class ChannelConsumer:
         channel = self.channel
         slot = channel.slot
         tag = slot.delivery_tag + 1
-        reached = channel.connection.deliver(slot, self.tag_bytes, batches, first, stop, redelivered)
+        reached = channel.connection.deliver(
+            slot, self.tag_bytes, batches, first, stop, redelivered
+        )
         if not self.no_ack:
             count = reached - first
             channel.unacked.add(tag, count, first, self)

@@ -1,6 +1,6 @@
 """What a connection says and checks before it is open: a table of states, and nothing of sockets.
 
-    HEADER --protocol header--> START --start-ok--> TUNE --tune-ok--> OPEN --open--> RUNNING
+HEADER --protocol header--> START --start-ok--> TUNE --tune-ok--> OPEN --open--> RUNNING
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         peer = self._transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "local socket"
         self.peer_is_loopback = not peer or is_loopback(peer[0])
-        self._transport.set_write_buffer_limits(high=self._listener.configuration.write_high_water_bytes)
+        self._transport.set_write_buffer_limits(
+            high=self._listener.configuration.write_high_water_bytes
+        )
         self._listener.protocols.add(self)
         self._timer = self._loop.call_later(
             self._listener.configuration.handshake_timeout_seconds, self._handshake_expired
@@ -158,9 +160,17 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def _resume_reading(self) -> None:
         """Read on unless there is another reason not to."""
-        held = self._connection.is_waiting or self._paced or self._stopping
-        if self._transport is not None and not held:
+        pausing = self._connection.is_waiting or self._paced or self._stopping or self._held
+        if self._transport is not None and not pausing:
             self._transport.resume_reading()
+
+    def hold(self, *, held: bool) -> None:
+        """Stop reading for as long as an alarm stands."""
+        self._held = held
+        if not held:
+            self._resume_reading()
+        elif self._transport is not None:
+            self._transport.pause_reading()
 
     async def committed(self, queue: Queue) -> None:
         """Until everything published to `queue` so far is committed."""
@@ -259,7 +269,8 @@ class AmqpListener:
     def _accept(self) -> asyncio.BaseProtocol:
         if len(self.protocols) >= self.configuration.connections_max:
             logger.warning(
-                "refused a connection: %d are open, the limit (connections_max)", len(self.protocols)
+                "refused a connection: %d are open, the limit (connections_max)",
+                len(self.protocols),
             )
             return RefusingProtocol()
         return AmqpProtocol(self)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.alarms import Alarms
 from leveret.core.names import resource
 from leveret.core.passwords import PasswordCache, verify_password
 from leveret.core.queue import Queue
@@ -53,6 +54,7 @@ class Broker:
         self.report = report
         self.vhosts: dict[str, Vhost] = {}
         self.connections: set[Any] = set()
+        self.alarms = Alarms(self.connections)
         self._topics = topics
         self._durability = durability
         self._passwords = PasswordCache(cache_key)

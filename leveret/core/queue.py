@@ -16,7 +16,7 @@ from leveret.errors import CorruptBatchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from leveret.core.machine import Consumer, Deliver
+    from leveret.core.machine import Deliver
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition

@@ -54,9 +54,7 @@ def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | Non
     exchange = stripped(method.exchange)
     channel.require("write", "queue", name)
     channel.require("read", "exchange", exchange)
-    channel.vhost.bind_queue(
-        name, exchange, key, plain_table(method.arguments), channel.connection
-    )
+    channel.vhost.bind_queue(name, exchange, key, plain_table(method.arguments), channel.connection)
     return channel.reply(commands.Queue.BindOk(), nowait=method.nowait)
 
 

@@ -1,0 +1,44 @@
+"""Resource alarms: while one stands, connections that publish are held and told so."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Resource(Enum):
+    """What can run low; in the order in which texts name them."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+
+
+class Watcher(Protocol):
+    """A connection as the alarms see it."""
+
+    def alarm_changed(self, reason: str) -> None:
+        """`reason` is empty when no alarm stands any more."""
+        ...
+
+
+class Alarms:
+    """Which resources are low. `watchers` are told when that changes."""
+
+    def __init__(self, watchers: Iterable[Watcher]) -> None:
+        self._watchers = watchers
+        self._low: set[Resource] = set()
+        self.reason = ""
+
+    def set(self, resource: Resource, *, low: bool) -> bool:
+        """Note the state of one resource. Returns whether it changed."""
+        if low is (resource in self._low):
+            return False
+        (self._low.add if low else self._low.discard)(resource)
+        names = [resource.value for resource in Resource if resource in self._low]
+        self.reason = f"low on {' & '.join(names)}" if names else ""
+        for watcher in list(self._watchers):
+            watcher.alarm_changed(self.reason)
+        return True
