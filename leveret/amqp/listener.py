@@ -50,6 +50,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._heard = False
         self._silent_checks = 0
         self._paced = False  # until the end of this turn
+        self._held = False  # while an alarm stands
         self._stopping = False
         self._sent = False
         self._heartbeat_seconds = 0
