@@ -122,12 +122,12 @@ def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None
     handle = files.open(segment.path)
     try:
         for position, batch in scan(files, handle, 0, segment.size):
+            if found.end == segment.stop and not batch.is_control:
+                break  # left over from a failed flush; the next segment has it
+            if batch.base_offset != found.end:
+                _refuse(f"offset {batch.base_offset} where {found.end} follows")
             if batch.is_control:
                 apply_settlement(batch, found.settled)
-            elif batch.base_offset >= segment.stop:
-                break  # left over from a failed flush; the next segment has it
-            elif batch.base_offset != found.end:
-                _refuse(f"offset {batch.base_offset} where {found.end} follows")
             elif position >= index.due:
                 index.note(batch.base_offset, position)
             found.end += batch.count
