@@ -73,12 +73,10 @@ def acked_singly(order: str, consumers: int = 1) -> tuple[int, int]:
     chance = random.Random(1)
     held: list[tuple[Channel, int]] = []
     operations = 0
-    position = 0
-    for _ in range(MESSAGES // 4):
+    for position in range(MESSAGES // 4):
         leases, pumped = pump(machine)
-        held += [
-            (channel, offset) for channel, first, stop in leases for offset in range(first, stop)
-        ]
+        for lease_channel, first, stop in leases:
+            held += [(lease_channel, offset) for offset in range(first, stop)]
         if order == "random":
             at = chance.randrange(position, len(held))
             held[position], held[at] = held[at], held[position]

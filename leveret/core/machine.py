@@ -13,10 +13,10 @@ the ledger; who is next stands here: consumers of one priority wait in a line, w
 longest ago in front.
 
 What comes later fits beside this, mostly in the ledger: delivery counts as a sparse dictionary of
-the offsets that were returned; message priorities as one set of ready offsets for each priority,
-`peek` looking into the highest that has any; expiry as a heap of (deadline, offset) whose due
-offsets are taken out of the ready ones wherever they stand; drop-head as a lease of the lowest
-ready ranges that is settled at once.
+the offsets that were returned; message priorities as one set of ready offsets with its own
+`redelivered_stop` for each priority, `peek` looking into the highest that has any; expiry as a heap
+of (deadline, offset) whose due offsets are taken out of the ready ones wherever they stand;
+drop-head as a lease of the lowest ready ranges that is settled at once.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class QueueMachine:
         self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
         self._single_active = single_active
         self._active: Consumer | None = None  # the one served, where only one is
-        self._exclusive = False
+        self._exclusive = False  # whether the consumers are one that wants to be alone
 
     @property
     def ready_count(self) -> int:
@@ -195,7 +195,6 @@ class QueueMachine:
         line.remove(consumer)
         if not line:
             self._lines.remove(line)
-        self._exclusive = False
         if self._active is consumer:
             self._active = self._lines[0][0] if self._lines else None
 
@@ -229,4 +228,7 @@ def chunk_offsets(ready_count: int, consumer_count: int) -> int:
 
 
 def _another_can_take(line: deque[Consumer], consumer: Consumer) -> bool:
-    return any(other is not consumer and other.capacity() > 0 for other in line)
+    for other in line:  # noqa: SIM110  # `any` over a generator takes as long as all the rest
+        if other is not consumer and other.capacity() > 0:
+            return True
+    return False

@@ -25,12 +25,13 @@ def test_peek_stays_within_the_lowest_range_and_the_limit():
     assert ledger.peek(3) == (0, 3, False)
 
 
-def test_peek_ends_where_redelivered_offsets_begin_and_where_they_end():
+def test_peek_ends_where_redelivered_offsets_end():
     ledger = Ledger(0, 10, RangeSet())
-    ledger.lease(3, 6)
-    ledger.return_([(3, 6)])
-    assert ledger.peek(100) == (0, 3, False)
-    ledger.lease(0, 3)
+    ledger.lease(0, 6)
+    ledger.return_([(0, 1), (3, 6)])
+    assert ledger.peek(100) == (0, 1, True)
+    ledger.lease(0, 1)
+    assert list(ledger.ready) == [(3, 10)]
     assert ledger.peek(100) == (3, 6, True)
     assert ledger.peek(2) == (3, 5, True)
     ledger.lease(3, 6)
@@ -65,7 +66,7 @@ def test_settles_what_a_range_set_names():
     assert ledger.settle(RangeSet([(0, 2), (3, 4)])) == 3
 
 
-def test_purge_forgets_which_offsets_were_returned():
+def test_purge_leaves_leases_and_flags_nothing_that_comes_later():
     ledger = Ledger(0, 4, RangeSet())
     ledger.lease(0, 4)
     ledger.return_([(1, 3)])
@@ -78,15 +79,16 @@ def test_purge_forgets_which_offsets_were_returned():
 @pytest.mark.parametrize(
     "impossible",
     [
-        lambda ledger: ledger.settle([(0, 1)]),  # ready
-        lambda ledger: ledger.settle([(4, 5)]),  # leased no longer
-        lambda ledger: ledger.settle([(2, 4), (3, 4)]),  # one offset twice
-        lambda ledger: ledger.settle([(2, 7)]),  # partly beyond the end
-        lambda ledger: ledger.settle([(4, 2)]),  # upside down
-        lambda ledger: ledger.return_([(0, 3)]),  # partly ready
-        lambda ledger: ledger.return_([(2, 3), (2, 3)]),  # one offset twice
-        lambda ledger: ledger.lease(2, 3),  # leased already
-        lambda ledger: ledger.lease(5, 7),  # not committed
+        lambda ledger: ledger.settle([(3, 4)]),  # ready
+        lambda ledger: ledger.settle([(2, 3)]),  # leased no longer
+        lambda ledger: ledger.settle([(0, 2), (1, 2)]),  # one offset twice
+        lambda ledger: ledger.settle([(1, 7)]),  # partly beyond the end
+        lambda ledger: ledger.settle([(2, 0)]),  # upside down
+        lambda ledger: ledger.return_([(1, 3)]),  # partly settled
+        lambda ledger: ledger.return_([(1, 2), (1, 2)]),  # one offset twice
+        lambda ledger: ledger.lease(1, 2),  # leased already
+        lambda ledger: ledger.lease(4, 5),  # out of order
+        lambda ledger: ledger.lease(3, 7),  # not committed
         lambda ledger: ledger.commit(5),  # back
         lambda ledger: ledger.peek(0),  # nothing asked
         lambda ledger: Ledger(3, 3, RangeSet()).peek(1),  # nothing ready
@@ -94,7 +96,7 @@ def test_purge_forgets_which_offsets_were_returned():
 )
 def test_refuses_what_cannot_be(impossible):
     ledger = Ledger(0, 6, RangeSet())
-    ledger.lease(2, 5)
-    ledger.settle([(4, 5)])
+    ledger.lease(0, 3)
+    ledger.settle([(2, 3)])
     with pytest.raises(AssertionError):
         impossible(ledger)
