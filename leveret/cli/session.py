@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,7 +73,6 @@ def _answer(data_dir: Path, operation: str, parameters: dict[str, object]) -> di
         return request(data_dir / "control.sock", operation, parameters)
     import asyncio
 
-    os.umask(0o077)  # the database holds password hashes
     with lock:
         return asyncio.run(
             _perform_on_files(data_dir, {"operation": operation, "parameters": parameters})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -165,6 +166,7 @@ async def _open_sound(path: Path) -> aiosqlite.Connection:
 
 
 async def _open_checked(path: Path) -> aiosqlite.Connection:
+    _make_private(path)
     database = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
     try:
         await database.execute("PRAGMA journal_mode = WAL")
@@ -175,6 +177,14 @@ async def _open_checked(path: Path) -> aiosqlite.Connection:
         await database.close()
         raise
     return database
+
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner alone, since it holds password hashes; the journal follows."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}") from error
 
 
 async def _check(database: aiosqlite.Connection) -> None:

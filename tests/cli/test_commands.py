@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -19,14 +18,6 @@ from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, Que
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
 from tests.mgmt_ui.test_control import listening
-
-
-@pytest.fixture(autouse=True)
-def umask():
-    """Commands tighten it for their process; give it back to this one."""
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
 
 
 @pytest.fixture
@@ -124,11 +115,6 @@ def test_deleted_vhost_takes_its_resources_along(leveret, tmp_path):
     for table in ("queues", "exchanges", "bindings"):
         assert database.execute(f"SELECT DISTINCT vhost FROM {table}").fetchall() == [("w",)]
     database.close()
-
-
-def test_database_is_for_its_owner_alone(leveret, tmp_path):
-    leveret("user", "list")
-    assert (tmp_path / "leveret.db").stat().st_mode & 0o077 == 0
 
 
 def test_version(leveret):

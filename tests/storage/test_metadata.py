@@ -73,6 +73,16 @@ async def test_second_damage_does_not_overwrite_the_first(path, group):
     assert b"number 2" in path.with_name("leveret.db.damaged-2").read_bytes()
 
 
+async def test_files_are_for_their_owner_alone(path, group):
+    store = await SqliteMetadataStore.open(path, group.create_task)
+    store.put(UserDefinition("u", "hash"))
+    await store.flush()
+    files = list(path.parent.iterdir())
+    assert {file.name for file in files} > {"leveret.db", "leveret.db-wal"}
+    assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+    await store.close()
+
+
 async def test_newer_schema_is_refused_and_left_alone(path, group):
     with sqlite3.connect(path) as other:
         other.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
