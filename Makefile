@@ -1,14 +1,67 @@
-# Everything a developer or a CI machine types. `make serve` and `make test` need only Python 3.11+,
-# a C compiler and make; each target sets up what it uses.
+# Everything a developer or a CI machine types. `make serve` and `make test` need only Python 3.11+
+# with its headers and venv module, a C compiler and make; each target sets up what it uses.
 PYTHON ?= python3
 VENV ?= .venv
+DATA ?= var
 BIN := $(VENV)/bin
 PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: build
+# The requirements of one of pyproject.toml's extras, as words of a pip command.
+extra = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"])')
+
+.PHONY: build serve test lint install interop bench soak asan clean
+
 build: $(VENV)/.built
 
+serve: build
+	exec $(BIN)/leveret serve --data-dir $(DATA)
+
+test: build
+	$(BIN)/python -m pytest
+
+lint: build
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+# For use, not for development: the command `leveret` on this user's path or in the active venv.
+install:
+	$(PYTHON) -m pip install .
+
+interop: build $(VENV)/.interop
+	$(BIN)/python -m pytest interop_tests
+
+# Every line says what it means; see bench/README.md for how to read it.
+bench: build $(VENV)/.interop
+	$(BIN)/python -m bench
+
+soak: build
+	$(BIN)/python -m pytest -m soak
+
+# The compiled modules once more under AddressSanitizer, in a build of their own beside the usual
+# one. Leaks are not looked for: the interpreter itself never frees all it has.
+asan: build
+	LEVERET_SANITIZE=1 $(BIN)/python setup.py -q build --build-base build/asan --build-lib build/asan/lib
+	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(BIN)/pytest -o pythonpath='build/asan/lib .' $(wildcard tests/amqp tests/core tests/ports)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info interop_tests/node_modules
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find leveret \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -delete
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The first build installs the package and its dependencies; later ones compile what has changed.
 $(VENV)/.built: pyproject.toml setup.py $(PYX)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -e '.[dev]'
+	if test $@ -nt pyproject.toml; then $(BIN)/python setup.py -q build_ext --inplace; \
+	else $(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'; fi
+	touch $@
+
+# Other people's clients, and the other broker to compare with.
+$(VENV)/.interop: pyproject.toml $(VENV)/.built
+	.ci/packages rabbitmq-server amqp-tools npm
+	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')
+	npm install --silent --no-audit --no-fund --no-save --prefix interop_tests amqplib
 	touch $@
