@@ -472,8 +472,8 @@ class Connection:
         self.touch()
         return self.outbox.deliver(slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX)
 
-    def take_output(self) -> bytes:
-        """What is to be sent now."""
+    def take_output(self) -> list[bytes | memoryview]:
+        """What is to be sent now, in order."""
         return self.outbox.take()
 
     def wake_consumers(self) -> None:

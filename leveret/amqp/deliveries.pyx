@@ -22,10 +22,15 @@ from leveret.ports.records cimport Batch, RecordView
 cdef enum:
     FRAME_END = 0xCE
     FRAME_OVERHEAD = 8
+    FRAME_HEADER_BYTES = 7
     DELIVER_FIXED_BYTES = 4 + 1 + 8 + 1     # class, method, tag length, delivery tag, redelivered
     GET_OK_FIXED_BYTES = 4 + 8 + 1 + 4
 
 OUTBOX_BYTES_MIN = 512      # an idle connection's answers fit; a busy one's buffer doubles
+# Bodies from this size on are not copied but sent from where the batch lies: the extra entry in the
+# socket's list of buffers costs about as much as copying this many bytes.
+cdef enum:
+    REFERENCE_BYTES_MIN = 16384
 
 
 cdef inline void store_be16(uint8_t* p, uint16_t v) noexcept nogil:
@@ -55,30 +60,40 @@ cdef inline uint8_t* frame_head(uint8_t* p, uint8_t frame_type, uint16_t channel
 cdef class Outbox:
     """The bytes that one connection is to send; handed to the transport once a turn.
 
-    They gather in a bytes object that is cut to size when it is taken, so that nothing is copied twice.
+    They gather in a bytes object that is cut to size when it is taken, so that nothing is copied twice;
+    large bodies stand between such blocks as views of their batches. `size` counts all of it.
     `frame_size_max` is the largest payload of a frame, negotiated.
     """
 
     cdef PyObject* block
     cdef uint8_t* data
     cdef size_t capacity
-    cdef readonly size_t size
+    cdef size_t filled          # bytes of the block in use
+    cdef size_t earlier         # bytes in `parts`
+    cdef list parts             # finished blocks and views, in order
     cdef public uint32_t frame_size_max
 
     def __cinit__(self):
         self.block = NULL
         self.capacity = 0
-        self.size = 0
+        self.filled = 0
+        self.earlier = 0
+        self.parts = []
         self.frame_size_max = 4096 - FRAME_OVERHEAD
 
     def __dealloc__(self):
         Py_XDECREF(self.block)
 
     def __len__(self):
-        return self.size
+        return self.earlier + self.filled
+
+    @property
+    def size(self):
+        """Bytes that wait to be taken."""
+        return self.earlier + self.filled
 
     cdef int reserve(self, size_t extra) except -1:
-        cdef size_t wanted = self.size + extra
+        cdef size_t wanted = self.filled + extra
         cdef object fresh
         if wanted <= self.capacity:
             return 0
@@ -98,45 +113,79 @@ cdef class Outbox:
         cdef size_t n = data.shape[0]
         if n:
             self.reserve(n)
-            memcpy(self.data + self.size, &data[0], n)
-            self.size += n
+            memcpy(self.data + self.filled, &data[0], n)
+            self.filled += n
 
-    def take(self):
-        """Everything gathered, as bytes; the outbox is empty afterwards."""
+    cdef bytes take_block(self):
+        """The block under construction, cut to what is in it; the next write begins a new one."""
         cdef bytes taken
-        if self.size == 0:
+        if self.filled == 0:
             return b""
-        if self.size != self.capacity:
-            _PyBytes_Resize(&self.block, self.size)
+        if self.filled != self.capacity:
+            _PyBytes_Resize(&self.block, self.filled)
         taken = <bytes>self.block
         Py_XDECREF(self.block)
         self.block = NULL
         self.capacity = 0
-        self.size = 0
+        self.filled = 0
         return taken
 
-    cdef uint8_t* content(self, uint8_t* o, uint16_t channel, RecordView* record) noexcept:
-        """Write a record's content header and body frames at `o`; returns the place behind them."""
+    def take(self):
+        """Everything gathered, as a list of buffers to be sent in order; the outbox is empty then."""
+        cdef list parts = self.parts
+        if self.filled:
+            parts.append(self.take_block())
+        if parts:
+            self.parts = []
+            self.earlier = 0
+        return parts
+
+    cdef int refer(self, Batch batch, const uint8_t* start, size_t size) except -1:
+        """Append `size` bytes of a batch without copying them; the view keeps the batch alive."""
+        cdef size_t position = start - batch.data
+        if self.filled:
+            self.earlier += self.filled
+            self.parts.append(self.take_block())
+        self.parts.append(memoryview(batch)[position : position + size])
+        self.earlier += size
+        return 0
+
+    cdef int content(self, Batch batch, uint16_t channel, RecordView* record) except -1:
+        """Append a record's content header and body frames."""
         cdef const uint8_t* body = record.body
         cdef size_t rest = record.body_size
         cdef uint32_t piece
-        o = frame_head(o, 2, channel, record.header_size)
+        cdef uint8_t* o
+        self.reserve(record.header_size + FRAME_OVERHEAD + self.copied_size(record))
+        o = frame_head(self.data + self.filled, 2, channel, record.header_size)
         memcpy(o, record.header, record.header_size)
         o[record.header_size] = FRAME_END
-        o += record.header_size + 1
+        self.filled += record.header_size + FRAME_OVERHEAD
         while rest:
             piece = self.frame_size_max if rest > self.frame_size_max else <uint32_t>rest
-            o = frame_head(o, 3, channel, piece)
-            memcpy(o, body, piece)
-            o[piece] = FRAME_END
-            o += piece + 1
+            if piece >= REFERENCE_BYTES_MIN:
+                self.reserve(FRAME_HEADER_BYTES)
+                frame_head(self.data + self.filled, 3, channel, piece)
+                self.filled += FRAME_HEADER_BYTES
+                self.refer(batch, body, piece)
+                self.reserve(1)
+                self.data[self.filled] = FRAME_END
+                self.filled += 1
+            else:
+                self.reserve(piece + FRAME_OVERHEAD)
+                o = frame_head(self.data + self.filled, 3, channel, piece)
+                memcpy(o, body, piece)
+                o[piece] = FRAME_END
+                self.filled += piece + FRAME_OVERHEAD
             body += piece
             rest -= piece
-        return o
+        return 0
 
-    cdef size_t content_size(self, RecordView* record) noexcept:
-        cdef size_t frames = (record.body_size + self.frame_size_max - 1) // self.frame_size_max
-        return record.header_size + FRAME_OVERHEAD + record.body_size + frames * FRAME_OVERHEAD
+    cdef size_t copied_size(self, RecordView* record) noexcept:
+        """Room for the usual body in one go: one frame that is small enough to be copied."""
+        if record.body_size >= REFERENCE_BYTES_MIN or record.body_size > self.frame_size_max:
+            return FRAME_OVERHEAD
+        return record.body_size + FRAME_OVERHEAD
 
     def deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
@@ -157,7 +206,7 @@ cdef class Outbox:
                 batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
                 redelivered, size_max,
             )
-            if first == stop or first != batch.base_offset + batch.count or self.size >= size_max:
+            if first == stop or first != batch.base_offset + batch.count or len(self) >= size_max:
                 break
         return first
 
@@ -177,9 +226,11 @@ cdef class Outbox:
         while offset < stop:
             position = batch.view(position, &record)
             method_size = DELIVER_FIXED_BYTES + tag_size + record.address_size
-            self.reserve(method_size + FRAME_OVERHEAD + self.content_size(&record))
+            self.reserve(
+                method_size + record.header_size + 2 * FRAME_OVERHEAD + self.copied_size(&record)
+            )
             delivery_tag += 1
-            o = frame_head(self.data + self.size, 1, channel, method_size)
+            o = frame_head(self.data + self.filled, 1, channel, method_size)
             store_be32(o, (60 << 16) | 60)
             o[4] = tag_size
             memcpy(o + 5, tag, tag_size)
@@ -189,10 +240,10 @@ cdef class Outbox:
             memcpy(o + 9, record.address, record.address_size)
             o += 9 + record.address_size
             o[0] = FRAME_END
-            o = self.content(o + 1, channel, &record)
-            self.size = o - self.data
+            self.filled += method_size + FRAME_OVERHEAD
+            self.content(batch, channel, &record)
             offset += 1
-            if self.size >= size_max:
+            if self.earlier + self.filled >= size_max:
                 break
         slot.delivery_tag = delivery_tag
         batch.cursor_offset = offset
@@ -206,9 +257,9 @@ cdef class Outbox:
         cdef uint8_t* o
         batch.view(batch.locate(offset), &record)
         method_size = GET_OK_FIXED_BYTES + record.address_size
-        self.reserve(method_size + FRAME_OVERHEAD + self.content_size(&record))
+        self.reserve(method_size + FRAME_OVERHEAD)
         slot.delivery_tag += 1
-        o = frame_head(self.data + self.size, 1, slot.number, method_size)
+        o = frame_head(self.data + self.filled, 1, slot.number, method_size)
         store_be32(o, (60 << 16) | 71)
         store_be64(o + 4, slot.delivery_tag)
         o[12] = redelivered
@@ -216,16 +267,16 @@ cdef class Outbox:
         o += 13 + record.address_size
         store_be32(o, message_count)
         o[4] = FRAME_END
-        o = self.content(o + 5, slot.number, &record)
-        self.size = o - self.data
+        self.filled += method_size + FRAME_OVERHEAD
+        self.content(batch, slot.number, &record)
 
     def confirm(self, uint16_t channel, uint64_t tag, bint multiple, bint nack):
         """Append basic.ack or basic.nack of the publisher's message `tag`."""
         cdef uint8_t* o
         self.reserve(FRAME_OVERHEAD + 13)
-        o = frame_head(self.data + self.size, 1, channel, 13)
+        o = frame_head(self.data + self.filled, 1, channel, 13)
         store_be32(o, (60 << 16) | (120 if nack else 80))
         store_be64(o + 4, tag)
         o[12] = multiple
         o[13] = FRAME_END
-        self.size += FRAME_OVERHEAD + 13
+        self.filled += FRAME_OVERHEAD + 13

@@ -135,11 +135,14 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._paced = False
             self._resume_reading()
         was_full = self._connection.outbox.size >= OUTBOX_BYTES_MAX
-        data = self._connection.take_output()
-        if not data or self._transport is None:
+        buffers = self._connection.take_output()
+        if not buffers or self._transport is None:
             return
         self._sent = True
-        self._transport.write(data)
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
         if was_full and self.writable:
             self._connection.wake_consumers()
 
