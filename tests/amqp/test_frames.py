@@ -6,6 +6,7 @@ error however it is cut, and one of the documented ones.
 """
 
 import struct
+from array import array
 from dataclasses import dataclass, field
 
 import pytest
@@ -98,14 +99,18 @@ def read(parts, *, frame_max=FRAME_MAX, stash=False, channels=CHANNELS):
 
 
 def feed(reader, part, outcome, *, stash):
-    buffer = bytearray(part)
+    buffer = array("B", part)  # no spare byte at its end, so that a sanitizer sees every overrun
     reader.receive(buffer, NOW)
     while (event := reader.next()) is not None:
         outcome.events.append(as_event(*event))
         if stash:
             reader.stash()
-            buffer[:] = b"\xaa" * len(buffer)  # the caller reuses its buffer
-    buffer[:] = b"\xaa" * len(buffer)
+            overwrite(buffer)  # the caller reuses its buffer
+    overwrite(buffer)
+
+
+def overwrite(buffer):
+    memoryview(buffer)[:] = b"\xaa" * len(buffer)
 
 
 def single_steps(runs):
@@ -121,8 +126,8 @@ def single_steps(runs):
 
 
 def add_multiple(steps, kind, tag):
-    """A `multiple` swallows one of the same kind just before it that reached less far."""
-    if steps and steps[-1][0] == kind and steps[-1][2] and steps[-1][1] <= tag:
+    """A `multiple` swallows those of the same kind just before it that reached less far."""
+    while steps and steps[-1][0] == kind and steps[-1][2] and steps[-1][1] <= tag:
         steps.pop()
     steps.append((kind, tag, True))
 
@@ -285,6 +290,16 @@ ANSWERS = {
     "body first": (framed(3, 1, b"abc"), 505, NO_METHOD),
     "header first": (head(0), 505, NO_METHOD),
     "body on a channel not open": (framed(3, 9, b"abc"), 505, NO_METHOD),
+    "content of two channels": (
+        publish() + head(3) + framed(3, 2, b"abc"),
+        505,
+        NO_METHOD,
+    ),
+    "header on another channel": (
+        publish() + framed(2, 2, b"\0\x3c" + bytes(12)),
+        505,
+        NO_METHOD,
+    ),
     "body on channel 0": (framed(3, 0, b"abc"), 505, 'type 3, all octets = <<"abc">>'),
     "header on channel 0": (
         framed(2, 0, bytes(2)),
@@ -336,6 +351,10 @@ BROKEN_CONTENT = {
     "second flag word": publish() + head(0, b"\0\x01", b"\0\0"),
     "table longer than the header": publish() + head(0, b"\x20\0", b"\xff\xff\xff\xff"),
     "table size cut off": publish() + head(0, b"\x20\0", b"\0\0\0"),
+    "table size missing": publish() + head(0, b"\x20\0"),
+    "table size that comes round to the end": publish()
+    + head(0, b"\x20\x40", b"\xff\xff\xff\xfc" + bytes(4)),
+    "bytes behind the last property": publish() + head(0, b"\x08\0", b"\0\0"),
     "priority missing": publish() + head(0, b"\x08\0"),
     "timestamp cut off": publish() + head(0, b"\0\x40", bytes(7)),
 }
@@ -347,6 +366,26 @@ def test_broken_properties_close_the_connection(case):
     assert outcome.error[0] == 501
     assert outcome.error[1].startswith("cannot decode <<")
     assert not any(outcome.records.values())
+
+
+ADDRESS = b"\0\0\x03fan\x02ab\0"
+
+
+@pytest.mark.parametrize("size", range(len(ADDRESS)))
+def test_a_publish_cut_short_closes_the_connection(size):
+    arguments = ADDRESS[:size]
+    text = f"cannot decode <<{','.join(map(str, arguments))}>>"
+    assert read([framed(1, 1, method(60, 40, arguments))]).error == (501, text)
+    arguments = ADDRESS + bytes(1 + size)
+    assert read([framed(1, 1, method(60, 40, arguments))]).error[0] == 501
+
+
+def test_every_cut_of_a_message_gives_the_same_message():
+    sent = publish(b"a") + head(3) + framed(3, 1, b"abc") + publish(b"b") + head(0)
+    whole = read([sent])
+    assert [record[3] for record in whole.records["odd"]] == [b"abc", b""]
+    for stop in range(len(sent)):
+        assert read([sent[:stop], sent[stop:]]) == whole
 
 
 def test_more_body_than_announced_closes_the_connection():
@@ -421,6 +460,53 @@ def test_bytes_of_an_unfinished_frame_do_not_pile_up():
 def test_without_a_frame_max_there_is_a_limit_still():
     size = compiled.FRAME_SIZE_UNLIMITED + 9
     assert read([struct.pack(">BHI", 3, 1, size)], frame_max=0).error[0] == 501
+
+
+def test_what_there_is_to_collect_is_named_once():
+    broker = Broker()
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    slots = [reader.open_channel(number, broker) for number in (1, 2)]
+    slots[0].confirming = True
+    other = framed(1, 2, method(60, 40, b"\0\0\0\x02aa\0")) + framed(2, 2, b"\0\x3c" + bytes(12))
+    nowhere = framed(1, 1, method(60, 40, b"\0\0\x07nowhere\0\0")) + head(0)
+    reader.receive((publish() + head(0)) * 2 + other + nowhere + framed(1, 1, ACK) * 2, NOW)
+    assert reader.next() is None
+    odd, even = broker.builders["odd"], broker.builders["even"]
+    assert reader.take_filled() == [odd, even]
+    assert reader.take_dirty() == [slots[0]]
+    assert slots[0].take_touched() == {odd}
+    assert [slot.published for slot in slots] == [3, 1]
+    assert [slot.unroutable for slot in slots] == [1, 0]
+    assert slots[0].take_settles() == [(SETTLE, 0, 0, False)] * 2
+    assert (reader.take_filled(), reader.take_dirty()) == ([], [])
+    assert (slots[0].take_touched(), slots[0].take_settles()) == (set(), [])
+    assert reader.frames == 10
+
+
+def test_a_changed_route_counts_for_the_very_next_message():
+    broker, caches = Broker(), []
+    cached = broker.route_cache
+    broker.route_cache = lambda exchange: caches.append(cached(exchange)) or caches[-1]
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    reader.open_channel(1, broker)
+
+    def send():
+        reader.receive(publish(b"a") + head(0), NOW)
+        assert reader.next() is None
+
+    send()
+    broker.resolve = lambda *_: Route([broker.builders["copy"]])
+    send()
+    caches[0].clear()
+    send()
+    reader.forget_routes()
+    send()
+    assert {name: len(records) for name, records in broker.records().items()} == {
+        "even": 0,
+        "odd": 2,
+        "copy": 2,
+    }
+    assert len(caches) == 2
 
 
 def test_strategies_use_every_exchange_that_the_broker_knows():
