@@ -1,0 +1,1 @@
+"""Compares Leveret with RabbitMQ on this machine, in one run: `python -m bench --help`."""

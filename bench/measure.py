@@ -1,0 +1,147 @@
+"""Takes one reading of a row from one broker; every figure comes out of `leveret perf --json`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench.processes import BenchError, client_core, pinned
+from bench.rows import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.processes import Broker
+    from bench.rows import Row
+
+__all__ = ["Reading", "Timing", "measure", "perf_arguments"]
+
+PERF_TIMEOUT_S = 900
+MEGABYTE = 1_000_000
+FILES_BESIDE_CONNECTIONS = 500
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for each flow, and how much of the counted messages is enough (quick: a part)."""
+
+    seconds: float
+    warm_up: float
+    messages_share: float
+    files_max: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Figures by name, or why there are none; `incomplete` when messages were left behind."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    failure: str = ""
+    incomplete: bool = False
+
+
+def measure(row: Row, broker: Broker, timing: Timing) -> Reading:
+    """One reading; what goes wrong is part of the result and ends nothing else."""
+    kinds: dict[Kind, Callable[[Row, Broker, Timing], Reading]] = {
+        Kind.FLOW: _flow,
+        Kind.GET: _get,
+        Kind.BACKLOG: _backlog,
+        Kind.IDLE: _idle,
+        Kind.START: _start,
+    }
+    try:
+        return kinds[row.kind](row, broker, timing)
+    except (BenchError, OSError, subprocess.TimeoutExpired) as error:
+        return Reading(failure=str(error).strip()[-500:])
+
+
+def perf_arguments(row: Row, timing: Timing) -> list[str]:
+    """The options of a flow, as people can type them."""
+    options = ["--duration", f"{timing.seconds:g}", "--warm-up", f"{timing.warm_up:g}"]
+    return [*row.options, "--queue-type", row.queue_type, *options]
+
+
+def _perf(broker: Broker, *options: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.uri]
+    command += ["--pid", str(broker.pid), *options]
+    with pinned(client_core()):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with process:
+        try:
+            output, errors = process.communicate(timeout=PERF_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    if not output.strip():
+        raise BenchError(errors.decode(errors="replace"))
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def _flow(row: Row, broker: Broker, timing: Timing) -> Reading:
+    result = _perf(broker, *perf_arguments(row, timing))
+    latency = result["latency"]["milliseconds"]
+    cpu_us = result["broker_cpu_us_per_message"]
+    figures = {
+        "consumed_per_s": result["consumed_per_s"],
+        "per_cpu_s": 1_000_000 / cpu_us if cpu_us else 0.0,
+        "p50_ms": latency.get("p50", 0.0),
+        "p99_ms": latency.get("p99", 0.0),
+    }
+    return Reading(figures, incomplete=not result["ok"])
+
+
+def _count(row: Row, broker: Broker, timing: Timing) -> int:
+    whole = row.messages if broker.name == "Leveret" else row.messages_theirs
+    return int(whole * timing.messages_share)
+
+
+def _fill(row: Row, broker: Broker, count: int) -> dict[str, Any]:
+    size = row.options[row.options.index("--size") + 1] if "--size" in row.options else "16"
+    return _perf(
+        broker,
+        *("--mode", "fill", "--messages", str(count), "--size", size),
+        *("--persistent", "--confirms", "2000", "--queue-type", row.queue_type),
+    )
+
+
+def _get(row: Row, broker: Broker, timing: Timing) -> Reading:
+    count = _count(row, broker, timing)
+    _fill(row, broker, count)
+    result = _perf(broker, "--mode", "drain", "--messages", str(count), *row.options)
+    return Reading({"consumed_per_s": result["consumed_per_s"]}, incomplete=not result["ok"])
+
+
+def _backlog(row: Row, broker: Broker, timing: Timing) -> Reading:
+    count = _count(row, broker, timing)
+    filled = _fill(row, broker, count)
+    growth = filled["broker_resident_bytes_after"] - filled["broker_resident_bytes_before"]
+    broker.stop()
+    broker.start()
+    drained = _perf(
+        broker,
+        *("--mode", "drain", "--messages", str(count)),
+        *("--ack-every", "100", "--prefetch", "2000"),
+    )
+    figures = {
+        "growth_mb": growth / MEGABYTE,
+        "restart_s": broker.start_seconds,
+        "fill_per_s": filled["confirmed_per_s"],
+        "drain_per_s": drained["consumed_per_s"],
+    }
+    return Reading(figures, incomplete=not (filled["ok"] and drained["ok"]))
+
+
+def _idle(row: Row, broker: Broker, timing: Timing) -> Reading:
+    count = min(_count(row, broker, timing), timing.files_max - FILES_BESIDE_CONNECTIONS)
+    result = _perf(broker, "--mode", "idle", "--connections", str(count), "--duration", "1")
+    growth = result["broker_resident_bytes_after"] - result["broker_resident_bytes_before"]
+    return Reading({"kb_each": growth / 1000 / result["connections"]})
+
+
+def _start(_row: Row, broker: Broker, _timing: Timing) -> Reading:
+    """The broker has just been started on an empty directory: that is the reading."""
+    return Reading({"start_s": broker.start_seconds})

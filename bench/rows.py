@@ -1,0 +1,211 @@
+"""What is measured: one row for each workload that has a target in the performance budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["ROWS", "Bound", "Kind", "Row", "Target"]
+
+
+class Kind(StrEnum):
+    """How a row is measured; measure.py has a function for each."""
+
+    FLOW = "flow"  # publish and consume for some seconds
+    GET = "get"  # fill a queue, then empty it with basic.get
+    BACKLOG = "backlog"  # fill, restart, drain
+    IDLE = "idle"  # hold connections
+    START = "start"  # start with an empty data directory
+
+
+class Bound(StrEnum):
+    """What a target's number bounds."""
+
+    TIMES_AT_LEAST = "≥ {} times"  # ours divided by theirs
+    TIMES_AT_MOST = "≤ {} times"
+    AT_MOST = "≤ {}"  # ours alone
+    SHOWN = ""  # no number is demanded
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure of a row: what it is, in which unit, and what it must reach."""
+
+    metric: str
+    label: str
+    bound: Bound
+    number: float = 0
+
+    @property
+    def text(self) -> str:
+        """The demand as it stands in the table."""
+        return self.bound.value.format(f"{self.number:g}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A workload: options of `leveret perf`, what Leveret's durability is, and the targets.
+
+    `messages` and `messages_theirs` are for kinds that are measured by count: ours, RabbitMQ's.
+    """
+
+    name: str
+    title: str
+    targets: tuple[Target, ...]
+    options: tuple[str, ...] = ()
+    kind: Kind = Kind.FLOW
+    durability: str = "os"
+    queue_type: str = "classic"
+    messages: int = 0
+    messages_theirs: int = 0
+    once: bool = False
+
+
+def throughput(times: float) -> Target:
+    """Messages consumed a second, against RabbitMQ's."""
+    return Target("consumed_per_s", "messages/s", Bound.TIMES_AT_LEAST, times)
+
+
+def efficiency(times: float) -> Target:
+    """Messages for each second of the broker's processor time, against RabbitMQ's."""
+    return Target("per_cpu_s", "messages/s of broker CPU", Bound.TIMES_AT_LEAST, times)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Options as they are typed."""
+    return tuple(text.split())
+
+
+CONFIRMED = "--persistent --confirms 2000 --ack-every 100 --prefetch 2000"
+ONE_BY_ONE = "--ack-every 1 --ack-frames each"
+THIRD = round(1 / 3, 3)
+
+ROWS = (
+    Row(
+        "transient",
+        "16 B, transient, no confirms, auto-ack",
+        (throughput(20), efficiency(30)),
+    ),
+    Row(
+        "persistent",
+        "16 B, persistent, 2,000 unconfirmed, acks by the hundred, prefetch 2,000",
+        (throughput(20), efficiency(30)),
+        words(CONFIRMED),
+    ),
+    Row(
+        "quorum",
+        "the same, quorum queue, fsync",
+        (throughput(10),),
+        words(CONFIRMED),
+        durability="fsync",
+        queue_type="quorum",
+    ),
+    Row(
+        "1-kib",
+        "1 KiB, persistent, confirmed",
+        (throughput(6),),
+        words(f"{CONFIRMED} --size 1024"),
+    ),
+    Row(
+        "64-kib",
+        "64 KiB, persistent, confirmed (100 unconfirmed, prefetch 100)",
+        (throughput(1.5),),
+        words("--persistent --confirms 100 --ack-every 10 --prefetch 100 --size 65536"),
+    ),
+    Row(
+        "latency",
+        "2,000 messages/s, persistent, confirmed, acked one by one",
+        (
+            Target("p50_ms", "p50, ms", Bound.TIMES_AT_MOST, THIRD),
+            Target("p99_ms", "p99, ms", Bound.TIMES_AT_MOST, THIRD),
+        ),
+        words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
+    ),
+    Row(
+        "fanout",
+        "fanout to 10 queues, 10 consumers (messages consumed)",
+        (throughput(8),),
+        words(f"{CONFIRMED} --fanout 10 --consumers 10"),
+    ),
+    Row(
+        "topic",
+        "topic exchange, 10,000 bindings to 10 queues, random keys",
+        (throughput(8),),
+        words(
+            f"{CONFIRMED} --exchange-type topic --bindings 10000 --queues 10 --random-keys"
+            " --binding-key *.{}.# --routing-key perf.{}"
+        ),
+    ),
+    Row(
+        "three-consumers",
+        "3 consumers on one queue",
+        (throughput(8),),
+        words(f"{CONFIRMED} --consumers 3"),
+    ),
+    Row(
+        "200-queues",
+        "200 queues at once, one publisher, one consumer",
+        (throughput(8),),
+        words(f"{CONFIRMED} --queues 200"),
+    ),
+    Row(
+        "100-publishers",
+        "100 publishers (100 unconfirmed each) and 100 consumers on one queue",
+        (throughput(8),),
+        words(
+            "--publishers 100 --consumers 100 --persistent --confirms 100"
+            " --ack-every 10 --prefetch 100"
+        ),
+    ),
+    Row(
+        "ack-each",
+        "16 B, persistent, confirmed, acks one by one",
+        (throughput(8),),
+        words(f"--persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000"),
+    ),
+    Row(
+        "confirm-each",
+        "50 connections that wait for each confirm, one consumer acking one by one",
+        (throughput(3),),
+        words(f"--publishers 50 --persistent --confirms 1 {ONE_BY_ONE} --prefetch 2000"),
+    ),
+    Row(
+        "get",
+        "basic.get one by one, acked",
+        (throughput(3),),
+        words(f"--get {ONE_BY_ONE} --spin"),
+        kind=Kind.GET,
+        messages=20_000,
+        messages_theirs=20_000,
+    ),
+    Row(
+        "backlog",
+        "10 million ready messages of 100 bytes (RabbitMQ: 1 million)",
+        (
+            Target("growth_mb", "MB more memory than empty", Bound.AT_MOST, 200),
+            Target("restart_s", "s to restart", Bound.AT_MOST, 5),
+            Target("drain_per_s", "messages/s drained", Bound.SHOWN),
+            Target("fill_per_s", "messages/s filled", Bound.SHOWN),
+        ),
+        words("--size 100 --persistent"),
+        kind=Kind.BACKLOG,
+        messages=10_000_000,
+        messages_theirs=1_000_000,
+        once=True,
+    ),
+    Row(
+        "idle",
+        "5,000 idle connections, a channel each",
+        (Target("kb_each", "kB each", Bound.AT_MOST, 40),),
+        kind=Kind.IDLE,
+        messages=5_000,
+        messages_theirs=5_000,
+        once=True,
+    ),
+    Row(
+        "start",
+        "start to ready, empty",
+        (Target("start_s", "s", Bound.AT_MOST, 1),),
+        kind=Kind.START,
+    ),
+)
