@@ -23,6 +23,7 @@ def describe(directory: Path) -> dict[str, str]:
         "Kernel": f"{platform.system()} {platform.release()}",
         "Disk": f"{_file_system(directory)}, fdatasync of 4 KiB: {_sync_ms(directory):.2f} ms",
         "Python": platform.python_version(),
+        "Load before": f"{os.getloadavg()[0]:.1f} processes wanted a core",
     }
 
 
