@@ -126,18 +126,6 @@ class Configuration(BaseSettings):
         le=512 * MIB,
         description="Bytes of a message body, as in RabbitMQ 4: a body is held in memory whole.",
     )
-    table_depth_max: int = Field(
-        32,
-        ge=1,
-        le=256,
-        description="Levels of nesting in a field table: decoding recurses, and nobody's headers "
-        "are this deep. Beyond 256 the interpreter's own stack limit comes near.",
-    )
-    table_bytes_max: int = Field(
-        128 * KIB,
-        ge=1,
-        description="Bytes of a field table: as much as one frame of the default size carries.",
-    )
     read_buffer_bytes: int = Field(
         256 * KIB,
         ge=8 * KIB,

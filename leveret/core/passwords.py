@@ -53,9 +53,11 @@ def verify_password(phc: str, password: str) -> bool:
     """Whether `password` is the one hashed in `phc`.
 
     A blank password never is, nor is anything where no password was set: such users log in by
-    other means or not at all.
+    other means or not at all. For a user that does not exist, pass an empty `phc`: the answer then
+    takes as long as for one that does, which tells a stranger nothing.
     """
     if not password or not phc:
+        hash_password(password, bytes(SALT_BYTES))
         return False
     if phc.startswith("$rabbitmq-"):
         return _verify_rabbitmq(phc, password.encode())

@@ -3,6 +3,7 @@ import hashlib
 
 import pytest
 
+from leveret.core import passwords
 from leveret.core.passwords import (
     PasswordCache,
     hash_password,
@@ -32,6 +33,13 @@ def test_blank_password_never_verifies():
     assert not verify_password(hash_password("", SALT), "")
     assert not verify_password("", "")
     assert not verify_password("", "anything")
+
+
+def test_user_that_does_not_exist_costs_as_much_as_one_that_does(monkeypatch):
+    calls = []
+    monkeypatch.setattr(passwords, "hash_password", lambda *arguments: calls.append(arguments))
+    assert not verify_password("", "anything")
+    assert calls == [("anything", bytes(16))]
 
 
 @pytest.mark.parametrize("phc", ["plain text", "$argon2id$", "$argon2id$v=19$m=1,t=1,p=1$$"])

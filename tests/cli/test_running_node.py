@@ -1,0 +1,128 @@
+"""Administration of a node that runs, as its clients see it."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.process import running_node
+
+FAST = "login_delay_seconds = 0.05\n"  # the guessing of passwords is not what is tested here
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir()
+    (tmp_path / "leveret.toml").write_text(FAST)
+    return directory
+
+
+@pytest.fixture
+def port(data_dir):
+    with running_node(data_dir, "--config", str(data_dir.parent / "leveret.toml")) as port:
+        yield port
+
+
+@pytest.fixture
+def leveret(data_dir):
+    def run(*arguments, stdin=""):
+        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+@contextmanager
+def connected(port, user="guest", password="guest", vhost="/"):
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", port, vhost, pika.PlainCredentials(user, password)
+    )
+    connection = pika.BlockingConnection(parameters)
+    try:
+        yield connection
+    finally:
+        if connection.is_open:
+            connection.close()
+
+
+def assert_login_refused(port, user, password):
+    with (
+        pytest.raises(pika.exceptions.ProbableAuthenticationError, match=r"\(403\)"),
+        connected(port, user, password),
+    ):
+        pass
+
+
+def test_new_user_enters_after_being_permitted(port, leveret):
+    leveret("user", "add", "u", "--password-stdin", stdin="secret\n")
+    with (
+        pytest.raises(
+            pika.exceptions.ProbableAccessDeniedError,
+            match="access to vhost '/' refused for user 'u'",
+        ),
+        connected(port, "u", "secret"),
+    ):
+        pass
+    leveret("permission", "set", "u", "^own-", "", "")
+    with connected(port, "u", "secret") as connection:
+        connection.channel().queue_declare("own-queue")
+        with pytest.raises(
+            pika.exceptions.ChannelClosedByBroker,
+            match="configure access to queue 'queue' in vhost '/' refused for user 'u'",
+        ):
+            connection.channel().queue_declare("queue")
+
+
+def test_withdrawn_permission_is_felt_on_an_open_connection(port, leveret):
+    with connected(port) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"before")
+        leveret("permission", "set", "guest", ".*", "^other", ".*")
+        with pytest.raises(
+            pika.exceptions.ChannelClosedByBroker,
+            match=r"write access to exchange 'amq.default' in vhost '/' refused for user 'guest'",
+        ):
+            channel.basic_publish("", "q", b"after")
+
+
+def test_wrong_old_and_deleted_passwords_are_refused(port, leveret):
+    assert_login_refused(port, "guest", "wrong")
+    assert_login_refused(port, "nobody", "guest")
+    leveret("user", "set-password", "guest", "--password-stdin", stdin="new\n")
+    assert_login_refused(port, "guest", "guest")
+    with connected(port, "guest", "new"):
+        pass
+    leveret("user", "delete", "guest")
+    assert_login_refused(port, "guest", "new")
+
+
+def test_vhost_comes_and_goes(port, leveret):
+    leveret("vhost", "add", "v")
+    leveret("permission", "set", "guest", ".*", ".*", ".*", "--vhost", "v")
+    with connected(port, vhost="v") as connection:
+        connection.channel().queue_declare("q", durable=True)
+    leveret("vhost", "delete", "v")
+    with (
+        pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="vhost v not found"),
+        connected(port, vhost="v"),
+    ):
+        pass
+
+
+def test_what_was_administered_survives_the_node(data_dir, leveret):
+    with running_node(data_dir):
+        leveret("user", "add", "u", "--tag", "t", "--password-stdin", stdin="secret\n")
+        leveret("permission", "set", "u", ".*", ".*", ".*")
+    leveret("user", "set-tags", "u", "stopped")
+    with running_node(data_dir) as port:
+        assert "stopped" in leveret("user", "list")
+        with connected(port, "u", "secret") as connection:
+            connection.channel().queue_declare("q")
