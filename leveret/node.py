@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import platform
+import resource
 import secrets
 import shutil
 import signal
@@ -54,12 +55,19 @@ def run(configuration: Configuration) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    _allow_open_files()
     try:
         uvloop.run(Node(configuration).run())
     except LeveretError as error:
         logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
         return 1
     return 0
+
+
+def _allow_open_files() -> None:
+    """Each connection and segment is an open file: take as many as the system lets this user have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _announce(line: str) -> None:

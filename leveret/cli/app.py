@@ -16,7 +16,7 @@ app = typer.Typer(
     help="An AMQP 0-9-1 broker whose queues are logs.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,  # a password is a local variable somewhere
+    pretty_exceptions_enable=False,  # a log wants plain tracebacks, and no local variables: passwords
 )
 app.command("serve")(serve.serve)
 app.command("perf")(perf.perf)
