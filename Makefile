@@ -63,5 +63,5 @@ $(VENV)/.built: pyproject.toml setup.py $(PYX)
 $(VENV)/.interop: pyproject.toml $(VENV)/.built
 	.ci/packages rabbitmq-server amqp-tools npm
 	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')
-	npm install --silent --no-audit --no-fund --no-save --prefix interop_tests amqplib
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix interop_tests
 	touch $@

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LEVERET_COMMAND = [sys.executable, "-c", "from leveret.cli import main; main()"]
+LEVERET_COMMAND = [sys.executable, "-m", "leveret"]
 RABBITMQ_HOME_PATTERN = "rabbitmq_server-*"
 START_SECONDS_MAX = 60  # RabbitMQ takes 5 to 15 s on two slow cores
 STOP_SECONDS_MAX = 20  # a clean stop flushes; past this the process is killed and the test fails

@@ -52,5 +52,5 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """RabbitMQ, the yardstick of the differential suite."""
     if not RabbitBroker.installed():
-        pytest.skip("RabbitMQ is not installed (interop_tests/setup_clients.py)")
+        pytest.skip("RabbitMQ is not installed (make interop)")
     yield from _running(RabbitBroker(tmp_path_factory.mktemp("rabbitmq")))
