@@ -5,8 +5,8 @@ the frames as pamqp reads them, however the bytes are cut; what it makes of garb
 error however it is cut, and one of the documented ones.
 """
 
+import ctypes
 import struct
-from array import array
 from dataclasses import dataclass, field
 
 import pytest
@@ -99,7 +99,7 @@ def read(parts, *, frame_max=FRAME_MAX, stash=False, channels=CHANNELS):
 
 
 def feed(reader, part, outcome, *, stash):
-    buffer = array("B", part)  # no spare byte at its end, so that a sanitizer sees every overrun
+    buffer = exact(part)
     reader.receive(buffer, NOW)
     while (event := reader.next()) is not None:
         outcome.events.append(as_event(*event))
@@ -109,8 +109,13 @@ def feed(reader, part, outcome, *, stash):
     overwrite(buffer)
 
 
+def exact(part):
+    """A block without a spare byte behind it, so that a sanitizer sees every overrun."""
+    return memoryview((ctypes.c_ubyte * len(part)).from_buffer_copy(part)).cast("B")
+
+
 def overwrite(buffer):
-    memoryview(buffer)[:] = b"\xaa" * len(buffer)
+    buffer[:] = b"\xaa" * len(buffer)
 
 
 def single_steps(runs):
