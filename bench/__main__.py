@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -39,6 +40,7 @@ def main(
     """Compare Leveret with RabbitMQ on this machine."""
     rows = _chosen(names or [])
     brokers = [name for name in BROKERS if only.lower() in ("", name.lower())]
+    _interrupt_on_signals()
     files_max = allow_files()
     timing = Timing(2, 0.5, 0.2, files_max) if quick else Timing(seconds, 1, 1, files_max)
     start = time.monotonic()
@@ -102,9 +104,19 @@ def _readings(
                     taken[name].append(Reading(failure=str(error)))
                 console.print(f"[dim]{row.name} {name}: {taken[name][-1]}")
     finally:
+        # Who is impatient and interrupts twice would leave brokers running.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for broker in brokers.values():
             broker.stop()
+        _interrupt_on_signals()
     return taken
+
+
+def _interrupt_on_signals() -> None:
+    """Let SIGTERM do what an interrupt does: unwind, and so stop what was started."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _broker(name: str, directory: Path, durability: str) -> Broker:

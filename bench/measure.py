@@ -88,6 +88,7 @@ def _flow(row: Row, broker: Broker, timing: Timing) -> Reading:
     figures = {
         "consumed_per_s": result["consumed_per_s"],
         "per_cpu_s": 1_000_000 / cpu_us if cpu_us else 0.0,
+        "client_cores": result["client_cpu_share"],
         "p50_ms": latency.get("p50", 0.0),
         "p99_ms": latency.get("p99", 0.0),
     }

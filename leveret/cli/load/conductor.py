@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from leveret.cli.load.board import Board, Phase, Totals
 from leveret.cli.load.client import Worker, WorkerResult
 from leveret.cli.load.histogram import Histogram
 from leveret.cli.load.plan import Mode
-from leveret.cli.load.process import Usage, usage
+from leveret.cli.load.process import Family, Usage
 from leveret.cli.load.result import Latency, Result, Verification
 from leveret.cli.load.session import BrokerError
 from leveret.cli.load.topology import declare, delete, messages_ready
@@ -36,11 +37,12 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Moment:
-    """Counters, broker usage and the time at which they were read."""
+    """Counters, what broker and client use, and the time at which they were read."""
 
     at_ns: int
     totals: Totals
     usage: Usage | None
+    client: Usage
 
 
 class Conductor:
@@ -50,7 +52,8 @@ class Conductor:
         self, plan: Plan, pid: int | None, on_progress: Callable[[Moment, Phase], None]
     ) -> None:
         self._plan = plan
-        self._pid = pid
+        self._broker = Family(pid) if pid is not None else None
+        self._client = Family(os.getpid())
         self._on_progress = on_progress
         self._shares = plan.shares()
         context = multiprocessing.get_context("spawn")
@@ -77,6 +80,7 @@ class Conductor:
 
     def _measure(self, before: Usage | None) -> Result:
         self._start_workers()
+        self._client.refresh()
         start_ns = self._board.start_ns = time.monotonic_ns()
         self._board.phase = Phase.RUN
         self._wait_until(start_ns + int(self._plan.warm_up * SECOND_NS), self._never)
@@ -189,14 +193,14 @@ class Conductor:
         return self._board.totals(len(self._shares))
 
     def _usage(self) -> Usage | None:
-        if self._pid is None:
+        if self._broker is None:
             return None
-        used = usage(self._pid)
+        used = self._broker.usage()
         self._resident_bytes_peak = max(self._resident_bytes_peak, used.resident_bytes)
         return used
 
     def _moment(self) -> Moment:
-        return Moment(time.monotonic_ns(), self._totals(), self._usage())
+        return Moment(time.monotonic_ns(), self._totals(), self._usage(), self._client.usage())
 
     def _result(
         self,
@@ -226,7 +230,8 @@ class Conductor:
             latency=_latency(each.latency for each in results),
             confirm_latency=_latency(each.confirm_latency for each in results),
             broker_cpu_us_per_message=cpu,
-            broker_cpu_share=_cpu_share(first, drained),
+            broker_cpu_share=_cpu_share(first.usage, drained.usage, drained.at_ns - first.at_ns),
+            client_cpu_share=_cpu_share(first.client, last.client, last.at_ns - first.at_ns),
             broker_resident_bytes_before=before.resident_bytes if before else None,
             broker_resident_bytes_peak=self._resident_bytes_peak if before else None,
             broker_resident_bytes_after=drained.usage.resident_bytes if drained.usage else None,
@@ -268,11 +273,11 @@ def _cpu(first: Moment, last: Moment, *, of_consumed: bool) -> float | None:
     return (last.usage.cpu_us - first.usage.cpu_us) / count
 
 
-def _cpu_share(first: Moment, last: Moment) -> float | None:
-    """How many processors the broker kept busy."""
-    if first.usage is None or last.usage is None:
+def _cpu_share(first: Usage | None, last: Usage | None, elapsed_ns: int) -> float | None:
+    """How many processors were kept busy in between."""
+    if first is None or last is None:
         return None
-    return (last.usage.cpu_us - first.usage.cpu_us) * 1000 / (last.at_ns - first.at_ns)
+    return (last.cpu_us - first.cpu_us) * 1000 / elapsed_ns
 
 
 def _latency(histograms: Any) -> Latency:

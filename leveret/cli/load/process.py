@@ -8,7 +8,7 @@ from pathlib import Path
 
 from leveret.errors import LeveretError
 
-__all__ = ["ProcessError", "Usage", "listener_pid", "usage"]
+__all__ = ["Family", "ProcessError", "Usage", "listener_pid", "usage"]
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -30,19 +30,45 @@ class Usage:
     resident_bytes: int
 
 
-def usage(pid: int, proc: Path = Path("/proc")) -> Usage:
-    """What `pid` and its descendants use, those that have ended included."""
-    fields = {int(path.name): _fields(path) for path in proc.iterdir() if path.name.isdigit()}
-    if not fields.get(pid):
-        raise ProcessError(f"there is no process {pid}")
-    family, added = {pid}, {pid}
-    while added:
-        added = {each for each, row in fields.items() if row and row[PARENT_AT] in added} - family
-        family |= added
-    rows = [fields[each] for each in family]
-    ticks = sum(row[at] for row in rows for at in (USER_AT, SYSTEM_AT))
-    ticks += fields[pid][WAITED_USER_AT] + fields[pid][WAITED_SYSTEM_AT]
-    return Usage(ticks * TICK_US, sum(row[RESIDENT_AT] for row in rows) * PAGE_BYTES)
+class Family:
+    """A process and its descendants.
+
+    Who belongs to it is looked up when it is made and by `refresh`, for that reads all of /proc;
+    `usage` reads only what is known, so it may be asked ten times a second.
+    """
+
+    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._members = {pid}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Find the descendants there are now."""
+        parents = {
+            int(path.name): fields[PARENT_AT]
+            for path in self._proc.iterdir()
+            if path.name.isdigit() and (fields := _fields(path))
+        }
+        added = self._members = {self._pid}
+        while added:
+            added = {pid for pid, parent in parents.items() if parent in added} - self._members
+            self._members = self._members | added
+
+    def usage(self) -> Usage:
+        """What all of them use, and what their children that have ended have used."""
+        if not (head := _fields(self._proc / str(self._pid))):
+            raise ProcessError(f"there is no process {self._pid}")
+        others = [_fields(self._proc / str(pid)) for pid in self._members - {self._pid}]
+        rows = [head, *(row for row in others if row)]
+        ticks = sum(row[at] for row in rows for at in (USER_AT, SYSTEM_AT))
+        ticks += head[WAITED_USER_AT] + head[WAITED_SYSTEM_AT]
+        return Usage(ticks * TICK_US, sum(row[RESIDENT_AT] for row in rows) * PAGE_BYTES)
+
+
+def usage(pid: int) -> Usage:
+    """What `pid` and its descendants use now."""
+    return Family(pid).usage()
 
 
 def _fields(path: Path) -> list[int]:

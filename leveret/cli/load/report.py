@@ -103,4 +103,6 @@ def _broker_rows(result: Result) -> list[tuple[str, str]]:
             for name, value in zip(("before", "peak", "after"), memory, strict=True)
         )
         rows.append(("broker memory", text))
+    if result.client_cpu_share is not None:
+        rows.append(("client CPU", f"{result.client_cpu_share * 100:.0f} % of a core"))
     return rows

@@ -52,7 +52,8 @@ class Verification:
 class Result:
     """Figures of the measured time, and of the whole run where the name says `total`.
 
-    Rates are messages a second, the broker's processor time microseconds for each message.
+    Rates are messages a second, the broker's processor time microseconds for each message. A
+    client whose share of a processor is near 1 for each of its processes was itself the limit.
     """
 
     seconds: float = 0
@@ -72,6 +73,7 @@ class Result:
     confirm_latency: Latency = Latency()
     broker_cpu_us_per_message: float | None = None
     broker_cpu_share: float | None = None
+    client_cpu_share: float | None = None
     broker_resident_bytes_before: int | None = None
     broker_resident_bytes_peak: int | None = None
     broker_resident_bytes_after: int | None = None

@@ -14,6 +14,7 @@ from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
+    from typing import Self
 
     from leveret.cli.load.plan import Address
 
@@ -82,9 +83,22 @@ class Session:
     def connect(cls, address: Address) -> Session:
         """A session whose handshake is done."""
         session = cls(address)
-        while not session.step():
-            pass
+        try:
+            while not session.step():
+                pass
+        except (OSError, BrokerError):
+            session.socket.close()
+            raise
         return session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.socket.close()
 
     def step(self) -> bool:
         """Take the handshake's next step; true when the connection is open."""
@@ -141,13 +155,23 @@ def open_sessions(
     """Open `count` connections with `channels` each, several at a time; yields groups of them."""
     while count > 0:
         group = [Session(address) for _ in range(min(count, HANDSHAKES_AT_ONCE))]
-        waiting = list(group)
-        while waiting:
-            waiting = [session for session in waiting if not session.step()]
-        for channel in range(1, channels + 1):
+        try:
+            _open_group(group, channels)
+        except (OSError, BrokerError):
             for session in group:
-                session.socket.sendall(frame.marshal(commands.Channel.Open(), channel))
-            for session in group:
-                session.receive()
+                session.socket.close()
+            raise
         yield group
         count -= len(group)
+
+
+def _open_group(group: Sequence[Session], channels: int) -> None:
+    """Take all handshakes forward together, so that the broker always has something to do."""
+    waiting = list(group)
+    while waiting:
+        waiting = [session for session in waiting if not session.step()]
+    for channel in range(1, channels + 1):
+        for session in group:
+            session.socket.sendall(frame.marshal(commands.Channel.Open(), channel))
+        for session in group:
+            session.receive()

@@ -22,44 +22,45 @@ def declare(plan: Plan) -> None:
     """
     if plan.mode in (Mode.DRAIN, Mode.IDLE):
         return
-    session = Session.connect(plan.address)
-    session.call(commands.Channel.Open(), 1)
-    _delete(session, plan)
     arguments = cast("dict[str, Any]", dict(plan.queue_arguments))
     if plan.queue_type:
         arguments["x-queue-type"] = plan.queue_type
-    session.calls(
-        [
-            commands.Queue.Declare(queue=name, durable=plan.queues_durable, arguments=arguments)
-            for name in plan.queue_names
-        ],
-        1,
-    )
-    if plan.exchange:
-        session.call(commands.Exchange.Declare(0, plan.exchange, plan.declared_exchange_type), 1)
-        bindings = plan.binding_list()
+    with Session.connect(plan.address) as session:
+        session.call(commands.Channel.Open(), 1)
+        _delete(session, plan)
         session.calls(
-            [commands.Queue.Bind(0, each.queue, plan.exchange, each.key) for each in bindings], 1
+            [
+                commands.Queue.Declare(queue=name, durable=plan.queues_durable, arguments=arguments)
+                for name in plan.queue_names
+            ],
+            1,
         )
-    session.close()
+        if plan.exchange:
+            kind = plan.declared_exchange_type
+            session.call(commands.Exchange.Declare(0, plan.exchange, kind), 1)
+            session.calls(
+                [
+                    commands.Queue.Bind(0, each.queue, plan.exchange, each.key)
+                    for each in plan.binding_list()
+                ],
+                1,
+            )
 
 
 def delete(plan: Plan) -> None:
     """Remove what `declare` made, with all messages in it."""
-    session = Session.connect(plan.address)
-    session.call(commands.Channel.Open(), 1)
-    _delete(session, plan)
-    session.close()
+    with Session.connect(plan.address) as session:
+        session.call(commands.Channel.Open(), 1)
+        _delete(session, plan)
 
 
 def messages_ready(plan: Plan) -> int:
     """How many messages the plan's queues hold."""
-    session = Session.connect(plan.address)
-    session.call(commands.Channel.Open(), 1)
-    replies = session.calls(
-        [commands.Queue.Declare(queue=name, passive=True) for name in plan.queue_names], 1
-    )
-    session.close()
+    with Session.connect(plan.address) as session:
+        session.call(commands.Channel.Open(), 1)
+        replies = session.calls(
+            [commands.Queue.Declare(queue=name, passive=True) for name in plan.queue_names], 1
+        )
     return sum(cast("commands.Queue.DeclareOk", reply).message_count or 0 for reply in replies)
 
 

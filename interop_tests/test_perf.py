@@ -1,0 +1,70 @@
+"""`leveret perf` against a real broker: everything it sends arrives exactly once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from interop_tests.brokers import Broker
+
+CONFIRMED = "--persistent --confirms 200 --ack-every 10 --prefetch 100"
+
+
+def perf(broker: Broker, options: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.address.url()]
+    done = subprocess.run(
+        [*command, *options.split()], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        CONFIRMED,
+        f"{CONFIRMED} --queue-type quorum",
+        f"{CONFIRMED} --consumers 3 --processes 2",
+        f"{CONFIRMED} --queues 20 --publishers 3 --channels 2",
+        f"{CONFIRMED} --size 300000 --messages 50",
+        f"{CONFIRMED} --exchange-type topic --bindings 300 --queues 5 --random-keys",
+        "--confirms 1 --publishers 20 --ack-every 1 --ack-frames each",
+        "--rate 1000 --ack-every 1 --ack-frames read",
+        "--get --ack-every 1",
+    ],
+)
+def test_everything_arrives_exactly_once(broker: Broker, options: str) -> None:
+    result = perf(broker, f"--verify --messages 2000 {options}")
+    assert result["published_total"] == result["consumed_total"]
+    assert result["verification"] == {"missing": 0, "duplicates": 0, "foreign": 0}
+
+
+def test_a_fanout_delivers_a_copy_to_every_queue(broker: Broker) -> None:
+    result = perf(broker, f"--verify --messages 1000 --fanout 7 --consumers 2 {CONFIRMED}")
+    assert (result["published_total"], result["consumed_total"]) == (1000, 7000)
+
+
+def test_a_backlog_is_filled_and_drained(broker: Broker) -> None:
+    assert perf(broker, "--mode fill --messages 3000 --confirms 500")["confirmed_total"] == 3000
+    drained = perf(broker, "--mode drain --ack-every 100 --prefetch 500")
+    assert drained["consumed_total"] == 3000
+    assert perf(broker, "--mode drain")["consumed_total"] == 0
+
+
+def test_idle_connections_are_held(broker: Broker) -> None:
+    assert perf(broker, "--mode idle --connections 100 --duration 0.1")["connections"] == 100
+
+
+def test_a_refused_login_is_told_in_the_brokers_words(broker: Broker) -> None:
+    uri = f"amqp://guest:wrong@{broker.address.host}:{broker.address.port}/"
+    command = [sys.executable, "-m", "leveret", "perf", "--uri", uri, "--messages", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "ACCESS_REFUSED" in done.stderr
