@@ -48,7 +48,9 @@ def decode(data: bytes) -> tuple[int, int, Frame | None]:
 def handshake(address: Address) -> Handshake:
     """What to send next, given what was received last; returns the frame size agreed, in bytes."""
     yield ProtocolHeader().marshal()
+    # Brokers say why a login failed only to those who say that they understand.
     capabilities: dict[str, Any] = {
+        "authentication_failure_close": True,
         "publisher_confirms": True,
         "basic.nack": True,
         "connection.blocked": True,
