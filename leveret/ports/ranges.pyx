@@ -145,6 +145,8 @@ cdef class RangeSet:
         """How many offsets of [first, stop) are in."""
         cdef Py_ssize_t i = self._find(first)
         cdef uint64_t found = 0
+        if first >= stop:
+            return 0
         while i < self.size and self.ranges[i].first < stop:
             found += min(stop, self.ranges[i].stop) - max(first, self.ranges[i].first)
             i += 1

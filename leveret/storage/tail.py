@@ -38,7 +38,7 @@ class LogTail:
 
     def read(self, offset: int, stop: int, bytes_max: int) -> list[Batch]:
         """Consecutive batches from the one holding `offset` up to `stop`; empty when not cached."""
-        at = bisect_right(self.bases, offset, self.head) - 1
+        at = self.place(offset)
         if at < self.head:
             return []
         batch = self.batches[at]
@@ -54,6 +54,10 @@ class LogTail:
             taken.append(follower)
             size += follower.size
         return taken
+
+    def place(self, offset: int) -> int:
+        """Where the last batch beginning at or before `offset` is; below `head` if none is."""
+        return bisect_right(self.bases, offset, self.head) - 1
 
     def leave(self, at: int) -> None:
         """Empty one place."""
@@ -91,7 +95,7 @@ class TailCache:
 
     def settle(self, tail: LogTail, first: int, stop: int, settled: RangeSet) -> None:
         """Give back the batches touching [first, stop) of which every record is settled."""
-        at = max(bisect_right(tail.bases, first, tail.head) - 1, tail.head)
+        at = max(tail.place(first), tail.head)
         batches = tail.batches
         while at < len(batches):
             batch = batches[at]
@@ -107,12 +111,12 @@ class TailCache:
 
     def cut(self, tail: LogTail, end: int) -> None:
         """Drop the batches at or behind offset `end`: they were cut off the log."""
-        while len(tail.bases) > tail.head and tail.bases[-1] >= end:
-            batch = tail.batches[-1]
+        while tail.bases and tail.bases[-1] >= end:
+            batch = tail.batches.pop()
             if batch is not None:
                 self._drop(tail, batch)
             tail.bases.pop()
-            tail.batches.pop()
+        tail.head = min(tail.head, len(tail.bases))
 
     def clear(self, tail: LogTail) -> None:
         """Drop a log that is closed or deleted."""
@@ -129,7 +133,7 @@ class TailCache:
             batch, tail = next(iter(self._stuck.items()))
             assert tail.spill is not None
             tail.spill(batch)
-            self._forget(tail, bisect_right(tail.bases, batch.base_offset) - 1, batch)
+            self._forget(tail, tail.place(batch.base_offset), batch)
 
     def _forget(self, tail: LogTail, at: int, batch: Batch) -> None:
         self._drop(tail, batch)
@@ -150,7 +154,7 @@ class TailCache:
                 self._stuck[batch] = tail
                 tail.stuck += 1
                 continue
-            self._forget(tail, bisect_right(tail.bases, batch.base_offset) - 1, batch)
+            self._forget(tail, tail.place(batch.base_offset), batch)
 
     def _spilled(self, tail: LogTail, batch: Batch) -> bool:
         if tail.stuck or tail.spill is None:

@@ -1,0 +1,126 @@
+"""What every StateStore does, whatever it is made of."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.errors import StorageError
+from leveret.storage import state as state_module
+from leveret.storage.state import LmdbStateStore, MemoryStateStore
+
+
+def refuse(text):
+    raise AssertionError(text)
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def make(request, tmp_path):
+    """A function that opens the store; the one on disk keeps what was written."""
+    if request.param == "memory":
+        kept = MemoryStateStore()
+        return lambda: kept
+    return lambda: LmdbStateStore(tmp_path / "state.lmdb", refuse)
+
+
+def test_get_write_delete(make):
+    store = make()
+    assert store.get(b"a") is None
+    store.write([(b"a", b"1"), (b"b", b"2")], durable=True)
+    store.write([(b"a", None), (b"b", b"3"), (b"gone", None)], durable=False)
+    assert (store.get(b"a"), store.get(b"b")) == (None, b"3")
+    store.close()
+
+
+def test_the_last_change_of_a_key_counts(make):
+    store = make()
+    store.write([(b"a", b"1"), (b"a", None), (b"a", b"2")], durable=True)
+    assert store.get(b"a") == b"2"
+    store.write([(b"a", None)], durable=True)
+    assert store.scan(b"") == []
+    store.close()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(min_size=1, max_size=3),
+            st.one_of(st.none(), st.binary(max_size=5)),
+            st.booleans(),
+        ),
+        max_size=30,
+    ),
+    st.binary(max_size=2),
+)
+@pytest.mark.parametrize("kind", ["memory", "lmdb"])
+def test_scan_is_ordered_and_sees_every_write(tmp_path_factory, kind, changes, prefix):
+    path = tmp_path_factory.mktemp("state") / "state.lmdb"
+    store = MemoryStateStore() if kind == "memory" else LmdbStateStore(path, refuse)
+    model = {}
+    for key, value, durable in changes:
+        store.write([(key, value)], durable=durable)
+        if value is None:
+            model.pop(key, None)
+        else:
+            model[key] = value
+    found = [(key, model[key]) for key in sorted(model) if key.startswith(prefix)]
+    assert list(store.scan(prefix)) == found
+    store.close()
+
+
+def test_what_was_written_is_there_after_a_close(make):
+    store = make()
+    store.write([(b"durable", b"1")], durable=True)
+    store.write([(b"waiting", b"2")], durable=False)
+    store.close()
+    store = make()
+    assert list(store.scan(b"")) == [(b"durable", b"1"), (b"waiting", b"2")]
+    store.close()
+
+
+def test_the_map_grows(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_module, "MAP_BYTES_FIRST", 64 * 1024)
+    store = LmdbStateStore(tmp_path / "state.lmdb", refuse)
+    for i in range(40):
+        store.write([(b"%02d" % i, b"x" * 20_000)], durable=True)
+    assert len(store.scan(b"")) == 40
+    store.close()
+    store = LmdbStateStore(tmp_path / "state.lmdb", refuse)
+    assert store.get(b"39") == b"x" * 20_000
+    store.close()
+
+
+def test_a_damaged_environment_is_set_aside(tmp_path):
+    path = tmp_path / "state.lmdb"
+    path.mkdir()
+    (path / "data.mdb").write_bytes(b"nonsense" * 2000)
+    warnings = []
+    store = LmdbStateStore(path, warnings.append)
+    store.write([(b"a", b"1")], durable=True)
+    store.close()
+    assert (tmp_path / "state.lmdb.damaged-1" / "data.mdb").read_bytes().startswith(b"nonsense")
+    assert "set aside" in warnings[0]
+
+
+def test_a_path_that_cannot_be_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError):
+        LmdbStateStore(tmp_path / "file" / "state.lmdb", refuse)
+
+
+def test_threads_write_side_by_side(tmp_path):
+    store = LmdbStateStore(tmp_path / "state.lmdb", refuse)
+
+    def work(name: int) -> None:
+        for i in range(20):
+            store.write([(b"%d-%02d" % (name, i), b"x")], durable=i % 5 == 0)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.scan(b"")) == 80
+    store.close()

@@ -1,0 +1,98 @@
+"""RangeSet against a Python set."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from leveret.ports.ranges import RangeSet
+
+OFFSETS = st.integers(0, 60)
+
+
+def as_ranges(offsets: set[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if found and found[-1][1] == offset:
+            found[-1] = found[-1][0], offset + 1
+        else:
+            found.append((offset, offset + 1))
+    return found
+
+
+class RangeSetMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.real = RangeSet()
+        self.model: set[int] = set()
+
+    @rule(first=OFFSETS, stop=OFFSETS)
+    def add(self, first, stop):
+        wanted = set(range(first, stop))
+        assert self.real.add(first, stop) == len(wanted - self.model)
+        self.model |= wanted
+
+    @rule(first=OFFSETS, stop=OFFSETS)
+    def remove(self, first, stop):
+        wanted = set(range(first, stop))
+        assert self.real.remove(first, stop) == len(wanted & self.model)
+        self.model -= wanted
+
+    @rule(limit=st.integers(0, 20))
+    def take_first(self, limit):
+        ranges = as_ranges(self.model)
+        taken = self.real.take_first(limit)
+        if not ranges or not limit:
+            assert taken is None
+            return
+        first, stop = ranges[0]
+        assert taken == (first, min(stop, first + limit))
+        self.model -= set(range(*taken))
+
+    @rule()
+    def clear(self):
+        self.real.clear()
+        self.model.clear()
+
+    @rule(first=OFFSETS, stop=OFFSETS)
+    def ask(self, first, stop):
+        wanted = set(range(first, stop))
+        assert self.real.contains(first, stop) is (wanted <= self.model)
+        assert self.real.overlap(first, stop) == len(wanted & self.model)
+        assert list(self.real.gaps(first, stop)) == as_ranges(wanted - self.model)
+        assert (first in self.real) is (first in self.model)
+
+    @invariant()
+    def agrees(self):
+        ranges = as_ranges(self.model)
+        assert list(self.real) == ranges
+        assert self.real.count == len(self.model)
+        assert len(self.real) == len(ranges)
+        assert bool(self.real) is bool(ranges)
+        assert self.real.first == (ranges[0][0] if ranges else None)
+        assert self.real.stop == (ranges[-1][1] if ranges else None)
+        assert RangeSet.from_bytes(self.real.to_bytes()) == self.real
+        assert self.real.copy() == self.real
+
+
+TestRangeSet = RangeSetMachine.TestCase
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_range_set_or_a_value_error(raw):
+    try:
+        found = RangeSet.from_bytes(raw)
+    except ValueError:
+        return
+    assert found.to_bytes() == raw
+    assert list(RangeSet(found)) == list(found)
+
+
+@pytest.mark.parametrize("ranges", [[(0, 2**64 - 1)], [(2**63, 2**63 + 1)]])
+def test_large_offsets(ranges):
+    assert list(RangeSet(ranges)) == ranges
+
+
+def test_negative_offsets_are_refused():
+    with pytest.raises(OverflowError):
+        RangeSet().add(-1, 5)

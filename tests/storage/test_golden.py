@@ -1,0 +1,49 @@
+"""Files written by the first version of the format are read for ever."""
+
+import shutil
+from pathlib import Path
+
+from leveret.storage.files import RealFileSystem
+from leveret.storage.recovery import recover
+from tests.storage.harness import bodies, open_log, put, store_at
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
+
+
+def test_a_log_of_version_1_is_recovered(tmp_path):
+    shutil.copytree(GOLDEN, tmp_path / "log")
+    found = recover(RealFileSystem(), tmp_path / "log", None)
+    assert (found.end, found.findings) == (12, [])
+    assert list(found.settled) == [(0, 2), (4, 5), (9, 10)]
+    assert [segment.base for segment in found.segments] == [0, 6, 12]
+
+
+async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
+    async with store_at(tmp_path) as store:
+        directory = open_log(store).directory
+    shutil.copytree(GOLDEN, directory)
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        assert await bodies(log) == {i: b"body %d" % i for i in range(12)}
+        (first, *_) = log.read(6, 1)[0].records()
+        assert first == (6, 1, 1_700_000_000_000, b"x", b"key", b"header", b"body 6")
+
+
+async def test_the_same_calls_still_write_the_same_bytes(tmp_path):
+    await write_golden(tmp_path)
+    written = {path.name: path.read_bytes() for path in tmp_path.rglob("0*.*")}
+    assert written == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+
+
+async def write_golden(data: Path) -> Path:
+    """How the golden files came about; a change of the format keeps them and adds others."""
+    async with store_at(data, segment_bytes_max=400) as store:
+        log = open_log(store)
+        for i in range(0, 6, 2):
+            put(log, b"body %d" % i, b"body %d" % (i + 1))
+        log.settle([(0, 2), (4, 5)])
+        log.write_settlements()
+        put(log, *(b"body %d" % i for i in range(6, 12)))
+        log.settle([(9, 10)])
+        log.write_settlements()
+        return log.directory

@@ -1,0 +1,227 @@
+"""A log against a simple model, through failed flushes, restarts, kills and power cuts."""
+
+import asyncio
+import errno
+import os
+from collections import deque
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from leveret.errors import StorageError
+from leveret.ports import Durability
+from leveret.storage.state import MemoryStateStore
+from leveret.storage.store import FileTopicStore, StorageLimits
+from tests.storage.faulty_files import FaultyFileSystem
+from tests.storage.harness import FixedClock, NoLock, abandon, bodies, open_log, put
+
+
+class StepCommitter:
+    """Work is done when the test says so, on the test's thread."""
+
+    def __init__(self):
+        self.waiting = deque()
+
+    def submit(self, work, done):
+        self.waiting.append((work, done))
+
+    def step(self, failure: OSError | None = None) -> None:
+        work, done = self.waiting.popleft()
+        if failure is None:
+            try:
+                work()
+            except OSError as error:
+                failure = error
+        done(failure)
+
+    def drain(self) -> None:
+        while self.waiting:
+            self.step()
+
+    def close(self) -> None:
+        self.waiting.clear()
+
+
+class SteppedStore(FileTopicStore):
+    """A store without commit threads."""
+
+    def _make_services(self, clock):
+        self._committer.close()
+        self._committer = StepCommitter()
+        return super()._make_services(clock)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """`written` is what stands in the log, `settled` what was settled of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.files = FaultyFileSystem()
+        self.state = MemoryStateStore()
+        self.written: list[bytes] = []
+        self.settled: set[int] = set()
+        self.number = 0
+        self.failures = []
+
+    @initialize(durability=st.sampled_from([Durability.FSYNC, Durability.OS]))
+    def start(self, durability):
+        self.durability = durability
+        self.open()
+
+    def open(self) -> None:
+        self.store = SteppedStore(
+            Path("/data"),
+            self.files,
+            self.state,
+            self.loop,
+            clock=FixedClock(),
+            limits=StorageLimits(
+                segment_bytes_max=800,
+                tail_cache_bytes_max=600,
+                settle_flush_interval_ms=3_600_000,
+                commit_threads=1,
+                open_files_max=2,
+            ),
+            lock=NoLock(),
+        )
+        self.committer = self.store._committer
+        self.log = open_log(self.store, self.durability)
+        self.log.on_failure(self.failed)
+
+    def failed(self, error) -> None:
+        del self.written[self.log.committed :]
+
+    @rule(count=st.integers(1, 5), flags=st.sampled_from([0, 1]), size=st.integers(0, 300))
+    def append(self, count, flags, size):
+        self.number += 1
+        kind = b"p" if flags else b"t"
+        sent = [kind + b"%d-%d" % (self.number, i) + b"x" * size for i in range(count)]
+        assert put(self.log, *sent, flags=flags) == len(self.written)
+        self.written += sent
+
+    @rule(error=st.sampled_from([errno.ENOSPC, errno.EIO, 0]), after=st.integers(1, 3))
+    def append_while_the_disk_refuses(self, error, after):
+        self.files.fail_at, self.files.error = self.files.calls + after, error
+        try:
+            self.append(2, 1, 100)
+        except StorageError:
+            assert self.log.end == len(self.written)
+        self.files.fail_at = None
+
+    @precondition(lambda self: self.log.committed > 0)
+    @rule(data=st.data())
+    def settle(self, data):
+        first = data.draw(st.integers(0, self.log.committed - 1))
+        stop = data.draw(st.integers(first + 1, self.log.committed))
+        self.log.settle([(first, stop)])
+        self.settled |= set(range(first, stop))
+
+    @rule()
+    def write_settlements(self):
+        self.log.write_settlements()
+
+    @precondition(lambda self: self.committer.waiting)
+    @rule()
+    def finish_a_flush(self):
+        self.committer.step()
+
+    @precondition(lambda self: self.committer.waiting)
+    @rule()
+    def fail_a_flush(self):
+        self.committer.step(OSError(errno.EIO, os.strerror(errno.EIO)))
+
+    @rule()
+    def let_all_finish(self):
+        self.committer.drain()
+        assert self.log.committed == self.log.end
+
+    @rule()
+    def close_and_open(self):
+        self.log.write_settlements()
+        self.committer.drain()
+        closing = self.loop.create_future()
+
+        async def close():
+            await self.store.close()
+            closing.set_result(None)
+
+        async def both():
+            # The flushes that closing asks for are done while it waits for them.
+            async with asyncio.TaskGroup() as group:
+                group.create_task(close())
+                while not closing.done():
+                    self.committer.drain()
+                    await asyncio.sleep(0)
+
+        self.loop.run_until_complete(both())
+        assert not self.files.handles
+        self.open()
+        assert not self.log.unclean
+        assert self.log.end == len(self.written)
+        assert self.settlements() == self.settled
+
+    @rule()
+    def kill_and_open(self):
+        self.log.write_settlements()
+        abandon(self.store)
+        self.files = self.files.lose_process()
+        self.open()
+        assert self.log.end == len(self.written)
+        assert self.settlements() == self.settled
+
+    @precondition(lambda self: self.durability is Durability.FSYNC)
+    @rule(kept_bytes=st.integers(0, 400))
+    def cut_the_power_and_open(self, kept_bytes):
+        self.log.write_settlements()
+        self.append(1, 1, 10)
+        self.committer.drain()
+        sure = len(self.written)
+        self.append(2, 1, 50)
+        abandon(self.store)
+        self.files = self.files.lose_machine(kept_bytes)
+        self.open()
+        assert sure <= self.log.end <= len(self.written)
+        del self.written[self.log.end :]
+        # Transient records that a failed flush has lost count as settled.
+        lost = self.settlements() - self.settled
+        assert all(self.written[offset].startswith(b"t") for offset in lost)
+        assert self.settled <= self.settlements()
+        self.settled |= lost
+
+    def settlements(self) -> set[int]:
+        return {offset for first, stop in self.log.settled for offset in range(first, stop)}
+
+    @invariant()
+    def holds(self):
+        if not hasattr(self, "log"):
+            return
+        assert self.log.end == len(self.written)
+        assert self.log.first <= self.log.committed <= self.log.end
+        assert self.settlements() == self.settled
+        wanted = [i for i in range(self.log.committed) if i not in self.settled]
+        for offset in {*wanted[:2], *wanted[len(wanted) // 2 :][:2], *wanted[-2:]}:
+            found = self.loop.run_until_complete(bodies(self.log, offset, offset + 1))
+            assert found == {offset: self.written[offset]}
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            abandon(self.store)
+        self.loop.close()
+
+
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
