@@ -31,9 +31,11 @@ cdef class RangeSet:
         return self.size > 0
 
     def __iter__(self):
-        cdef Py_ssize_t i
-        for i in range(self.size):
+        cdef Py_ssize_t i = 0
+        # The set may change between two steps: its size is asked each time, never trusted.
+        while i < self.size:
             yield self.ranges[i].first, self.ranges[i].stop
+            i += 1
 
     def __contains__(self, offset):
         cdef uint64_t wanted = offset
