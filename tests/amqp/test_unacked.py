@@ -1,0 +1,89 @@
+"""Outstanding deliveries against the plainest model there is: a dictionary of tags."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.amqp.unacked import Unacked
+
+HOLDERS = ("first", "second", "third")
+spans = st.tuples(st.integers(0, 45), st.integers(0, 12)).map(lambda span: (span[0], sum(span)))
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 6), st.integers(0, 50), st.sampled_from(HOLDERS)),
+        st.tuples(st.just("take"), spans),
+        st.tuples(st.just("take up to"), st.integers(0, 60) | st.just(2**64 - 1)),
+        st.tuples(st.just("take held"), st.sampled_from((*HOLDERS, "nobody"))),
+    ),
+    max_size=40,
+)
+
+
+class Model:
+    """Tag -> (holder, offset)."""
+
+    def __init__(self):
+        self.held = {}
+        self.next_tag = 1
+
+    def add(self, count, offset, holder):
+        for step in range(count):
+            self.held[self.next_tag + step] = (holder, offset + step)
+        self.next_tag += count
+
+    def take(self, first, last):
+        taken = []
+        for tag in range(first, last + 1):
+            if tag not in self.held:
+                return taken, tag
+            taken.append(self.held.pop(tag))
+        return taken, None
+
+    def take_up_to(self, last):
+        return self.take_where(lambda tag, _: tag <= last)
+
+    def take_held(self, holder):
+        return self.take_where(lambda _, held: held[0] == holder)
+
+    def take_where(self, wanted):
+        return [self.held.pop(tag) for tag in sorted(self.held) if wanted(tag, self.held[tag])]
+
+
+def one_by_one(runs):
+    return [(holder, offset) for holder, first, stop in runs for offset in range(first, stop)]
+
+
+@given(steps)
+def test_any_sequence_leaves_what_a_dictionary_would(sequence):
+    unacked, model = Unacked(), Model()
+    for name, *arguments in sequence:
+        if name == "add":
+            count, offset, holder = arguments
+            unacked.add(model.next_tag, count, offset, holder)
+            model.add(count, offset, holder)
+        elif name == "take":
+            taken, missing = unacked.take(*arguments[0])
+            assert (one_by_one(taken), missing) == model.take(*arguments[0])
+        elif name == "take up to":
+            taken = unacked.take_up_to(arguments[0])
+            assert one_by_one(taken) == model.take_up_to(*arguments)
+        else:
+            taken = unacked.take_held(arguments[0])
+            assert one_by_one(taken) == model.take_held(*arguments)
+        assert unacked.count == len(unacked) == len(model.held)
+        assert all(unacked.is_outstanding(tag) == (tag in model.held) for tag in range(70))
+
+
+def test_every_second_tag_can_go_first():
+    unacked = Unacked()
+    unacked.add(1, 1000, 0, "one")
+    for tag in range(2, 1001, 2):
+        assert unacked.take(tag, tag) == ([("one", tag - 1, tag)], None)
+    assert one_by_one(unacked.take_up_to(2**64 - 1)) == [("one", tag) for tag in range(0, 1000, 2)]
+    assert unacked.count == 0
+
+
+def test_the_last_tag_there_is_can_be_named():
+    unacked = Unacked()
+    unacked.add(1, 2, 0, "one")
+    assert unacked.take(2**64 - 1, 2**64 - 1) == ([], 2**64 - 1)
+    assert unacked.take(1, 2**64 - 1) == ([("one", 0, 2)], 3)
