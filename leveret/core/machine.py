@@ -99,6 +99,11 @@ class QueueMachine:
         return self._ledger.leased_count
 
     @property
+    def redelivered_stop(self) -> int:
+        """Offsets below it may have been delivered before."""
+        return self._ledger.redelivered_stop
+
+    @property
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything."""
         return sum(map(len, self._lines))

@@ -74,9 +74,7 @@ class Queue:
         self.log = log
         self.builder: BatchBuilder = log.builder
         self.builder.owner = self
-        self.machine = QueueMachine(
-            log.first, log.committed, log.settled, log.committed if log.unclean else 0
-        )
+        self.machine = QueueMachine(log.first, log.committed, log.settled, log.redelivered_stop)
         self.touched = False
         self.deleted = False
         self._turn = turn
@@ -265,6 +263,7 @@ class Queue:
         if self.deleted:
             return
         self.machine.return_(ranges)
+        self.log.redelivered_stop = self.machine.redelivered_stop
         self._turn.touch(self)
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:

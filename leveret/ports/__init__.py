@@ -85,6 +85,9 @@ class TopicLog(Protocol):
         """Whether recovery found that the last run did not close the log."""
         ...
 
+    redelivered_stop: int
+    """Offsets below may have been delivered before; kept by `close`, everything after a crash."""
+
     def on_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` on the loop whenever `committed` moved later than during `append`."""
         ...

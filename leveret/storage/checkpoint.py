@@ -9,12 +9,13 @@ source of truth, recovery needs the last segment only, and an older segment can 
 batches it holds (docs/decisions/0010-checkpoint-in-the-segment.md).
 
     close mark, in the state store under b"closed/" + the log's directory
-     0  u8   version, 1
+     0  u8   version, 2
      1  u64  base offset of the last segment
      9  u32  generation of the last segment
     13  u64  size of the last segment in bytes
     21  u64  the log's end
-    29       RangeSet.to_bytes() of what is settled
+    29  u64  end of what may have been delivered before
+    37       RangeSet.to_bytes() of what is settled
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ __all__ = ["CloseMark", "apply_settlement", "checkpoint_payload", "settlement_pa
 
 SETTLED_SINCE = 1
 SETTLED_ALL = 2
-MARK_VERSION = 1
-MARK = struct.Struct("<BQIQQ")
+MARK_VERSION = 2  # a mark of version 1 is not believed: the log is recovered as after a crash
+MARK = struct.Struct("<BQIQQQ")
 
 
 def settlement_payload(ranges: RangeSet) -> bytes:
@@ -73,17 +74,18 @@ class CloseMark:
     generation: int
     segment_bytes: int
     end: int
+    redelivered_stop: int
     settled: bytes
 
     def to_bytes(self) -> bytes:
         """The value in the state store."""
-        head = MARK.pack(MARK_VERSION, self.base, self.generation, self.segment_bytes, self.end)
-        return head + self.settled
+        numbers = (self.base, self.generation, self.segment_bytes, self.end, self.redelivered_stop)
+        return MARK.pack(MARK_VERSION, *numbers) + self.settled
 
     @staticmethod
     def from_bytes(value: bytes) -> CloseMark | None:
         """The mark, or None where it is no mark of a known version."""
         if len(value) < MARK.size or value[0] != MARK_VERSION or (len(value) - MARK.size) % 16:
             return None
-        _, base, generation, segment_bytes, end = MARK.unpack_from(value)
-        return CloseMark(base, generation, segment_bytes, end, value[MARK.size :])
+        _, *numbers = MARK.unpack_from(value)
+        return CloseMark(*numbers, value[MARK.size :])

@@ -73,6 +73,7 @@ class PartitionLog:
         self.end = self.committed = recovered.end
         self.settled = recovered.settled
         self.unclean = recovered.unclean
+        self.redelivered_stop = recovered.redelivered_stop
         self._services = services
         self._keeps = durability is not Durability.NONE
         self._flushes = durability is Durability.FSYNC
@@ -367,7 +368,14 @@ class PartitionLog:
             except OSError as error:
                 raise storage_error("write", active.index_path, error) from error
         settled = self.settled.to_bytes()
-        return CloseMark(active.base, active.generation, active.size, self.end, settled)
+        return CloseMark(
+            active.base,
+            active.generation,
+            active.size,
+            self.end,
+            self.redelivered_stop,
+            settled,
+        )
 
     def _release(self) -> None:
         self._cache.clear(self._tail)

@@ -37,6 +37,7 @@ class Recovered:
     end: int = 0
     settled: RangeSet = field(default_factory=RangeSet)
     unclean: bool = False
+    redelivered_stop: int = 0  # offsets below may have been delivered before
     findings: list[str] = field(default_factory=list)
 
 
@@ -53,6 +54,7 @@ def recover(files: FileSystem, directory: Path, mark: CloseMark | None) -> Recov
         if not _believe(found, mark):
             found.unclean = True
             _scan_from_checkpoint(files, found)
+            found.redelivered_stop = found.end
         _settle_what_is_gone(files, found)
     except OSError as error:
         raise storage_error("recover the log in", directory, error) from error
@@ -79,6 +81,7 @@ def _believe(found: Recovered, mark: CloseMark | None) -> bool:
     except ValueError:
         return False
     found.end = mark.end
+    found.redelivered_stop = mark.redelivered_stop
     return True
 
 

@@ -68,6 +68,7 @@ async def test_a_log_comes_back(tmp_path, durability, clean):
     await committed(log, 200)
     log.settle([(0, 3), (10, 20)])
     log.settle([(150, 151)])
+    log.redelivered_stop = 130
     log.write_settlements()
     if clean:
         await store.close()
@@ -77,6 +78,7 @@ async def test_a_log_comes_back(tmp_path, durability, clean):
     async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
         log = open_log(store, durability)
         assert log.unclean is not clean
+        assert log.redelivered_stop == (130 if clean else 200)
         assert (log.end, log.committed) == (200, 200)
         assert list(log.settled) == [(0, 3), (10, 20), (150, 151)]
         assert await bodies(log) == {i: b"%d" % i for i in range(200)}

@@ -20,6 +20,7 @@ class MemoryTopicLog:
         self.committed = 0
         self.settled = RangeSet()
         self.unclean = False
+        self.redelivered_stop = 0
         self.deleted = False
         self.append_error: Exception | None = None
         self.durability = durability
