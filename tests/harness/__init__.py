@@ -1,0 +1,1 @@
+"""What system tests drive a broker with: its process, raw clients, and the accounts kept."""

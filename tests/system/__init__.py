@@ -1,0 +1,1 @@
+"""Tests of a whole broker process: kills, stops, hostile peers, full disks, large backlogs."""
