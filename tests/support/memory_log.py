@@ -25,6 +25,8 @@ class MemoryTopicLog:
         self.append_error: Exception | None = None
         self.durability = durability
         self.batches: list[Batch] = []
+        self.at_hand = True  # whether `read` need not wait for a device
+        self.fetch_error: Exception | None = None
         self._on_commit: Callable[[], None] = lambda: None
         self._on_failure: Callable[[Exception], None] = lambda error: None
 
@@ -62,6 +64,9 @@ class MemoryTopicLog:
             self.settled.add(first, stop)
 
     def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
+        return self._find(offset, bytes_max) if self.at_hand else None
+
+    def _find(self, offset: int, bytes_max: int) -> list[Batch]:
         found: list[Batch] = []
         size = 0
         for batch in self.batches:
@@ -73,7 +78,9 @@ class MemoryTopicLog:
         return found
 
     async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
-        return self.read(offset, bytes_max) or []
+        if self.fetch_error is not None:
+            raise self.fetch_error
+        return self._find(offset, bytes_max)
 
     async def close(self) -> None:
         pass

@@ -1,0 +1,143 @@
+"""A broker without sockets, files, threads or a clock: everything happens when a test says so."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from leveret.config import Configuration
+from leveret.core.access import AccessControl
+from leveret.core.broker import Broker
+from leveret.core.turn import Turn
+from leveret.ports import Durability
+from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
+from tests.memory_metadata import MemoryMetadataStore
+from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+    from leveret.core.queue import Queue
+
+PASSES_MAX = 1000  # a stage that has not come to rest by then never will
+
+
+class Gate:
+    """Await it: the coroutine goes on when somebody has opened it."""
+
+    def __init__(self, *, is_open: bool = False) -> None:
+        self.is_open = is_open
+
+    def open(self) -> None:
+        self.is_open = True
+
+    def __await__(self) -> Generator[None, None, None]:
+        while not self.is_open:
+            yield
+
+
+class CommitGate(Gate):
+    """A waiter of one or several queues."""
+
+    def __init__(self, pending: int) -> None:
+        super().__init__(is_open=not pending)
+        self.pending = pending
+        self.failed = False
+
+    def done(self, *, failed: bool) -> None:
+        self.failed |= failed
+        self.pending -= 1
+        self.is_open = not self.pending
+
+
+class Stage:
+    """One broker, whose loop is `run`: turns and coroutines go on until nothing moves any more."""
+
+    def __init__(self, durability: Durability = Durability.OS, **settings: object) -> None:
+        self.configuration = Configuration(**settings)
+        self.reported: list[tuple[object, Exception]] = []
+        self.now = 1_700_000_000_000
+        self.topics = MemoryTopicStore()
+        self.metadata = MemoryMetadataStore()
+        self.turn = Turn(self._schedule, self.report)
+        self.access = AccessControl()
+        self.password_checks = Gate(is_open=True)
+        numbers = count(1)
+        self.broker = Broker(
+            access=self.access,
+            metadata=self.metadata,
+            topics=self.topics,
+            turn=self.turn,
+            durability=durability,
+            platform="stage",
+            cache_key=b"k" * 32,
+            spawn=self.spawn,
+            in_thread=self._in_thread,
+            report=self.report,
+            random_name=lambda: f"random{next(numbers)}",
+        )
+        self.broker.add_vhost(VhostDefinition("/"))
+        self.add_user("guest")
+        self._scheduled: list[Callable[[], None]] = []
+        self._tasks: list[Coroutine[Any, Any, None]] = []
+        self._timers: list[tuple[float, Gate]] = []
+
+    def add_user(self, name: str, configure: str = ".*", write: str = ".*", read: str = ".*"):
+        """Its password is its name."""
+        self.access.put_user(UserDefinition(name, f"hash of {name}"))
+        self.access.put_permission(PermissionDefinition("/", name, configure, write, read))
+
+    async def _in_thread(self, _verify: object, password_hash: str, password: str) -> bool:
+        await self.password_checks
+        return password_hash == f"hash of {password}"
+
+    def report(self, subject: object, error: Exception) -> None:
+        self.reported.append((subject, error))
+
+    def _schedule(self, callback: Callable[[], None]) -> None:
+        self._scheduled.append(callback)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(work)
+
+    async def pause(self, seconds: float) -> None:
+        gate = Gate()
+        self._timers.append((self.now + seconds * 1000, gate))
+        await gate
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += int(seconds * 1000)
+        for due, gate in self._timers:
+            if due <= self.now:
+                gate.open()
+        self.run()
+
+    def run(self) -> None:
+        for _ in range(PASSES_MAX):
+            scheduled, self._scheduled = self._scheduled, []
+            for callback in scheduled:
+                callback()
+            if not self._step_tasks() and not self._scheduled:
+                return
+        raise AssertionError("the stage does not come to rest")
+
+    def _step_tasks(self) -> bool:
+        tasks, self._tasks = self._tasks, []
+        moved = False
+        for task in tasks:
+            try:
+                task.send(None)
+            except StopIteration:
+                moved = True
+            else:
+                self._tasks.append(task)
+        return moved
+
+    # -- looking behind the scenes
+
+    def queue(self, name: str) -> Queue:
+        return self.broker.vhosts["/"].queues[name]
+
+    def log(self, name: str) -> MemoryTopicLog:
+        return self.topics.logs["/", name]
