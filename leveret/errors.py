@@ -46,7 +46,13 @@ class LeveretError(Exception):
 
 
 class AmqpError(LeveretError):
-    """A peer's mistake, to be answered with `code` and `reply_text`."""
+    """A peer's mistake, to be answered with `code` and `reply_text`.
+
+    `method_ids` are class and method of the failing method where that is another than the one being
+    handled: content frames fail their publish.
+    """
+
+    method_ids: tuple[int, int] | None = None
 
     def __init__(self, code: int, explanation: str) -> None:
         """`code` is one of the specification's reply codes; `explanation` what follows its name."""

@@ -1,13 +1,13 @@
 """One channel: what was opened on it, what it was delivered, what it waits to have confirmed.
 
-The reader keeps the channel's hot state in a slot; after each read the connection lets every channel
-that something happened on `collect` it. Methods that are not hot come through `handle`, which looks up
-their operation (see leveret.amqp.operations).
+The reader keeps the channel's hot state in a slot; after each read the connection lets every
+channel that something happened on `collect` it. Methods that are not hot come through `handle`,
+which looks up their operation (see leveret.amqp.operations).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.amqp.confirms import Confirms
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leveret.amqp.consumer import ChannelConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
+    from leveret.core.access import Kind, Permission
     from leveret.core.broker import Broker
     from leveret.core.queue import Queue
     from leveret.core.routes import RouteCache
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
+
+
+BASIC_ACK = (60, 80)
+BASIC_NACK = (60, 120)
 
 
 class Channel:
@@ -67,20 +72,24 @@ class Channel:
         return self.vhost.cache(name)
 
     def collect(self) -> None:
-        """Take what the reader gathered: settlements first, then the publishes to confirm.
+        """Take what the reader gathered: the publishes to confirm, and settlements.
 
         Raises ChannelError for a tag that is not outstanding.
         """
-        slot = self.slot
-        settles = slot.take_settles()
-        if self.confirms is not None and slot.published != self._collected:
+        if self.confirms is not None and self.slot.published != self._collected:
             self._open_confirm_group(self.confirms)
-        if settles and not slot.closing:
-            if self.transaction is not None:
-                self.transaction.buffer_settles(settles)
-                return
-            for kind, first, last, multiple in settles:
-                self.settle(kind, first, last, multiple=multiple)
+        self.collect_settles()
+
+    def collect_settles(self) -> None:
+        """Take the settlements that the reader gathered. Raises as `collect`."""
+        settles = self.slot.take_settles()
+        if not settles or not self.alive:
+            return
+        settle = self.settle if self.transaction is None else self.transaction.buffer_settle
+        for kind, first, last, multiple in settles:
+            unknown = settle(kind, first, last, multiple=multiple)
+            if unknown is not None:
+                raise unknown_tag(kind, unknown)
 
     def _open_confirm_group(self, confirms: Confirms) -> None:
         slot = self.slot
@@ -109,7 +118,7 @@ class Channel:
             self.route_publish(publish)
 
     def route_publish(self, publish: Publish) -> None:
-        """Route one message by all that it carries; return it if nobody takes it and it is mandatory."""
+        """Route one message by all that it carries; a mandatory one that nobody takes goes back."""
         builders = self.connection.route(publish)
         if builders:
             self.connection.reader.deposit(self.slot, builders, publish)
@@ -120,12 +129,12 @@ class Channel:
 
     # -- settling
 
-    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> None:
-        """Settle, return or discard a run of delivery tags. Raises ChannelError for an unknown tag."""
+    def settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
+        """Settle, return or discard a run of delivery tags. Returns the first unknown one."""
         unacked = self.unacked
         unknown: int | None = None
         if multiple:
-            # Every tag up to `last`; a tag that was never outstanding is an error unless it is 0 ("all").
+            # Every tag up to `last`, which must be outstanding itself unless it means "all".
             if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
                 unknown = last
                 held: list[Holding] = []
@@ -134,8 +143,7 @@ class Channel:
         else:
             held, unknown = unacked.take(first, last)
         self.apply(kind, held)
-        if unknown is not None:
-            raise ChannelError(406, f"unknown delivery tag {unknown}")
+        return unknown
 
     def apply(self, kind: int, held: list[Holding]) -> None:
         """Give back the credit of what was held and tell each queue its ranges."""
@@ -206,10 +214,9 @@ class Channel:
         self.connection.outbox.write(encode_method(self.number, method))
         self.connection.touch()
 
-    def answer(self, method: base.Frame, *, nowait: bool = False) -> None:
-        """Answer at once what changes no definition."""
-        if not nowait:
-            self.send(method)
+    def queue(self, name: str) -> Queue:
+        """Look a queue up that this connection may use. Raises ChannelError 404 and 405."""
+        return self.broker.find_queue(self.vhost, name, self.connection)
 
     def reply(self, method: base.Frame, *, nowait: bool = False) -> Awaitable[None] | None:
         """Answer, once the definitions that were changed are on disk."""
@@ -224,21 +231,25 @@ class Channel:
         if method is not None:
             self.send(method)
 
-    def when_caught_up(self, queue: Queue, then: Callable[[], Any]) -> Awaitable[None] | None:
-        """Do `then` when everything published to `queue` so far is committed: a client reads its writes."""
+    def when_caught_up(
+        self, queue: Queue, then: Callable[[], Awaitable[None] | None]
+    ) -> Awaitable[None] | None:
+        """Do `then` when all that was published to `queue` so far is committed.
+
+        So a client reads its own writes. A queue that is deleted meanwhile looks empty to `then`.
+        """
         queue.flush()
-        if queue.is_caught_up:
-            result = then()
-            return result if result is None else _as_none(result)
-        return self._after_commit(queue, then)
+        return then() if queue.is_caught_up else self._after_commit(queue, then)
 
-    async def _after_commit(self, queue: Queue, then: Callable[[], Any]) -> None:
-        await self.connection.committed(queue)
-        result = then()
-        if result is not None:
-            await result
+    async def _after_commit(self, queue: Queue, then: Callable[[], Awaitable[None] | None]) -> None:
+        await self.connection.committed([queue])
+        if not self.alive:
+            return  # nobody is left to be answered, or to hold a message
+        work = then()
+        if work is not None:
+            await work
 
-    def require(self, permission: str, kind: str, name: str) -> None:
+    def require(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise ChannelError 403 unless the user has this permission on the resource."""
         self.broker.access.authorise(self.connection.user, self.vhost.name, kind, name, permission)
 
@@ -260,10 +271,15 @@ class Channel:
         self.slot.closing = True
         if self.confirms is not None:
             self.confirms.forget()
+        if self.transaction is not None:
+            self.transaction.rollback()
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
         self.apply(frames.RETURN, self.unacked.take_up_to(frames.ALL_TAGS))
 
 
-async def _as_none(awaitable: Awaitable[Any]) -> None:
-    await awaitable
+def unknown_tag(kind: int, tag: int) -> ChannelError:
+    """Whoever settles what is not outstanding has lost count."""
+    error = ChannelError(406, f"unknown delivery tag {tag}")
+    error.method_ids = BASIC_ACK if kind == frames.SETTLE else BASIC_NACK
+    return error

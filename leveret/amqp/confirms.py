@@ -1,8 +1,8 @@
 """Publisher confirms: which of a channel's messages are safe, told in ranges.
 
-One group stands for all the publishes that one read brought on one channel. It is complete when every
-queue they went to has committed them; groups are answered in the order of their tags, so that one
-basic.ack with `multiple` covers many.
+One group stands for all the publishes that one read brought on one channel. It is complete when
+every queue they went to has committed them; groups are answered in the order of their tags, so that
+one basic.ack with `multiple` covers many.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
 
-The listener owns the socket and the clock; it feeds `received`, sends what `take_output` hands out, and
-is asked through `Link` to pause, to wait and to close. Frames are handled one after the other; where an
-operation must wait (a definition on its way to disk, a password check), the connection stops reading
-until it is done.
+The listener owns the socket and the clock; it feeds `received`, sends what `take_output` hands out,
+and is asked through `Link` to pause, to wait and to close. Frames are handled one after the other;
+where an operation must wait (a definition on its way to disk, a password check), the connection
+stops reading until it is done.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pamqp import commands
 
@@ -28,10 +28,11 @@ from leveret.amqp.methods import (
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.arguments import plain_table
 from leveret.amqp.sasl import parse_response, refusal
+from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from pamqp import base
 
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.ports.records import Batch, BatchBuilder
 
-# One connection's share of a turn: deliveries stop when its outbox holds this much, and go on after it was
-# handed to the socket.
+# One connection's share of a turn: deliveries stop when its outbox holds this much, and go on after
+# it was handed to the socket.
 OUTBOX_BYTES_MAX = 512 * 1024
 FRAME_MAX_HANDSHAKE = 131_072  # what a frame may have before anything was negotiated
 PROTOCOL_HEADER_BYTES = 8
-CHANNEL_OPERATIONS = (commands.Channel.Open, commands.Channel.Close, commands.Channel.CloseOk)
+CHANNEL_ENDS = (commands.Channel.Close, commands.Channel.CloseOk)
+CHANNEL_OPERATIONS = (commands.Channel.Open, *CHANNEL_ENDS)
 BASIC_PUBLISH = (60, 40)
-BASIC_ACK = (60, 80)
 
 
 class Link(Protocol):
@@ -85,8 +86,8 @@ class Link(Protocol):
         """Supervise the peer from now on."""
         ...
 
-    async def committed(self, queue: Queue) -> None:
-        """Until everything published to `queue` so far is committed."""
+    async def committed(self, queues: Collection[Queue]) -> bool:
+        """Until all that was published to `queues` so far is committed; False if some was lost."""
         ...
 
     async def pause(self, seconds: float) -> None:
@@ -101,7 +102,7 @@ class Link(Protocol):
 class Connection:
     """The server's side of one connection."""
 
-    operations: dict[type[base.Frame], Callable[..., Awaitable[None] | None]] = OPERATIONS
+    operations = OPERATIONS
 
     def __init__(self, link: Link, broker: Broker, configuration: Configuration) -> None:
         self.link = link
@@ -138,7 +139,6 @@ class Connection:
             data = self._take_protocol_header(data)
             if not data:
                 return
-        self._forget_stale_routes()
         self.reader.receive(data, self.link.wall_ms())
         self._advance()
 
@@ -156,17 +156,30 @@ class Connection:
         while not self._waiting and self.state is not State.CLOSED:
             self._method_ids = (0, 0)
             try:
+                self._forget_stale_routes()
                 event = reader.next()
-                self._collect()
                 if event is None:
+                    self._collect()
                     return
                 self._handle(*event)
-            except AmqpError as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
         reader.stash()
 
+    def _publish(self, number: int, publish: Publish) -> None:
+        """Route a message that left the fast path.
+
+        What the channel was told before it comes first; its own confirm only after it was routed,
+        so that a basic.return precedes the confirm, and the confirm waits for the right queues.
+        """
+        channel = self.channels[number]
+        channel.collect_settles()
+        self._method_ids = BASIC_PUBLISH
+        channel.published(publish)
+        self._collect()
+
     def _collect(self) -> None:
-        """After the reader has worked: settlements and confirms to channels, full builders to the turn."""
+        """Give channels their settlements and confirms, and the turn the builders that fill."""
         reader = self.reader
         turn = self.broker.turn
         filled = reader.take_filled()
@@ -178,20 +191,19 @@ class Connection:
             try:
                 slot.channel.collect()
             except ChannelError as error:
-                self._method_ids = BASIC_ACK
                 self._close_channel(slot.number, error)
 
     def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
         self._channel_number = number
-        if isinstance(event, bytes):
-            self._method_ids = method_ids(event)
-            self._handle_method(number, decode_method(event))
+        if isinstance(event, Publish):
+            self._publish(number, event)
             return
-        self._method_ids = BASIC_PUBLISH
-        if isinstance(event, ChannelError):
-            raise event
-        self.channels[number].published(event)
         self._collect()
+        if isinstance(event, ChannelError):
+            self._method_ids = BASIC_PUBLISH
+            raise event
+        self._method_ids = method_ids(event)
+        self._handle_method(number, decode_method(event))
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
         if number == 0:
@@ -200,10 +212,10 @@ class Connection:
         if self.state is State.CLOSING:
             return
         if self.state is not State.RUNNING:
-            raise ConnectionClosingError(
-                504, "unexpected method in connection state " + self.state.name.lower()
-            )
+            raise self._unexpected()
         channel = self.channels.get(number)
+        if channel is not None and not channel.alive and not isinstance(method, CHANNEL_ENDS):
+            return  # it closed after the reader had read this
         if isinstance(method, CHANNEL_OPERATIONS):
             self._handle_channel_method(number, channel, method)
         elif channel is None:
@@ -229,9 +241,8 @@ class Connection:
     def _take_protocol_header(self, data: memoryview) -> memoryview:
         missing = PROTOCOL_HEADER_BYTES - len(self._header)
         self._header += bytes(data[:missing])
-        if (
-            len(self._header) < PROTOCOL_HEADER_BYTES
-            and self._header == handshake.PROTOCOL_HEADER[: len(self._header)]
+        if len(self._header) < PROTOCOL_HEADER_BYTES and any(
+            header.startswith(self._header) for header in handshake.PROTOCOL_HEADERS
         ):
             return data[:0]
         if self._header not in handshake.PROTOCOL_HEADERS:
@@ -255,14 +266,17 @@ class Connection:
         expected = handshake.EXPECTED.get(self.state)
         if expected is not None:
             if not isinstance(method, expected):
-                raise ConnectionClosingError(
-                    504, f"unexpected method in connection state {self.state.name.lower()}"
-                )
+                raise self._unexpected()
             return self._HANDSHAKE[self.state](self, method)
         if isinstance(method, commands.Connection.UpdateSecret):
             self.send(commands.Connection.UpdateSecretOk())
             return None
-        raise ConnectionClosingError(503, "unimplemented method")
+        raise self._unexpected()
+
+    def _unexpected(self) -> ConnectionClosingError:
+        return ConnectionClosingError(
+            504, f"unexpected method in connection state {self.state.value}"
+        )
 
     async def _start_ok(self, method: commands.Connection.StartOk) -> None:
         self.client_properties = plain_table(method.client_properties)
@@ -284,13 +298,15 @@ class Connection:
                 raise refusal(mechanism)
         except ConnectionClosingError as error:
             if error.code == 403:
-                await self._refuse_login(error)
+                await self._refuse_login()
             raise
+        if self.state is not State.START:
+            return  # the node stops, or the client has gone
         self.user = credentials.user
         self.state = State.TUNE
         self.send(handshake.tune(self.configuration))
 
-    async def _refuse_login(self, error: ConnectionClosingError) -> None:
+    async def _refuse_login(self) -> None:
         """Slow guessing down; tell only clients that have said they understand (B-008)."""
         await self.link.pause(self.configuration.login_delay_seconds)
         if "authentication_failure_close" not in self._capabilities:
@@ -315,7 +331,11 @@ class Connection:
         self._forget_stale_routes()
         self.send(commands.Connection.OpenOk())
 
-    _HANDSHAKE = {State.START: _start_ok, State.TUNE: _tune_ok, State.OPEN: _open}
+    _HANDSHAKE: ClassVar[dict[State, Callable[..., Awaitable[None] | None]]] = {
+        State.START: _start_ok,
+        State.TUNE: _tune_ok,
+        State.OPEN: _open,
+    }
 
     # -- channels
 
@@ -341,7 +361,8 @@ class Connection:
         if number > limit or len(self.channels) >= limit:
             raise ConnectionClosingError(
                 530,
-                f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max ({limit})",
+                f"number of channels opened ({len(self.channels)}) has reached the negotiated "
+                f"channel_max ({limit})",
             )
         self.channels[number] = Channel(self, number)
         self.outbox.write(encode_method(number, commands.Channel.OpenOk()))
@@ -358,7 +379,7 @@ class Connection:
         if channel is None or not channel.alive:
             return
         channel.release()
-        class_id, method_id = self._method_ids
+        class_id, method_id = error.method_ids or self._method_ids
         close = build(
             commands.Channel.Close,
             reply_code=error.code,
@@ -378,17 +399,22 @@ class Connection:
             self.shut(error)
         else:
             self.broker.report(self, error)
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self.state is State.CLOSING:
+            self._close_socket()  # what is wrong did not end with the connection.close
+        else:
             self.shut(
                 ConnectionClosingError(541, "an error in the broker; its log has the details")
             )
 
     def shut(self, error: AmqpError) -> None:
-        """Close the connection with a reply code and text; wait a while for the client's close-ok."""
+        """Close the connection with a reply code and text; wait a while for its close-ok."""
         if self.state in (State.CLOSING, State.CLOSED):
             return
-        class_id, method_id = self._method_ids
+        class_id, method_id = error.method_ids or self._method_ids
         self.state = State.CLOSING
-        self.release()
         self.send(
             build(
                 commands.Connection.Close,
@@ -399,6 +425,7 @@ class Connection:
             )
         )
         self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
+        self.release()
 
     def _close_socket(self) -> None:
         self.state = State.CLOSED
@@ -409,7 +436,10 @@ class Connection:
         """Give back all that the connection held. Called at its end, however it comes."""
         channels, self.channels = self.channels, {}
         for channel in channels.values():
-            channel.release()
+            try:
+                channel.release()
+            except Exception as error:  # noqa: BLE001  # the other channels have theirs to give
+                self.broker.report(self, error)
         if self in self.broker.connections:
             self.broker.connections.discard(self)
             self.broker.release_owner(self.vhost, self)
@@ -459,7 +489,7 @@ class Connection:
         self.outbox.write(encode_method(0, method))
         self.touch()
 
-    def deliver(
+    def deliver(  # noqa: PLR0917  # once a batch, so without the cost of names
         self,
         slot: ChannelSlot,
         tag: bytes,
@@ -487,13 +517,16 @@ class Connection:
         """Whether the client has announced a capability."""
         return capability in self._capabilities
 
-    async def committed(self, queue: Queue) -> None:
-        """Until everything published to `queue` so far is committed."""
-        await self.link.committed(queue)
+    async def committed(self, queues: Collection[Queue]) -> bool:
+        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        return await self.link.committed(queues)
 
     def route(self, publish: Publish) -> list[BatchBuilder]:
         """The builders of the queues that one whole message goes to."""
-        exchange = self.vhost.exchanges[publish.exchange.decode()]
+        name = publish.exchange.decode()
+        exchange = self.vhost.exchanges.get(name)
+        if exchange is None:  # gone since the reader looked it up
+            raise not_found("exchange", name, self.vhost.name)
         headers = decode_properties(publish.header).headers
         try:
             key = publish.routing_key.decode()

@@ -17,8 +17,8 @@ UNLIMITED = 1 << 32  # what a consumer without prefetch may take at a time
 class ChannelConsumer:
     """What basic.consume makes: an identity on a channel with a prefetch limit of its own.
 
-    `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit but
-    the connection's ability to send.
+    `in_flight` counts its unsettled deliveries. A consumer without acknowledgements has no limit
+    but the connection's ability to send.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ChannelConsumer:
         self.in_flight = 0
 
     def capacity(self) -> int:
-        """How many more deliveries it may take: its prefetch, its channel's, its connection's room."""
+        """How many more deliveries its prefetch, its channel's and its connection's room allow."""
         if not self.channel.connection.can_send:
             return 0
         if self.no_ack:
@@ -82,7 +82,7 @@ class ChannelConsumer:
 
 
 class Getter:
-    """Holds what basic.get handed out on a channel from one queue; it has no credit to give back."""
+    """Holds what basic.get handed out from one queue; it has no credit to give back."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue

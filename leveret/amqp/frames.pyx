@@ -111,6 +111,13 @@ cdef object cannot_decode(const uint8_t* payload, size_t size):
     return ConnectionClosingError(501, f"cannot decode {erlang_binary(payload, min(size, <size_t>64))}")
 
 
+cdef object publish_error(int code, str explanation):
+    """What is wrong with a content is told as the error of the basic.publish before it."""
+    error = ConnectionClosingError(code, explanation)
+    error.method_ids = CLASS_BASIC, BASIC_PUBLISH
+    return error
+
+
 cdef inline bint is_frame(int frame_type, uint32_t size) noexcept nogil:
     """Whether a payload of `size` bytes can be a frame of this type."""
     if frame_type == FRAME_METHOD:
@@ -439,11 +446,11 @@ cdef class FrameReader:
                 if class_id != CLASS_CHANNEL or (method_id != CHANNEL_CLOSE and method_id != CHANNEL_CLOSE_OK):
                     return None
             elif slot.expecting == EXPECT_HEADER:
-                raise ConnectionClosingError(
+                raise publish_error(
                     505, f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
                 )
             elif slot.expecting == EXPECT_BODY:
-                raise ConnectionClosingError(505, "expected content body, got non content body frame instead")
+                raise publish_error(505, "expected content body, got non content body frame instead")
             elif class_id == CLASS_BASIC:
                 if method_id == BASIC_PUBLISH:
                     return self.publish(slot, p, total, available)
@@ -489,7 +496,7 @@ cdef class FrameReader:
         q += 1 + q[0]
         address_size = <uint32_t>(q - address)
         if q[0] & 2:
-            raise ConnectionClosingError(540, "immediate=true")
+            raise publish_error(540, "immediate=true")
         slot.mandatory = q[0] & 1
         q = p + total
         # Content header in sight, whole, of this channel and class?
@@ -540,14 +547,14 @@ cdef class FrameReader:
         if slot.expecting == EXPECT_METHOD:
             raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
         if slot.expecting == EXPECT_BODY:
-            raise ConnectionClosingError(505, "expected content body, got non content body frame instead")
+            raise publish_error(505, "expected content body, got non content body frame instead")
         if be16(p + 2) != 0:
             # The weight is reserved; RabbitMQ takes a header with one for something else.
-            raise ConnectionClosingError(
+            raise publish_error(
                 505, f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
             )
         if be16(p) != CLASS_BASIC:
-            raise ConnectionClosingError(
+            raise publish_error(
                 505, f"expected content header for class {CLASS_BASIC}, got one for class {be16(p)} instead"
             )
         if size < CONTENT_HEADER_BYTES:
@@ -573,12 +580,12 @@ cdef class FrameReader:
         if slot.expecting == EXPECT_METHOD:
             raise ConnectionClosingError(505, "expected method frame, got non method frame instead")
         if slot.expecting == EXPECT_HEADER:
-            raise ConnectionClosingError(
+            raise publish_error(
                 505, f"expected content header for class {CLASS_BASIC}, got non content header frame instead"
             )
         received = slot.content.size - slot.address_size - slot.header_size
         if received + size > slot.body_size:
-            raise ConnectionClosingError(501, "content body frame exceeds remaining content size")
+            raise publish_error(501, "content body frame exceeds remaining content size")
         slot.content.extend(p, size)
         if received + size == slot.body_size:
             return self._gathered(slot)
@@ -604,12 +611,12 @@ cdef class FrameReader:
         cdef Route route
         if flags < 0:
             raise cannot_decode(header, header_size)
-        slot.published += 1
         try:
             route = self.route(slot, address)
         except ChannelError as error:
             slot.closing = True
             return slot.number, error
+        slot.published += 1
         if slot.confirming:
             self.mark(slot)
         if route is None or slot.one_by_one or (mandatory and not route.builders):

@@ -6,7 +6,7 @@ HEADER --protocol header--> START --start-ok--> TUNE --tune-ok--> OPEN --open-->
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
@@ -17,7 +17,8 @@ from leveret.errors import ConnectionClosingError
 if TYPE_CHECKING:
     from leveret.config import Configuration
 
-PROTOCOL_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
+# 0-9-1's own, and what clients of 0-9 send.
+PROTOCOL_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
 PROTOCOL_HEADER = PROTOCOL_HEADERS[0]
 # The specification's smallest frame_max; RabbitMQ 4.1 asks for 8192 and cuts off older clients.
 FRAME_MAX_MIN = 4096
@@ -36,15 +37,18 @@ CAPABILITIES = (
 
 
 class State(Enum):
-    """Where a connection stands; the methods that each state accepts stand beside it."""
+    """Where a connection stands, in the words of the reply texts.
 
-    HEADER = auto()
-    START = auto()
-    TUNE = auto()
-    OPEN = auto()
-    RUNNING = auto()
-    CLOSING = auto()  # we have sent connection.close
-    CLOSED = auto()
+    The methods that the states of the handshake accept stand in EXPECTED.
+    """
+
+    HEADER = "handshake"
+    START = "starting"
+    TUNE = "tuning"
+    OPEN = "opening"
+    RUNNING = "running"
+    CLOSING = "closing"  # we have sent connection.close
+    CLOSED = "closed"
 
 
 EXPECTED = {
@@ -102,10 +106,11 @@ def _check(field: str, value: int, minimum: int, maximum: int) -> None:
             f"negotiated {field} = {value} is lower than the minimum allowed value ({minimum})",
         )
     if unlimited or value > maximum:
-        no_limit = " (no limit)" if unlimited else ""
+        no_limit = " (no limit)" if unlimited and field == "channel_max" else ""
         raise ConnectionClosingError(
             530,
-            f"negotiated {field} = {value}{no_limit} is higher than the maximum allowed value ({maximum})",
+            f"negotiated {field} = {value}{no_limit} is higher than the maximum allowed value "
+            f"({maximum})",
         )
 
 

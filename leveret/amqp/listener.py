@@ -13,7 +13,7 @@ from leveret.amqp.methods import HEARTBEAT
 from leveret.core.access import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Coroutine
 
     from leveret.config import Configuration
     from leveret.core.broker import Broker
@@ -22,21 +22,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# How long a peer may take to read the last of what was sent before its socket is closed anyway.
+CLOSE_SECONDS_MAX = 10.0
+# Half heartbeat intervals without a byte from the peer after which it counts as dead. RabbitMQ
+# gives up between two and three intervals.
+SILENT_CHECKS_MAX = 5
+HANDSHAKE_STATES = (State.HEADER, State.START, State.TUNE, State.OPEN)
+
 
 class CommitBarrier:
-    """A queue's waiter that a coroutine can wait for."""
+    """A waiter of several queues that a coroutine can wait for: True when all have committed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.future: asyncio.Future[None] = loop.create_future()
+    def __init__(self, loop: asyncio.AbstractEventLoop, pending: int) -> None:
+        self.future: asyncio.Future[bool] = loop.create_future()
+        self._pending = pending
+        self._failed = False
 
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a read goes on with what is there
+    def done(self, *, failed: bool) -> None:
         """See leveret.core.queue.Waiter."""
-        if not self.future.done():
-            self.future.set_result(None)
+        self._failed |= failed
+        self._pending -= 1
+        if self._pending == 0 and not self.future.done():
+            self.future.set_result(not self._failed)
 
 
 class AmqpProtocol(asyncio.BufferedProtocol):
-    """One socket: reads into the listener's shared buffer, writes once a turn, keeps the heartbeat."""
+    """One socket: reads into the shared buffer, writes once a turn, keeps the heartbeat."""
 
     def __init__(self, listener: AmqpListener) -> None:
         self._listener = listener
@@ -54,7 +65,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._stopping = False
         self._sent = False
         self._heartbeat_seconds = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.TimerHandle | None = None
+        self._heartbeat: asyncio.TimerHandle | None = None
         self._closing: asyncio.TimerHandle | None = None
 
     # -- the socket
@@ -69,7 +81,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             high=self._listener.configuration.write_high_water_bytes
         )
         self._listener.protocols.add(self)
-        self._timer = self._loop.call_later(
+        self._handshake = self._loop.call_later(
             self._listener.configuration.handshake_timeout_seconds, self._handshake_expired
         )
 
@@ -101,7 +113,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # however it ended
         """Give everything back."""
-        for timer in (self._timer, self._closing):
+        for timer in (self._handshake, self._heartbeat, self._closing):
             if timer is not None:
                 timer.cancel()
         self._listener.protocols.discard(self)
@@ -176,9 +188,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._transport.pause_reading()
 
-    async def committed(self, queue: Queue) -> None:
-        """Until everything published to `queue` so far is committed."""
-        await self._listener.committed(queue)
+    async def committed(self, queues: Collection[Queue]) -> bool:
+        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        return await self._listener.committed(queues)
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
@@ -186,15 +198,18 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def close(self, *, after_seconds: float = 0) -> None:
         """Send what is there and close, at once or when the peer has not answered in time."""
-        if after_seconds:
-            self._closing = self._loop.call_later(after_seconds, self._close_now)
-            return
-        self.send_pending()
-        self._close_now()
+        if self._closing is not None:
+            self._closing.cancel()
+        # A peer that reads nothing must not keep the socket: what it did not take is dropped then.
+        self._closing = self._loop.call_later(after_seconds or CLOSE_SECONDS_MAX, self._abort)
+        if not after_seconds:
+            self.send_pending()
+            if self._transport is not None:
+                self._transport.close()
 
-    def _close_now(self) -> None:
+    def _abort(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
     def stop_reading(self) -> None:
         """The node stops: take nothing more in."""
@@ -212,19 +227,15 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     # -- time
 
     def _handshake_expired(self) -> None:
-        self._timer = None
-        if self._connection.state is not State.RUNNING and self._transport is not None:
+        if self._connection.state in HANDSHAKE_STATES and self._transport is not None:
             logger.warning("%s did not finish its handshake in time; closed", self.peer)
             self._transport.abort()
 
     def set_heartbeat(self, seconds: int) -> None:
-        """Check twice an interval; send when nothing else was sent, close after two silent intervals."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Check twice an interval; send when nothing else was, close after two silent intervals."""
         self._heartbeat_seconds = seconds
         if seconds:
-            self._timer = self._loop.call_later(seconds / 2, self._beat)
+            self._heartbeat = self._loop.call_later(seconds / 2, self._beat)
 
     def _beat(self) -> None:
         if self._transport is None:
@@ -232,17 +243,18 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if not self._sent:
             self._transport.write(HEARTBEAT)
         self._sent = False
-        # Half-interval checks: four silent ones are two whole intervals without a byte (B-009).
+        # The byte heard last came up to one check before the first silent one: five of them are
+        # between two and a half and three intervals.
         paused = not self._transport.is_reading()
         self._silent_checks = 0 if self._heard or paused else self._silent_checks + 1
         self._heard = False
-        if self._silent_checks >= 5:
+        if self._silent_checks >= SILENT_CHECKS_MAX:
             logger.warning(
                 "closing %s: missed heartbeats, timeout %ss", self.peer, self._heartbeat_seconds
             )
             self._transport.abort()
             return
-        self._timer = self._loop.call_later(self._heartbeat_seconds / 2, self._beat)
+        self._heartbeat = self._loop.call_later(self._heartbeat_seconds / 2, self._beat)
 
 
 class AmqpListener:
@@ -279,11 +291,14 @@ class AmqpListener:
             return RefusingProtocol()
         return AmqpProtocol(self)
 
-    async def committed(self, queue: Queue) -> None:
-        """Until everything published to `queue` so far is committed."""
-        barrier = CommitBarrier(self.loop)
-        queue.await_commit(barrier)
-        await barrier.future
+    async def committed(self, queues: Collection[Queue]) -> bool:
+        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        if not queues:
+            return True
+        barrier = CommitBarrier(self.loop, len(queues))
+        for queue in queues:
+            queue.await_commit(barrier)
+        return await barrier.future
 
     def stop_reading(self) -> None:
         """Take nothing more in; what was taken is still answered."""
@@ -297,7 +312,7 @@ class AmqpListener:
         for protocol in list(self.protocols):
             protocol.shut(reason)
         deadline = self.loop.time() + grace_seconds
-        while self.protocols and self.loop.time() < deadline:
+        while self.protocols and self.loop.time() < deadline:  # noqa: ASYNC110  # once, at the end
             await asyncio.sleep(0.01)
         for protocol in list(self.protocols):
             protocol.close()

@@ -11,24 +11,26 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
     from leveret.core.queue import Queue
+    from leveret.ports.records import BatchBuilder
 
-# A transaction is held in memory until it commits: more than this is refused, as a queue is the place
-# for a backlog.
+# A transaction is held in memory until it commits: more than this is refused, as a queue is the
+# place for a backlog.
 TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
 
 
 class Transaction:
     """What a channel has asked for since tx.select, tx.commit or tx.rollback.
 
-    Settlements leave the channel's outstanding tags at once, so that a tag cannot be settled twice, and
-    reach their queues at the commit.
+    Messages are routed when they are published, as RabbitMQ does. Settled tags leave the channel's
+    outstanding ones at once, so that a tag cannot be settled twice; they reach their queues at the
+    commit, and are outstanding again after a rollback.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._publishes: list[Publish] = []
+        self._publishes: list[tuple[Publish, list[BatchBuilder]]] = []
         self._publish_bytes = 0
-        self._settles: list[tuple[int, list[Holding]]] = []
+        self._settles: list[tuple[int, int, list[Holding]]] = []  # (kind, first tag, what it held)
 
     def buffer_publish(self, publish: Publish) -> None:
         """Keep a message for the commit."""
@@ -37,42 +39,45 @@ class Transaction:
             raise ChannelError(
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
             )
-        self._publishes.append(publish)
+        self._publishes.append((publish, self._channel.connection.route(publish)))
 
-    def buffer_settles(self, settles: list[tuple[int, int, int, bool]]) -> None:
-        """Keep acknowledgements for the commit. Raises ChannelError for an unknown tag."""
+    def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
+        """Keep a run of settlements for the commit. Returns the first tag that is unknown."""
         unacked = self._channel.unacked
-        for kind, first, last, multiple in settles:
-            if multiple:
-                if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
-                    raise ChannelError(406, f"unknown delivery tag {last}")
-                self._settles.append((kind, unacked.take_up_to(last)))
-                continue
+        if not multiple:
             held, unknown = unacked.take(first, last)
-            self._settles.append((kind, held))
-            if unknown is not None:
-                raise ChannelError(406, f"unknown delivery tag {unknown}")
+            self._settles.append((kind, first, held))
+            return unknown
+        if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
+            return last
+        for run_first, run_last in unacked.outstanding(last):
+            held, _ = unacked.take(run_first, run_last)
+            self._settles.append((kind, run_first, held))
+        return None
 
     def commit(self) -> set[Queue]:
-        """Make everything take effect. Returns the queues that must have committed before commit-ok."""
+        """Make everything take effect. Returns the queues that must have committed first."""
         channel = self._channel
         publishes, self._publishes, self._publish_bytes = self._publishes, [], 0
         settles, self._settles = self._settles, []
         queues: set[Queue] = set()
-        for publish in publishes:
-            builders = channel.connection.route(publish)
+        for publish, found in publishes:
+            builders = [builder for builder in found if not builder.owner.deleted]
             if builders:
                 channel.connection.reader.deposit(channel.slot, builders, publish)
                 queues.update(builder.owner for builder in builders)
             elif publish.mandatory:
                 channel.connection.return_message(channel.number, publish)
-        for kind, held in settles:
+        for kind, _, held in settles:
             channel.apply(kind, held)
         return queues
 
     def rollback(self) -> None:
-        """Forget the publishes; the settled messages are outstanding no more and go back."""
+        """Forget the publishes; what was settled is outstanding again under its old tags."""
         self._publishes, self._publish_bytes = [], 0
         settles, self._settles = self._settles, []
-        for _, held in settles:
-            self._channel.apply(frames.RETURN, held)
+        for _, first_tag, held in settles:
+            tag = first_tag
+            for holder, first, stop in held:
+                self._channel.unacked.restore(tag, stop - first, first, holder)
+                tag += stop - first

@@ -136,6 +136,27 @@ cdef class Unacked:
                 i += 1
         return taken
 
+    def outstanding(self, uint64_t last):
+        """The tags up to `last` that wait to be settled: [(first, last)] in their order."""
+        cdef list found = []
+        cdef Py_ssize_t i
+        for i in range(self.head, self.size):
+            if self.entries[i].tag > last:
+                break
+            found.append((self.entries[i].tag, min(last, self.entries[i].stop - 1)))
+        return found
+
+    def restore(self, uint64_t tag, uint64_t count, uint64_t offset, holder):
+        """Undo a `take`: these tags, none of which is outstanding, are so again."""
+        cdef Py_ssize_t number = self._holder(holder)
+        cdef Py_ssize_t i
+        self._room()
+        i = self._find(tag)
+        memmove(&self.entries[i + 1], &self.entries[i], (self.size - i) * sizeof(Entry))
+        self.size += 1
+        self.entries[i] = Entry(tag, tag + count, offset, number)
+        self.count += count
+
     def is_outstanding(self, uint64_t tag):
         """Whether `tag` waits to be settled."""
         cdef Py_ssize_t i = self._find(tag)

@@ -5,7 +5,7 @@ Connections call it; the composition root gives it its stores, its turn and its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.alarms import Alarms
 from leveret.core.names import resource
@@ -16,9 +16,10 @@ from leveret.errors import ChannelError
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Coroutine
 
     from leveret.core.access import AccessControl
+    from leveret.core.bindings import QueueLike
     from leveret.core.turn import Turn
     from leveret.ports import MetadataStore, TopicStore
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 class Broker:
     """Everything that a node's connections share.
 
-    `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what would
-    hold up the loop; `report(subject, error)` is told of what should not have happened; `random_name()`
-    gives a unique string.
+    `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what
+    would hold up the loop; `report(subject, error)` is told of what should not have happened;
+    `random_name()` gives a unique string.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Broker:
         """Close a virtual host: its queues are deleted; the caller has closed its connections."""
         vhost = self.vhosts.pop(name)
         for queue in list(vhost.queues.values()):
-            self._drop_queue(vhost, queue)  # type: ignore[arg-type]  # opened by _open_queue
+            self._drop_queue(vhost, self._opened(queue))
 
     def random_name(self, prefix: str) -> str:
         """A unique name behind `prefix`."""
@@ -123,18 +124,32 @@ class Broker:
     def release_owner(self, vhost: Vhost, owner: object) -> None:
         """A connection has ended: its exclusive queues go with it."""
         for queue in vhost.exclusive_queues(owner):
-            self._drop_queue(vhost, queue)  # type: ignore[arg-type]  # opened by _open_queue
+            self._drop_queue(vhost, self._opened(queue))
 
-    async def caught_up(self, committed: Callable[[Queue], Awaitable[None]]) -> None:
-        """Until everything that was published is committed; `committed` waits for one queue."""
-        for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
-                await committed(queue)  # type: ignore[arg-type]  # opened by _open_queue
+    async def caught_up(self, committed: Callable[[Collection[Queue]], Awaitable[bool]]) -> None:
+        """Until everything that was published is committed; `committed` waits for queues."""
+        # One wait for all: queues come and go meanwhile.
+        await committed(
+            [
+                self._opened(queue)
+                for vhost in self.vhosts.values()
+                for queue in vhost.queues.values()
+            ]
+        )
+
+    @staticmethod
+    def _opened(queue: QueueLike) -> Queue:
+        """Routing knows queues as less than they are: `_open_queue` has made every one of them."""
+        return cast("Queue", queue)
+
+    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> Queue:
+        """Look a queue up for a connection. Raises ChannelError 404 and 405."""
+        return self._opened(vhost.check_queue(name, user))
 
     # -- users
 
     async def authenticate(self, user: str, password: str) -> bool:
-        """Whether this is the user's password. Takes about as long for a user that does not exist."""
+        """Whether this is the user's password. Takes as long where there is no such user."""
         definition = self.access.user(user)
         phc = definition.password_hash if definition is not None else ""
         if phc and self._passwords.knows(phc, password):

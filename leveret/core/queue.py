@@ -1,8 +1,8 @@
 """A queue: its definition, its log, its machine and its consumers, tied together.
 
 Called by the channels (declare, get, settle), by the turn (flush, pump) and by the log when a flush
-to disk has moved the committed offset. It decides nothing about order or turns: that is the machine's;
-it touches no file: that is the log's.
+to disk has moved the committed offset. It decides nothing about order or turns: that is the
+machine's; it touches no file: that is the log's.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
 
-# Read ahead of the consumers this far: large enough that a read call costs little per message, small
-# enough that a thousand queues being drained stay within a few hundred megabytes.
+# Read ahead of the consumers this far: large enough that a read call costs little per message,
+# small enough that a thousand queues being drained stay within a few hundred megabytes.
 READ_BYTES_MAX = 256 * 1024
-# One queue's share of a turn, so that a long backlog does not keep other queues and sockets waiting.
+# One queue's share of a turn, so that a long backlog does not keep other queues and sockets
+# waiting.
 PUMP_RECORDS_MAX = 20_000
 
 
@@ -40,7 +41,7 @@ class QueueConsumer(Protocol):
         ...
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Write deliveries of the records [first, stop). Returns the offset behind the last written."""
+        """Write deliveries of the records [first, stop). Returns the offset behind the last."""
         ...
 
     def queue_gone(self) -> None:
@@ -59,7 +60,7 @@ class Waiter(Protocol):
 class Queue:
     """One queue of a virtual host, open."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the broker makes them in one place
         self,
         definition: QueueDefinition,
         owner: object | None,
@@ -68,7 +69,7 @@ class Queue:
         spawn: Callable[[Coroutine[object, object, None]], object],
         report: Callable[[Queue, Exception], None],
     ) -> None:
-        """`report` is told of storage errors; `spawn` runs the reads that must wait for a device."""
+        """`report` is told of storage errors; `spawn` runs reads that must wait for a device."""
         self.definition = definition
         self.owner = owner
         self.log = log
@@ -111,7 +112,9 @@ class Queue:
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when everything published so far is committed, perhaps at once."""
-        if self.builder.count:
+        if self.deleted:
+            waiter.done(failed=False)
+        elif self.builder.count:
             self._waiting.append(waiter)
             self._turn.touch(self)
         elif self.log.committed < self.log.end:
@@ -131,7 +134,7 @@ class Queue:
         waiting, self._waiting = self._waiting, []
         try:
             self.log.append()
-        except StorageError as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
             self._report(self, error)
             for waiter in waiting:
                 waiter.done(failed=True)
@@ -191,7 +194,7 @@ class Queue:
 
     def _deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records of it were sent (at least one)."""
-        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # added by add_consumer
+        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
         self.machine.deliver(offer, stop)
         if consumer.no_ack:
@@ -200,7 +203,7 @@ class Queue:
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the oldest ready message for basic.get: (offset, redelivered)."""
-        return self.machine.get()
+        return None if self.deleted else self.machine.get()
 
     async def record_batch(self, offset: int) -> Batch:
         """The batch that holds a leased record, from memory or from the device."""
@@ -217,7 +220,7 @@ class Queue:
         return None
 
     def _read(self, offset: int) -> list[Batch] | None:
-        """Batches that begin with `offset`'s; None after asking for them where they are not at hand."""
+        """Batches from `offset`'s on; None after asking for them where they are not at hand."""
         if self._fetching:
             return None
         try:
@@ -277,6 +280,8 @@ class Queue:
 
     def purge(self) -> int:
         """Settle everything ready. Returns how many messages that were."""
+        if self.deleted:
+            return 0
         ranges = list(self.machine.purge())
         self.log.settle(ranges)
         return sum(stop - first for first, stop in ranges)

@@ -1,8 +1,8 @@
-"""One turn of the event loop: what was read is written to the logs, delivered, and sent, in this order.
+"""One turn of the event loop: what was read is written to logs, delivered, sent, in this order.
 
-Reading touches queues and connections; the turn then flushes every touched queue, pumps each once, and
-lets each touched connection write once. So a hundred publishers share a batch and a hundred confirms a
-packet.
+Reading touches queues and connections; the turn then flushes every touched queue, pumps each once,
+and lets each touched connection write once. So a hundred publishers share a batch and a hundred
+confirms a packet.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Sender(Protocol):
 class Turn:
     """Collects what a turn of the loop touched, and works it off once.
 
-    `schedule(callback)` calls back after the sockets that are readable now were read. `report(error)` is
-    told of what should not happen; no queue's trouble stops another's.
+    `schedule(callback)` calls back after the sockets that are readable now were read.
+    `report(error)` is told of what should not happen; no queue's trouble stops another's.
     """
 
     def __init__(

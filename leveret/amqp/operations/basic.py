@@ -10,35 +10,40 @@ from leveret.amqp import frames
 from leveret.amqp.consumer import ChannelConsumer
 from leveret.amqp.operations.arguments import plain_table
 from leveret.core.names import stripped
-from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from leveret.amqp.channel import Channel
+    from leveret.amqp.operations.operation import Operations
     from leveret.core.queue import Queue
 
 
-def qos(channel: Channel, method: commands.Basic.Qos) -> Awaitable[None] | None:
-    """Limit unsettled deliveries: of the channel (`global`), or of consumers started later."""
+def qos(channel: Channel, method: commands.Basic.Qos) -> None:
+    """Limit unsettled deliveries: of the channel (`global`), or of consumers started later.
+
+    As in RabbitMQ, a limit for consumers to come lifts the channel's.
+    """
     if method.prefetch_size:
         raise ConnectionClosingError(540, f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
         channel.prefetch = method.prefetch_count
-        channel.wake_consumers()
     else:
         channel.consumer_prefetch = method.prefetch_count
-    return channel.answer(commands.Basic.QosOk())
+        channel.prefetch = 0
+    channel.wake_consumers()
+    channel.send(commands.Basic.QosOk())
 
 
-def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None] | None:
+def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     """Start a consumer."""
     name = channel.queue_named(stripped(method.queue))
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     if tag in channel.consumers:
         raise ConnectionClosingError(530, f"attempt to reuse consumer tag '{tag}'")
     channel.require("read", "queue", name)
-    queue = channel.vhost.check_queue(name, channel.connection)
+    queue = channel.queue(name)
     if not queue.machine.admits(exclusive=method.exclusive):
         raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")
     consumer = ChannelConsumer(
@@ -52,7 +57,6 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None]
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
-    return None
 
 
 def _priority(arguments: dict[str, object]) -> int:
@@ -62,14 +66,13 @@ def _priority(arguments: dict[str, object]) -> int:
     return priority
 
 
-def cancel(channel: Channel, method: commands.Basic.Cancel) -> Awaitable[None] | None:
+def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     """Stop a consumer; an unknown tag is no error."""
-    consumer = channel.consumers.get(method.consumer_tag)
+    consumer = channel.consumers.get(method.consumer_tag or "")
     if consumer is not None:
         channel.cancel_consumer(consumer)
-    return channel.answer(
-        commands.Basic.CancelOk(consumer_tag=method.consumer_tag), nowait=method.nowait
-    )
+    if not method.nowait:
+        channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
 
 
 def cancel_ok(_channel: Channel, _method: commands.Basic.CancelOk) -> None:
@@ -80,7 +83,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
     """Hand out one message."""
     name = channel.queue_named(stripped(method.queue))
     channel.require("read", "queue", name)
-    queue = channel.vhost.check_queue(name, channel.connection)
+    queue = channel.queue(name)
     return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=method.no_ack))
 
 
@@ -90,7 +93,10 @@ def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[Non
         channel.send(commands.Basic.GetEmpty())
         return None
     offset, redelivered = leased
-    batch = queue.batch_at_hand(offset)
+    try:
+        batch = queue.batch_at_hand(offset)
+    except StorageError as error:
+        raise _cannot_get(queue, offset, error) from error
     if batch is None:
         return _get_fetched(channel, queue, offset, redelivered=redelivered, no_ack=no_ack)
     channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
@@ -100,21 +106,31 @@ def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[Non
 async def _get_fetched(
     channel: Channel, queue: Queue, offset: int, *, redelivered: bool, no_ack: bool
 ) -> None:
-    batch = await queue.record_batch(offset)
-    channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
+    try:
+        batch = await queue.record_batch(offset)
+    except StorageError as error:
+        raise _cannot_get(queue, offset, error) from error
+    if channel.alive:
+        channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
+    else:
+        queue.return_([(offset, offset + 1)])
 
 
-def recover(channel: Channel, method: commands.Basic.Recover) -> Awaitable[None] | None:
+def _cannot_get(queue: Queue, offset: int, error: StorageError) -> ConnectionClosingError:
+    queue.return_([(offset, offset + 1)])
+    return ConnectionClosingError(541, f"Cannot get a message from queue '{queue.name}': {error}")
+
+
+def recover(channel: Channel, method: commands.Basic.Recover) -> None:
     """Return everything outstanding to its queues."""
     if not method.requeue:
         raise ConnectionClosingError(540, "requeue=false")
     channel.apply(frames.RETURN, channel.unacked.take_up_to(frames.ALL_TAGS))
     if isinstance(method, commands.Basic.Recover):
         channel.send(commands.Basic.RecoverOk())
-    return None
 
 
-OPERATIONS = {
+OPERATIONS: Operations = {
     commands.Basic.Qos: qos,
     commands.Basic.Consume: consume,
     commands.Basic.Cancel: cancel,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from leveret.amqp.channel import Channel
+    from leveret.amqp.operations.operation import Operations
 
 
 def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[None] | None:
@@ -63,7 +64,7 @@ def unbind(channel: Channel, method: commands.Exchange.Unbind) -> Awaitable[None
     return channel.reply(commands.Exchange.UnbindOk(), nowait=method.nowait)
 
 
-OPERATIONS = {
+OPERATIONS: Operations = {
     commands.Exchange.Declare: declare,
     commands.Exchange.Delete: delete,
     commands.Exchange.Bind: bind,

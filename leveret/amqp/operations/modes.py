@@ -14,25 +14,27 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from leveret.amqp.channel import Channel
+    from leveret.amqp.operations.operation import Operations
     from leveret.core.queue import Queue
 
 
-def confirm_select(channel: Channel, method: commands.Confirm.Select) -> Awaitable[None] | None:
+def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
     """Confirm publishes from now on."""
     if channel.transaction is not None:
         raise ChannelError(406, "cannot switch from tx to confirm mode")
     channel.start_confirming()
-    return channel.answer(commands.Confirm.SelectOk(), nowait=method.nowait)
+    if not method.nowait:
+        channel.send(commands.Confirm.SelectOk())
 
 
-def tx_select(channel: Channel, _method: commands.Tx.Select) -> Awaitable[None] | None:
+def tx_select(channel: Channel, _method: commands.Tx.Select) -> None:
     """Make publishes and acknowledgements wait for tx.commit from now on."""
     if channel.confirms is not None:
         raise ChannelError(406, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
         channel.transaction = Transaction(channel)
         channel.slot.one_by_one = True
-    return channel.answer(commands.Tx.SelectOk())
+    channel.send(commands.Tx.SelectOk())
 
 
 def _transaction(channel: Channel) -> Transaction:
@@ -47,30 +49,30 @@ def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None] 
 
 
 async def _commit(channel: Channel, queues: set[Queue]) -> None:
-    for queue in queues:
-        await channel.connection.committed(queue)
+    if not await channel.connection.committed(queues):
+        raise ChannelError(406, "partial tx completion")
     channel.send(commands.Tx.CommitOk())
 
 
-def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> Awaitable[None] | None:
+def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> None:
     """Forget the transaction."""
     _transaction(channel).rollback()
-    return channel.answer(commands.Tx.RollbackOk())
+    channel.send(commands.Tx.RollbackOk())
 
 
-def flow(channel: Channel, method: commands.Channel.Flow) -> Awaitable[None] | None:
+def flow(channel: Channel, method: commands.Channel.Flow) -> None:
     """RabbitMQ can start what it never stops."""
     if not method.active:
         raise ConnectionClosingError(540, "active=false")
-    return channel.answer(commands.Channel.FlowOk(active=True))
+    channel.send(commands.Channel.FlowOk(active=True))
 
 
-def access_request(channel: Channel, _method: AccessRequest) -> Awaitable[None] | None:
+def access_request(channel: Channel, _method: AccessRequest) -> None:
     """Answer the method of AMQP 0-8 that some clients still send."""
-    return channel.answer(AccessRequestOk(ticket=1))
+    channel.send(AccessRequestOk(ticket=1))
 
 
-OPERATIONS = {
+OPERATIONS: Operations = {
     commands.Confirm.Select: confirm_select,
     commands.Tx.Select: tx_select,
     commands.Tx.Commit: tx_commit,

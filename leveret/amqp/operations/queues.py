@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from leveret.amqp.channel import Channel
+    from leveret.amqp.operations.operation import Operations
     from leveret.core.queue import Queue
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None] | None:
     """Create a queue, or check that the one of this name is the same, and count what it holds."""
     name = stripped(method.queue)
-    owner = channel.connection
     if method.passive:
-        queue = channel.vhost.check_queue(channel.queue_named(name), owner)
+        queue = channel.queue(name)
     else:
         if name:
             channel.require("configure", "queue", name)
-        queue = channel.vhost.declare_queue(
+        declared = channel.vhost.declare_queue(
             name,
             durable=method.durable,
             exclusive=method.exclusive,
             auto_delete=method.auto_delete,
             arguments=plain_table(method.arguments),
-            owner=owner,
+            owner=channel.connection,
         )
+        queue = channel.queue(declared.definition.name)
     channel.last_queue = queue.definition.name
     return channel.when_caught_up(queue, lambda: _declared(channel, queue, nowait=method.nowait))
 
@@ -84,7 +85,7 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
     """Throw away what is ready."""
     name = channel.queue_named(stripped(method.queue))
     channel.require("read", "queue", name)
-    queue = channel.vhost.check_queue(name, channel.connection)
+    queue = channel.queue(name)
 
     def purge_ready() -> Awaitable[None] | None:
         count = queue.purge()
@@ -99,7 +100,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
     channel.require("configure", "queue", name)
     if name not in channel.vhost.queues:
         return channel.reply(commands.Queue.DeleteOk(message_count=0), nowait=method.nowait)
-    queue = channel.vhost.check_queue(name, channel.connection)
+    queue = channel.queue(name)
 
     def delete_now() -> Awaitable[None] | None:
         count = channel.broker.delete_queue(
@@ -110,7 +111,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
     return channel.when_caught_up(queue, delete_now)
 
 
-OPERATIONS = {
+OPERATIONS: Operations = {
     commands.Queue.Declare: declare,
     commands.Queue.Bind: bind,
     commands.Queue.Unbind: unbind,

@@ -1,0 +1,12 @@
+"""What an operation is, for those who keep tables of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from pamqp import base
+
+# Each takes a channel and a method of its own type, which a table by type cannot say.
+Operation: TypeAlias = Callable[[Any, Any], Awaitable[None] | None]
+Operations: TypeAlias = dict[type[base.Frame], Operation]

@@ -1,0 +1,386 @@
+"""A connection as a client sees it: frames in, frames out, and who is closed for what."""
+
+import struct
+
+import pytest
+from pamqp import commands, frame, header
+
+from leveret.errors import ConnectionClosingError
+from leveret.ports import Durability
+from tests.support.client import Client, message, wire
+from tests.support.stage import Gate, Stage
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    yield stage
+    assert stage.reported == []
+
+
+@pytest.fixture
+def client(stage):
+    return Client(stage).open()
+
+
+def closed(code, text, class_id=0, method_id=0):
+    return ("Channel.Close", code, text, class_id, method_id)
+
+
+def shut(code, text, class_id=0, method_id=0):
+    return ("Connection.Close", code, text, class_id, method_id)
+
+
+def conversation():
+    """Most of what a client does, in one go."""
+    return b"".join(
+        [
+            wire(commands.Channel.Open(), 2),
+            wire(commands.Confirm.Select(), 2),
+            wire(commands.Queue.Declare(queue="q")),
+            wire(commands.Queue.Bind(queue="q", exchange="amq.headers", arguments={"a": 1})),
+            wire(commands.Basic.Qos(prefetch_count=2)),
+            wire(commands.Basic.Consume(queue="q", consumer_tag="c")),
+            message("q", b"one", 2, delivery_mode=2),
+            message("nobody", b"lost", 2),
+            message("nobody", b"back", 2, mandatory=True),
+            message("", b"two", 2, exchange="amq.headers", headers={"a": 1}),
+            message("q", b"x" * 10_000, 2, frame_max=4096),
+            wire(commands.Basic.Get(queue="q", no_ack=True)),
+            wire(commands.Queue.Declare(queue="missing", passive=True), 2),
+            message("q", b"after the error", 2),
+            wire(commands.Channel.CloseOk(), 2),
+            wire(commands.Channel.Open(), 2),
+            wire(commands.Queue.Purge(queue="q"), 2),
+            wire(commands.Connection.Close(200, "bye", 0, 0), 0),
+        ]
+    )
+
+
+def answers(step):
+    """Per channel: a turn carries more where more comes at once, so channels interleave."""
+    stage = Stage()
+    client = Client(stage).handshake()
+    client.open_channel(1)
+    client.step = step
+    client.feed(conversation())
+    assert client.link.closed
+    assert stage.reported == []
+    found = client.received()
+    return {
+        channel: [value for number, value in found if number == channel] for channel in (0, 1, 2)
+    }
+
+
+def methods(values):
+    return [value.name for value in values if hasattr(value, "name")]
+
+
+def test_byte_by_byte_gives_the_same_answers():
+    whole, bytewise = answers(step=0), answers(step=1)
+    # Confirms may come in fewer frames when more was read at once; everything else must agree.
+    for each in (whole, bytewise):
+        confirms = [value for value in each[2] if getattr(value, "name", "") == "Basic.Ack"]
+        assert confirms[-1].delivery_tag in {4, 5}
+        each[2] = [value for value in each[2] if value not in confirms]
+    for channel in (0, 2):
+        assert methods(whole[channel]) == methods(bytewise[channel])
+    assert methods(bytewise[2]) == [
+        "Channel.OpenOk",
+        "Confirm.SelectOk",
+        "Basic.Return",
+        "ContentHeader",
+        "ContentBody",
+        "Channel.Close",
+        "Channel.OpenOk",
+        "Queue.PurgeOk",
+    ]
+
+
+# -- channels and errors
+
+
+def test_a_channel_error_leaves_the_other_channels_alone(client):
+    client.open_channel(2)
+    client.declare("q", channel=2)
+    client.send(commands.Queue.Declare(queue="missing", passive=True))
+    assert client.methods() == [closed(404, "NOT_FOUND - no queue 'missing' in vhost '/'", 50, 10)]
+    client.publish("q", b"m", channel=2)
+    assert client.count("q", channel=2) == 1
+
+
+def test_everything_on_a_closed_channel_is_ignored_until_close_ok(client):
+    client.open_channel(2)
+    client.declare("q", channel=2)
+    client.send(commands.Queue.Declare(queue="missing", passive=True))
+    client.received()
+    client.publish("q", b"m")
+    client.send(commands.Queue.Declare(queue="other"))
+    client.feed(frame.marshal(header.ContentHeader(0, 5), 1))  # content without its method
+    client.send(commands.Channel.Open())
+    assert client.received() == []
+    client.send(commands.Channel.CloseOk())
+    client.open_channel(1)
+    assert client.count("q") == 0
+    assert "other" not in client.stage.broker.vhosts["/"].queues
+
+
+def test_a_client_that_closes_the_channel_at_the_same_time_is_answered(client):
+    client.send(commands.Queue.Declare(queue="missing", passive=True))
+    client.received()
+    assert client.call(commands.Channel.Close(200, "", 0, 0)).name == "Channel.CloseOk"
+    client.open_channel(1)
+
+
+def test_content_cut_by_a_channel_error_is_ignored(client):
+    data = message("", b"x" * 5000, exchange="missing", frame_max=4096)
+    client.feed(data[:4500])
+    client.feed(data[4500:])
+    expected = closed(404, "NOT_FOUND - no exchange 'missing' in vhost '/'", 60, 40)
+    assert client.methods() == [expected]
+
+
+def test_frames_that_follow_a_failing_ack_in_the_same_read_are_ignored(client):
+    client.send(commands.Basic.Ack(7), commands.Queue.Declare(queue="q"), commands.Tx.Select())
+    assert client.methods() == [closed(406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 80)]
+    assert "q" not in client.stage.broker.vhosts["/"].queues
+
+
+@pytest.mark.parametrize(
+    ("method", "ids"),
+    [(commands.Basic.Nack(7), (60, 120)), (commands.Basic.Ack(7, multiple=True), (60, 80))],
+)
+def test_an_unknown_tag_closes_the_channel_with_the_methods_ids(client, method, ids):
+    client.send(method)
+    assert client.methods() == [closed(406, "PRECONDITION_FAILED - unknown delivery tag 7", *ids)]
+
+
+def test_a_channel_number_is_used_again(client):
+    for _ in range(3):
+        assert client.call(commands.Channel.Close(200, "", 0, 0)).name == "Channel.CloseOk"
+        client.open_channel(1)
+    client.declare("q")
+
+
+def test_reused_channel_numbers_begin_anew(client):
+    client.declare("q")
+    client.call(commands.Confirm.Select())
+    client.prefetch(1)
+    client.call(commands.Channel.Close(200, "", 0, 0))
+    client.open_channel(1)
+    client.consume("q")
+    client.publish("q", b"a", b"b")
+    assert [delivery.tag for delivery in client.deliveries()] == [1, 2]
+    client.send(commands.Queue.Purge(queue=""))
+    text = "NOT_FOUND - no previously declared queue"
+    assert client.methods() == [closed(404, text, 50, 30)]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (commands.Channel.Open(), shut(504, "CHANNEL_ERROR - second 'channel.open' seen", 20, 10)),
+        (commands.Basic.Qos(1, 0), shut(540, "NOT_IMPLEMENTED - prefetch_size!=0 (1)", 60, 10)),
+        (commands.Channel.Flow(active=False), shut(540, "NOT_IMPLEMENTED - active=false", 20, 20)),
+        (
+            commands.Basic.Recover(requeue=False),
+            shut(540, "NOT_IMPLEMENTED - requeue=false", 60, 110),
+        ),
+        (
+            commands.Queue.DeclareOk("q", 0, 0),
+            shut(503, "COMMAND_INVALID - unimplemented method", 50, 11),
+        ),
+    ],
+)
+def test_errors_that_close_the_connection(client, method, expected):
+    client.send(method)
+    assert client.methods(0) == [expected]
+    assert client.link.close_after_seconds == client.stage.configuration.handshake_timeout_seconds
+    client.send(commands.Queue.Declare(queue="q"))
+    client.publish("q", b"m")
+    assert client.received() == []
+    client.send(commands.Connection.CloseOk(), channel=0)
+    assert client.link.closed
+
+
+def test_a_method_on_a_channel_that_is_not_open(client):
+    client.send(commands.Queue.Declare(queue="q"), channel=9)
+    assert client.methods(0) == [shut(504, "CHANNEL_ERROR - expected 'channel.open'", 50, 10)]
+
+
+def test_a_method_of_the_handshake_comes_too_late(client):
+    client.send(commands.Connection.Open("/"), channel=0)
+    text = "CHANNEL_ERROR - unexpected method in connection state running"
+    assert client.methods(0) == [shut(504, text, 10, 40)]
+
+
+def test_more_channels_than_negotiated(stage):
+    stage = Stage(channel_max=2)
+    client = Client(stage).handshake(channel_max=2)
+    client.open_channel(1)
+    client.open_channel(2)
+    client.send(commands.Channel.Open(), channel=3)
+    text = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+    assert client.methods(0) == [shut(530, text, 20, 10)]
+
+
+def test_immediate_publishes_name_their_method(client):
+    client.publish("q", b"m", immediate=True)
+    assert client.methods(0) == [shut(540, "NOT_IMPLEMENTED - immediate=true", 60, 40)]
+
+
+def test_wrong_content_names_the_publish_before_it(client):
+    publish = wire(commands.Basic.Publish(routing_key="q"))
+    client.feed(publish + wire(commands.Queue.Declare(queue="q")))
+    text = (
+        "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame "
+        "instead"
+    )
+    assert client.methods(0) == [shut(505, text, 60, 40)]
+
+
+def test_a_broken_frame_names_no_method(client):
+    client.feed(struct.pack(">BHI", 1, 1, 4) + b"\0\x3c\0\x28" + b"!")
+    (method,) = client.methods(0)
+    assert method[:2] == ("Connection.Close", 501)
+    assert method[3:] == (0, 0)
+
+
+# -- errors of the broker's own
+
+
+def test_a_bug_closes_its_connection_only_and_is_reported(stage, client, monkeypatch):
+    other = Client(stage).open()
+
+    def broken(_channel, _method):
+        raise ZeroDivisionError
+
+    operations = {**client.connection.operations, commands.Basic.Qos: broken}
+    monkeypatch.setattr(client.connection, "operations", operations)
+    client.send(commands.Basic.Qos(0, 1), commands.Queue.Declare(queue="q"))
+    text = "INTERNAL_ERROR - an error in the broker; its log has the details"
+    assert client.methods(0) == [shut(541, text, 60, 10)]
+    ((subject, error),) = stage.reported
+    assert subject is client.connection
+    assert isinstance(error, ZeroDivisionError)
+    stage.reported.clear()
+    client.send(commands.Connection.CloseOk(), channel=0)
+    assert client.link.closed
+    other.declare("q")
+
+
+def test_a_bug_while_settling_closes_its_connection(stage, client, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    client.declare("q")
+    client.consume("q")
+    client.publish("q", b"m")
+    client.received()
+    monkeypatch.setattr(stage.queue("q").machine.__class__, "settle", broken)
+    client.send(commands.Basic.Ack(1))
+    assert [method[:2] for method in client.methods(0)] == [("Connection.Close", 541)]
+    assert len(stage.reported) == 1
+    stage.reported.clear()
+
+
+def test_a_bug_in_an_operation_that_waited(stage, client, monkeypatch):
+    async def broken():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stage.metadata, "flush", broken)
+    client.send(commands.Queue.Declare(queue="q", durable=True))
+    assert [method[:2] for method in client.methods(0)] == [("Connection.Close", 541)]
+    assert len(stage.reported) == 1
+    stage.reported.clear()
+
+
+# -- waiting
+
+
+def test_nothing_is_handled_while_an_operation_waits():
+    stage = Stage(Durability.FSYNC)
+    client = Client(stage).open()
+    client.declare("q", durable=True)
+    client.publish("q", b"m", delivery_mode=2)
+    client.send(commands.Basic.Get(queue="q"), commands.Queue.Declare(queue="r"))
+    client.send(commands.Queue.Declare(queue="s"))
+    assert client.connection.is_waiting
+    assert client.received() == []
+    stage.log("q").commit()
+    stage.run()
+    assert not client.connection.is_waiting
+    assert client.names() == ["Basic.GetOk", "Queue.DeclareOk", "Queue.DeclareOk"]
+
+
+def test_a_connection_lost_while_an_operation_waits_holds_nothing():
+    stage = Stage(Durability.FSYNC)
+    client, other = Client(stage).open(), Client(stage).open()
+    client.declare("q", durable=True)
+    client.publish("q", b"m", delivery_mode=2)
+    client.send(commands.Basic.Get(queue="q"))
+    client.link.lose()
+    stage.log("q").commit()
+    stage.run()
+    assert stage.queue("q").machine.leased_count == 0
+    assert other.count("q") == 1
+    assert stage.reported == []
+
+
+def test_a_connection_shut_while_the_password_is_checked_stays_shut(stage):
+    stage.password_checks = Gate()
+    client = Client(stage)
+    client.feed(b"AMQP\x00\x00\x09\x01")
+    client.send(commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest"), channel=0)
+    client.connection.shut(ConnectionClosingError(320, "bye"))
+    stage.password_checks.open()
+    stage.run()
+    assert client.names() == ["Connection.Start", "Connection.Close"]
+    client.send(commands.Connection.CloseOk(), channel=0)
+    assert client.link.closed
+
+
+# -- the end
+
+
+def test_a_polite_end(client):
+    answer = client.call(commands.Connection.Close(200, "bye", 0, 0), 0)
+    assert answer.name == "Connection.CloseOk"
+    assert client.link.closed
+    assert client.stage.broker.connections == set()
+
+
+def test_publishes_before_the_close_are_kept(stage, client):
+    client.declare("q")
+    client.feed(message("q", b"m") + wire(commands.Connection.Close(200, "", 0, 0), 0))
+    assert stage.queue("q").message_count == 1
+
+
+def test_exclusive_queues_go_with_their_connection(stage, client):
+    other = Client(stage).open()
+    client.declare("mine", exclusive=True)
+    other.send(commands.Queue.Declare(queue="mine", passive=True))
+    assert other.methods()[0][:2] == ("Channel.Close", 405)
+    client.link.lose()
+    assert "mine" not in stage.broker.vhosts["/"].queues
+    assert stage.log("mine").deleted
+
+
+def test_a_changed_permission_counts_at_once(stage, client):
+    client.declare("q")
+    client.publish("q", b"a")
+    stage.add_user("guest", write="^$")
+    client.publish("q", b"b")
+    text = (
+        "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user "
+        "'guest'"
+    )
+    assert client.methods() == [closed(403, text, 60, 40)]
+
+
+def test_a_deleted_exchange_is_missing_to_what_follows_in_the_same_read(client):
+    client.call(commands.Exchange.Declare(exchange="x", exchange_type="fanout"))
+    client.publish("", b"m", exchange="x")
+    client.feed(wire(commands.Exchange.Delete(exchange="x")) + message("", b"m", exchange="x"))
+    text = "NOT_FOUND - no exchange 'x' in vhost '/'"
+    assert client.methods() == [("Exchange.DeleteOk",), closed(404, text, 60, 40)]
