@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 import signal
+import statistics
 import tempfile
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.disturbance import TOLERABLE_CORES, Disturbance
 from bench.leveret import Leveret
 from bench.machine import describe
 from bench.measure import Reading, Timing, measure, perf_arguments
@@ -43,22 +46,25 @@ def main(
     _interrupt_on_signals()
     files_max = allow_files()
     timing = Timing(2, 0.5, 0.2, files_max) if quick else Timing(seconds, 1, 1, files_max)
+    repeat = 1 if quick else repeat
     start = time.monotonic()
     compared: list[Line] = []
+    everything: list[Reading] = []
     versions: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="leveret-bench-") as directory:
         facts = describe(Path(directory))
         for row in rows:
-            readings = _readings(
-                row, brokers, Path(directory), timing, 1 if quick or row.once else repeat, versions
-            )
+            turns = 1 if row.once else repeat
+            readings = _readings(row, brokers, Path(directory), timing, turns, versions)
             compared += lines(row, readings)
+            everything += [each for taken in readings.values() for each in taken]
             console.print(terminal(compared[-len(row.targets) :]))
-    console.print(terminal(compared))
-    facts |= {f"{name}": version for name, version in versions.items()}
+    facts |= versions
     facts["Cores"] = _cores()
+    facts["Other processes"] = _others([each.others_cores for each in everything])
     facts["Date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     facts["Took"] = f"{(time.monotonic() - start) / 60:.1f} minutes"
+    console.print(terminal(compared), f"Other processes {facts['Other processes']}")
     complete = not names and not only and not quick
     path = output or (RESULTS if complete else None)
     if path is not None:
@@ -88,6 +94,7 @@ def _readings(
     try:
         for turn in range(repeat):
             for name in names:
+                disturbance = Disturbance()
                 # A start is a reading of its own, so that row starts anew each time.
                 fresh = name not in brokers or row.kind is Kind.START
                 if fresh and name in brokers:
@@ -99,7 +106,8 @@ def _readings(
                         brokers[name] = broker
                         broker.start()
                         versions[name] = broker.version
-                    taken[name].append(measure(row, brokers[name], timing))
+                    reading = measure(row, brokers[name], timing)
+                    taken[name].append(replace(reading, others_cores=disturbance.cores()))
                 except (BenchError, OSError) as error:
                     taken[name].append(Reading(failure=str(error)))
                 console.print(f"[dim]{row.name} {name}: {taken[name][-1]}")
@@ -123,6 +131,13 @@ def _broker(name: str, directory: Path, durability: str) -> Broker:
     return RabbitMq(directory) if name == "RabbitMQ" else Leveret(directory, durability)
 
 
+def _others(cores: list[float]) -> str:
+    """How quiet the machine was, and whether the figures can be trusted."""
+    text = f"kept {statistics.mean(cores):.2f} cores busy on average, {max(cores):.2f} at worst"
+    quiet = max(cores) <= TOLERABLE_CORES
+    return text if quiet else f"{text}: **disturbed, measure again on a quiet machine**"
+
+
 def _cores() -> str:
     if broker_core() == client_core():
         return "one, which broker and client share"
@@ -131,11 +146,12 @@ def _cores() -> str:
 
 def _how(timing: Timing, repeat: int) -> str:
     return (
-        f"Medians of {repeat} readings of {timing.seconds:g} s after {timing.warm_up:g} s of "
-        "warm-up, RabbitMQ and Leveret in turns, both running throughout a row, both with the same "
-        "client (`leveret perf`). 16-byte bodies, one publisher, one consumer, one queue unless "
-        "said. RabbitMQ has its defaults and no plugins. Written by `python -m bench`; how to "
-        "read it: README.md."
+        f"Medians of {repeat} readings (of one for backlog and idle), of {timing.seconds:g} s "
+        f"after {timing.warm_up:g} s of warm-up; where messages or connections are counted, of "
+        f"{timing.messages_share:.0%} of the number named. RabbitMQ and Leveret take turns, both "
+        "run throughout a row, both have the same client (`leveret perf`). 16-byte bodies, one "
+        "publisher, one consumer, one queue unless said. RabbitMQ has its defaults and no plugins. "
+        "Written by `python -m bench`; how to read it: README.md."
     )
 
 

@@ -36,11 +36,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class Reading:
-    """Figures by name, or why there are none; `incomplete` when messages were left behind."""
+    """Figures by name, or why there are none; `incomplete` when messages were left behind.
+
+    `others_cores` is how many cores processes that are none of ours kept busy meanwhile.
+    """
 
     figures: dict[str, float] = field(default_factory=dict)
     failure: str = ""
     incomplete: bool = False
+    others_cores: float = 0.0
 
 
 def measure(row: Row, broker: Broker, timing: Timing) -> Reading:
