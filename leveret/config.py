@@ -143,8 +143,8 @@ class Configuration(BaseSettings):
     disk_free_bytes_min: int = Field(
         50 * MIB,
         ge=0,
-        description="Free bytes of the data directory's file system below which publishers are held: "
-        "RabbitMQ's number, and room enough for settlements and checkpoints.",
+        description="Free bytes of the data directory's file system below which publishers are "
+        "held: RabbitMQ's number, and room enough for settlements and checkpoints.",
     )
     memory_fraction_max: float = Field(
         0.6,
