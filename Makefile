@@ -32,19 +32,17 @@ install:
 interop: build $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
 
-# Every line says what it means; see bench/README.md for how to read it.
-bench: build $(VENV)/.interop
+# bench/README.md says how to read it.
+bench: build
+	.ci/packages rabbitmq-server
 	$(BIN)/python -m bench
 
 soak: build
 	$(BIN)/python -m pytest -m soak
 
-# The compiled modules once more under AddressSanitizer, in a build of their own beside the usual
-# one. Leaks are not looked for: the interpreter itself never frees all it has.
+# The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
 asan: build
-	LEVERET_SANITIZE=1 $(BIN)/python setup.py -q build --build-base build/asan --build-lib build/asan/lib
-	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-		$(BIN)/pytest -o pythonpath='build/asan/lib .' $(wildcard tests/amqp tests/core tests/ports)
+	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/core tests/ports)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info interop_tests/node_modules
@@ -61,7 +59,8 @@ $(VENV)/.built: pyproject.toml setup.py $(PYX)
 
 # Other people's clients, and the other broker to compare with.
 $(VENV)/.interop: pyproject.toml $(VENV)/.built
-	.ci/packages rabbitmq-server amqp-tools npm
+	.ci/packages rabbitmq-server amqp-tools
+	command -v npm >/dev/null || .ci/packages npm  # Node's own distribution brings it along
 	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')
 	npm install --silent --no-audit --no-fund --no-package-lock --prefix interop_tests
 	touch $@
