@@ -291,7 +291,7 @@ class PartitionLog:
         failure = storage_error("flush the log in", self.directory, error)
         self._flush_failures += 1
         for segment in flush.segments:
-            segment.doubtful = True
+            segment.doubt(self._services.files)
         self._touch()  # soon another segment is begun, even if nothing is appended
         if not self._flushes:
             self._segments.distrust()

@@ -53,7 +53,7 @@ def recover(files: FileSystem, directory: Path, mark: CloseMark | None) -> Recov
         _remove_drafts(files, directory, found.segments)
         if not _believe(found, mark):
             found.unclean = True
-            _scan_from_checkpoint(files, found)
+            _scan_what_is_unsure(files, found)
             found.redelivered_stop = found.end
         _settle_what_is_gone(files, found)
     except OSError as error:
@@ -62,10 +62,11 @@ def recover(files: FileSystem, directory: Path, mark: CloseMark | None) -> Recov
 
 
 def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
-    """Remove half-written index files and the indexes of segments that are gone."""
-    known = {segment.index_path.name for segment in segments}
+    """Remove half-written index files, and what stands beside segments that are gone."""
+    known = {path.name for segment in segments for path in (segment.index_path, segment.doubt_path)}
     for name in files.list_names(directory):
-        if name.endswith(".index.new") or (name.endswith(".index") and name not in known):
+        beside = name.endswith((".index", ".doubtful")) and name not in known
+        if beside or name.endswith(".index.new"):
             files.unlink(directory / name)
 
 
@@ -85,20 +86,25 @@ def _believe(found: Recovered, mark: CloseMark | None) -> bool:
     return True
 
 
-def _scan_from_checkpoint(files: FileSystem, found: Recovered) -> None:
-    """Find the newest segment from which everything can be told, and read on from there."""
+def _scan_what_is_unsure(files: FileSystem, found: Recovered) -> None:
+    """Check every segment from the newest checkpoint on, and older ones that have no index."""
     segments = found.segments
     start = len(segments) - 1
-    while start > 0 and not (
-        segments[start - 1].read_index(files) and _has_checkpoint(files, segments[start])
-    ):
+    while start > 0 and not _has_checkpoint(files, segments[start]):
         start -= 1
-    found.end = segments[start].base
-    if not _has_checkpoint(files, segments[start]):
-        # What is settled was told by files that are gone; they are gone because all was settled.
-        found.settled.add(0, segments[start].base)
-    for segment in segments[start:]:
-        _scan_segment(files, found, segment)
+    if start == 0:
+        # What was settled in files that are gone need not be told: all in them was.
+        found.settled.add(0, segments[0].base)
+    found.end = segments[0].base
+    gaps = []
+    for at, segment in enumerate(segments):
+        gaps.append((found.end, segment.base))
+        if at < start and segment.read_index(files):
+            found.end = segment.stop
+        else:
+            _scan_segment(files, found, segment)
+    for first, stop in gaps:
+        _report_gap(found, first, stop)
     if not _has_checkpoint(files, segments[-1]):
         segments[-1].doubtful = True  # nothing is written to it any more
 
@@ -117,8 +123,6 @@ def _has_checkpoint(files: FileSystem, segment: Segment) -> bool:
 
 def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None:
     """Check every batch, collect settlements and index entries; cut at the first damage."""
-    if found.end < segment.base:
-        _report_gap(found, segment.base)
     found.end = segment.base
     index = segment.index = SparseIndex()
     sound = 0
@@ -146,12 +150,15 @@ def _refuse(reason: str) -> None:
     raise CorruptBatchError(reason)
 
 
-def _report_gap(found: Recovered, stop: int) -> None:
-    found.settled.add(found.end, stop)
-    found.findings.append(
-        f"offsets {found.end} to {stop - 1} are lost: they stood behind the damage reported "
-        "before; they count as settled"
-    )
+def _report_gap(found: Recovered, first: int, stop: int) -> None:
+    """Nobody shall wait for records that no file holds; say so unless they were settled anyway."""
+    lost = found.settled.gaps(first, stop).count
+    if first < stop and lost:
+        found.settled.add(first, stop)
+        found.findings.append(
+            f"{lost} records from offset {first} to {stop - 1} are lost: they stood behind the "
+            "damage reported before, or were not flushed; they count as settled"
+        )
 
 
 def _set_aside(files: FileSystem, segment: Segment, handle: int, sound: int, reason: str) -> str:

@@ -4,6 +4,7 @@
     00000000000000001000-2.log    the third file that begins with offset 1000
     00000000000000001000.index    its sparse index, once it is sealed and flushed
     00000000000000001000.log.damaged-1    what recovery cut off, kept for inspection
+    00000000000000001000.doubtful         empty: a flush of the segment has failed
 
 A second file with the same first offset comes about when one filled up with control batches alone,
 or when a flush failed and what it should have flushed was written anew.
@@ -12,6 +13,7 @@ or when a flush failed and what it should have flushed was written anew.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -76,6 +78,20 @@ class Segment:
         """The index file."""
         return self.directory / f"{self.stem}.index"
 
+    @property
+    def doubt_path(self) -> Path:
+        """The file whose existence says that the segment is doubtful."""
+        return self.directory / f"{self.stem}.doubtful"
+
+    def doubt(self, files: FileSystem) -> None:
+        """A flush has failed: never write to the file or flush it again, after a restart neither.
+
+        The mark need not survive the machine: with it goes the page cache, and the doubt.
+        """
+        self.doubtful = True
+        with suppress(OSError):
+            files.close(files.open(self.doubt_path, create=True))
+
     def release(self, files: FileSystem) -> None:
         """Close the file unless a worker thread still reads it; that one closes it then."""
         if self.pins:
@@ -128,11 +144,14 @@ class Segment:
 def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
     """The segments in a directory in their order, each with its size and where it stops."""
     found = []
-    for name in files.list_names(directory):
+    names = files.list_names(directory)
+    doubtful = {name for name in names if name.endswith(".doubtful")}
+    for name in names:
         match = NAME.fullmatch(name)
         if match:
             size = files.size(directory / name)
             found.append(Segment(directory, int(match[1]), int(match[2] or 0), size))
+            found[-1].doubtful = found[-1].doubt_path.name in doubtful
     found.sort(key=lambda segment: (segment.base, segment.generation))
     for segment, after in pairwise(found):
         segment.stop = after.base

@@ -219,22 +219,23 @@ class Segments:
         The next write begins a new segment: what the page cache says about the old one is not to
         be trusted any more (docs/decisions/0011-a-failed-flush-is-not-repeated.md).
         """
-        for dirty in self.take_dirty():
-            dirty.unpin(self._files)
+        self.distrust()
         while self.items[-1] is not segment:
             dropped = self.items.pop()
             dropped.release(self._files)
             self._contradicting.append(dropped.path)
         segment.size = self.position = position
         segment.stop = OFFSET_MAX
-        segment.doubtful = True
+        segment.doubt(self._files)
         self._undo(segment, position)
         if segment.index is not None:
             segment.index.cut(position)
-        self._roll_at = ROLL_FIRST
 
     def distrust(self) -> None:
-        """The last segment's flush failed: what comes next goes to a new one."""
+        """A flush failed: what still waits for one is not flushed, what comes next is elsewhere."""
+        for dirty in self.take_dirty():
+            dirty.doubt(self._files)
+            dirty.unpin(self._files)
         self._roll_at = ROLL_FIRST
 
     def take_dirty(self) -> list[Segment]:
@@ -259,8 +260,9 @@ class Segments:
 
         def unlink() -> None:
             files.unlink(segment.path)
-            with suppress(FileNotFoundError):
-                files.unlink(segment.index_path)
+            for beside in (segment.index_path, segment.doubt_path):
+                with suppress(FileNotFoundError):
+                    files.unlink(beside)
 
         return unlink
 

@@ -228,3 +228,24 @@ async def test_many_power_cuts_in_a_row():
         witness.confirm(log, {log.end - 2: b"unconfirmed", log.end - 1: b"unconfirmed"})
         abandon(store)
         files = files.lose_machine(chance.randrange(200))
+
+
+async def test_settlements_after_a_lost_flush_are_written_to_a_new_segment():
+    files = FaultyFileSystem()
+    store = make_store(DATA, files)
+    log = open_log(store, Durability.FSYNC)
+    put(log, b"a", b"b")
+    await committed(log, 2)
+    failures = []
+    log.on_failure(failures.append)
+    flush = files.fdatasync
+    files.fdatasync = lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "broken"))
+    put(log, b"c")
+    await until(lambda: failures)
+    files.fdatasync = flush
+    log.settle([(0, 1)])
+    log.write_settlements()
+    abandon(store)
+    async with store_at(DATA, files.lose_process()) as store:
+        log = open_log(store, Durability.FSYNC)
+        assert (list(log.settled), log.end) == ([(0, 1)], 2)

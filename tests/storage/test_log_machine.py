@@ -225,3 +225,27 @@ TestLog.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def test_a_segment_stays_until_a_later_checkpoint_is_flushed():
+    machine = LogMachine()
+    machine.start(Durability.FSYNC)
+    log, committer = machine.log, machine.committer
+    put(log, b"stuck", b"x" * 900)
+    committer.drain()
+    put(log, b"in the second segment", b"x" * 300)
+    log.settle([(1, 2)])  # told by the second segment alone
+    log.write_settlements()
+    put(log, b"x" * 500)
+    committer.drain()
+    put(log, b"in the third segment")
+    committed = log.committed
+    log.settle([(2, committed)])
+    log.write_settlements()
+    flush = committer.waiting.popleft()
+    committer.drain()
+    assert [segment.base for segment in log._segments.items] == [0, 2, 5]
+    committer.waiting.append(flush)
+    committer.drain()
+    assert [segment.base for segment in log._segments.items] == [0, 5]
+    machine.teardown()

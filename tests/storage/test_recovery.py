@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError
 from leveret.ports import Durability
+from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
+from leveret.storage.checkpoint import settlement_payload
 from leveret.storage.dump import dump_segment
 from leveret.storage.recovery import recover
 from leveret.storage.state import MemoryStateStore
@@ -211,3 +214,13 @@ async def test_any_name_is_a_directory_of_its_own(tmp_path, name):
             put(log, b"%d" % i)
             assert log.directory.is_relative_to(tmp_path / "topics")
     assert len(list((tmp_path / "topics").glob("*/*/0/*.log"))) == 4
+
+
+async def test_nothing_is_settled_before_it_is_written():
+    files, directory = await written_log()
+    (path,) = [path for path in files.files if path.suffix == ".log"]
+    batch = Batch.control(9, settlement_payload(RangeSet([(5, 100)])), 0)
+    batch.set_checksum(crc32c(batch.checked))
+    files.files[path].cached.extend(bytes(batch))
+    found = recover(files, directory, None)
+    assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4), (5, 9)])
