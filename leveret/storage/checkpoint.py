@@ -87,5 +87,6 @@ class CloseMark:
         """The mark, or None where it is no mark of a known version."""
         if len(value) < MARK.size or value[0] != MARK_VERSION or (len(value) - MARK.size) % 16:
             return None
-        _, *numbers = MARK.unpack_from(value)
-        return CloseMark(*numbers, value[MARK.size :])
+        _, base, generation, segment_bytes, end, redelivered_stop = MARK.unpack_from(value)
+        settled = value[MARK.size :]
+        return CloseMark(base, generation, segment_bytes, end, redelivered_stop, settled)
