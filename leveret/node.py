@@ -65,7 +65,7 @@ def run(configuration: Configuration) -> int:
 
 
 def _allow_open_files() -> None:
-    """Each connection and segment is an open file: take as many as the system lets this user have."""
+    """Connections and segments are open files: take as many as the system lets this user have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -184,6 +184,7 @@ class Node:
             metadata,
             on_vhost_added=broker.add_vhost,
             on_vhost_deleted=broker.remove_vhost,
+            on_user_deleted=broker.shut_user,
         )
         definitions = await metadata.load()
         administration.restore(definitions)
@@ -198,7 +199,7 @@ class Node:
         return broker, administration
 
     async def _watch_resources(self, broker: Broker) -> None:
-        """Raise and lower the alarms. A write that found no space raises one at once (`_report`)."""
+        """Raise and lower the alarms; a write that finds no space raises one at once."""
         configuration = self._configuration
         memory_bytes_max = configuration.memory_fraction_max * memory_bytes_total()
         while not self._stopping.is_set():

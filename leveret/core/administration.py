@@ -51,13 +51,15 @@ class Administration:
         *,
         on_vhost_added: Callable[[VhostDefinition], None],
         on_vhost_deleted: Callable[[str], None],
+        on_user_deleted: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """`on_vhost_added` and `on_vhost_deleted` are called after the change, before a flush."""
+        """The callbacks are called after the change, before a flush."""
         self.access = access
         self.store = store
         self._vhosts: dict[str, VhostDefinition] = {}
         self._on_vhost_added = on_vhost_added
         self._on_vhost_deleted = on_vhost_deleted
+        self._on_user_deleted = on_user_deleted
 
     def restore(self, definitions: Definitions) -> None:
         """Take over what the store kept; no callback is called."""
@@ -101,6 +103,7 @@ class Administration:
         user = self._user(name)
         self._drop_permissions(self.access.remove_user(name))
         self.store.remove(user)
+        self._on_user_deleted(name)
 
     # Virtual hosts.
 

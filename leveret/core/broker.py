@@ -12,7 +12,7 @@ from leveret.core.names import resource
 from leveret.core.passwords import PasswordCache, verify_password
 from leveret.core.queue import Queue
 from leveret.core.vhost import Vhost
-from leveret.errors import ChannelError
+from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports import Durability
 
 if TYPE_CHECKING:
@@ -83,10 +83,21 @@ class Broker:
         )
 
     def remove_vhost(self, name: str) -> None:
-        """Close a virtual host: its queues are deleted; the caller has closed its connections."""
+        """Delete a virtual host: its connections are told and closed, its queues are deleted."""
         vhost = self.vhosts.pop(name)
+        reason = ConnectionClosingError(320, f"vhost '{name}' is deleted")
+        self._shut(reason, lambda connection: connection.vhost is vhost)
         for queue in list(vhost.queues.values()):
             self._drop_queue(vhost, self._opened(queue))
+
+    def shut_user(self, name: str) -> None:
+        """A user was deleted: whoever is connected as such is told and closed."""
+        reason = ConnectionClosingError(320, f"user '{name}' is deleted")
+        self._shut(reason, lambda connection: connection.user == name)
+
+    def _shut(self, reason: ConnectionClosingError, concerns: Callable[[Any], bool]) -> None:
+        for connection in [held for held in self.connections if concerns(held)]:
+            connection.shut(reason)
 
     def random_name(self, prefix: str) -> str:
         """A unique name behind `prefix`."""

@@ -384,3 +384,25 @@ def test_a_deleted_exchange_is_missing_to_what_follows_in_the_same_read(client):
     client.feed(wire(commands.Exchange.Delete(exchange="x")) + message("", b"m", exchange="x"))
     text = "NOT_FOUND - no exchange 'x' in vhost '/'"
     assert client.methods() == [("Exchange.DeleteOk",), closed(404, text, 60, 40)]
+
+
+def close_of(client):
+    ((_, close),) = client.received()
+    return close.name, close.reply_code, close.reply_text
+
+
+def test_a_deleted_vhost_takes_its_connections_along(stage, client):
+    other = Client(stage).open()
+    stage.broker.remove_vhost("/")
+    told = "Connection.Close", 320, "CONNECTION_FORCED - vhost '/' is deleted"
+    assert close_of(client) == told
+    assert close_of(other) == told
+
+
+def test_a_deleted_user_is_disconnected_and_nobody_else(stage, client):
+    stage.add_user("other")
+    other = Client(stage).open(user="other")
+    stage.broker.shut_user("other")
+    told = "Connection.Close", 320, "CONNECTION_FORCED - user 'other' is deleted"
+    assert close_of(other) == told
+    assert client.received() == []

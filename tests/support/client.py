@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from leveret.core.queue import Queue
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-PLAIN_GUEST = "\0guest\0guest"
 
 
 class FakeLink:
@@ -184,10 +183,11 @@ class Client:
         capabilities: dict[str, bool] | None = None,
         frame_max: int = 131072,
         channel_max: int = 2047,
+        user: str = "guest",
     ) -> Client:
         self.feed(PROTOCOL_HEADER)
         properties = {"capabilities": capabilities or {}}
-        self.send(commands.Connection.StartOk(properties, "PLAIN", PLAIN_GUEST), channel=0)
+        self.send(commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{user}"), channel=0)
         self.send(
             commands.Connection.TuneOk(channel_max, frame_max, 0),
             commands.Connection.Open("/"),
