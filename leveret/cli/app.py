@@ -16,7 +16,7 @@ app = typer.Typer(
     help="An AMQP 0-9-1 broker whose queues are logs.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # a log wants plain tracebacks, and no local variables: passwords
+    pretty_exceptions_enable=False,  # logs want plain tracebacks without local variables
 )
 app.command("serve")(serve.serve)
 app.command("perf")(perf.perf)
