@@ -86,6 +86,10 @@ class Link(Protocol):
         """Supervise the peer from now on."""
         ...
 
+    async def room(self) -> None:
+        """Until the output is sent as far as the peer's reading allows."""
+        ...
+
     async def committed(self, queues: Collection[Queue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         ...
@@ -162,6 +166,8 @@ class Connection:
                     self._collect()
                     return
                 self._handle(*event)
+                if self.outbox.size >= OUTBOX_BYTES_MAX and not self._waiting:
+                    self._start(self.link.room())  # answers are no way to fill the memory
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
         reader.stash()

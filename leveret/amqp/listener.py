@@ -60,6 +60,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self.peer_is_loopback = False
         self._heard = False
         self._silent_checks = 0
+        self._clogged: asyncio.Future[None] | None = None  # until the peer reads its answers
         self._paced = False  # until the end of this turn
         self._held = False  # while an alarm stands
         self._stopping = False
@@ -109,6 +110,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer sends no more: neither do we."""
+        self.close()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # however it ended
@@ -119,6 +121,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._listener.protocols.discard(self)
         self.writable = False
         self._transport = None
+        self._unclog()
         self._connection.lost()
 
     def pause_writing(self) -> None:
@@ -128,7 +131,14 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The peer has caught up: its consumers may get more."""
         self.writable = True
+        self._unclog()
+        self._resume_reading()
         self._connection.wake_consumers()
+
+    def _unclog(self) -> None:
+        if self._clogged is not None:
+            clogged, self._clogged = self._clogged, None
+            clogged.set_result(None)
 
     # -- what the connection asks for (leveret.amqp.connection.Link)
 
@@ -155,8 +165,26 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.write(buffers[0])
         else:
             self._transport.writelines(buffers)
+        self._check_unread(self._transport)
         if was_full and self.writable:
             self._connection.wake_consumers()
+
+    def _check_unread(self, transport: asyncio.Transport) -> None:
+        """Read nothing from a peer that asks and asks, and does not read its answers.
+
+        Deliveries alone never get here, since they stop at the high-water mark: a client that sends
+        before it reads what it was delivered must not be kept from sending.
+        """
+        unread_bytes = transport.get_write_buffer_size()
+        if self._clogged is None and unread_bytes > self._listener.unread_bytes_max:
+            self._clogged = self._loop.create_future()
+            transport.pause_reading()
+
+    async def room(self) -> None:
+        """Send what is there; until the peer has read enough of it."""
+        self.send_pending()
+        if self._clogged is not None:
+            await self._clogged
 
     def wait_for(self, work: Awaitable[None]) -> None:
         """Stop reading until `work` is done."""
@@ -177,7 +205,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def _resume_reading(self) -> None:
         """Read on unless there is another reason not to."""
         pausing = self._connection.is_waiting or self._paced or self._stopping or self._held
-        if self._transport is not None and not pausing:
+        if self._transport is not None and not pausing and self._clogged is None:
             self._transport.resume_reading()
 
     def hold(self, *, held: bool) -> None:
@@ -272,6 +300,12 @@ class AmqpListener:
         self.loop = asyncio.get_running_loop()
         self.protocols: set[AmqpProtocol] = set()
         self.buffer = memoryview(bytearray(configuration.read_buffer_bytes))
+        # What deliveries alone may leave unread on one connection; more than this are answers.
+        self.unread_bytes_max = (
+            configuration.write_high_water_bytes
+            + OUTBOX_BYTES_MAX
+            + configuration.message_bytes_max
+        )
         self._server: asyncio.Server | None = None
 
     async def start(self) -> tuple[str, int]:

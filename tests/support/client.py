@@ -66,6 +66,9 @@ class FakeLink:
     def set_heartbeat(self, seconds: int) -> None:
         self.heartbeat_seconds = seconds
 
+    async def room(self) -> None:
+        self.send_pending()
+
     async def committed(self, queues: Iterable[Queue]) -> bool:
         queues = list(queues)
         gate = CommitGate(len(queues))
