@@ -15,6 +15,7 @@ from pamqp import commands
 from leveret.amqp import handshake
 from leveret.amqp.channel import Channel
 from leveret.amqp.deliveries import Outbox
+from leveret.amqp.description import describe
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from leveret.amqp.frames import ChannelSlot
     from leveret.config import Configuration
     from leveret.core.broker import Broker
+    from leveret.core.clients import ClientFacts, Endpoints
     from leveret.core.queue import Queue
     from leveret.core.vhost import Vhost
     from leveret.ports.records import Batch, BatchBuilder
@@ -64,6 +66,11 @@ class Link(Protocol):
     @property
     def peer_is_loopback(self) -> bool:
         """Whether the peer is on this machine."""
+        ...
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Who is connected to where."""
         ...
 
     def wall_ms(self) -> int:
@@ -117,6 +124,8 @@ class Connection:
         self.outbox = Outbox()
         self.vhost: Vhost
         self.user = ""
+        self.mechanism = ""
+        self.connected_at_ms = 0
         self.client_properties: dict[str, object] = {}
         self.tuned = handshake.Tuned(0, FRAME_MAX_HANDSHAKE, 0)
         self.channels: dict[int, Channel] = {}
@@ -132,6 +141,15 @@ class Connection:
     def is_waiting(self) -> bool:
         """Whether it must not read."""
         return self._waiting
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an alarm keeps it from publishing."""
+        return self._held
+
+    def describe(self) -> ClientFacts:
+        """See leveret.core.clients.Client."""
+        return describe(self)
 
     # -- bytes in
 
@@ -309,6 +327,7 @@ class Connection:
         if self.state is not State.START:
             return  # the node stops, or the client has gone
         self.user = credentials.user
+        self.mechanism = mechanism
         self.state = State.TUNE
         self.send(handshake.tune(self.configuration))
 
@@ -332,6 +351,7 @@ class Connection:
             raise ConnectionClosingError(530, f"vhost {name} not found")
         self.broker.access.check_vhost(self.user, name)
         self.vhost = vhost
+        self.connected_at_ms = self.link.wall_ms()
         self.broker.connections.add(self)
         self.state = State.RUNNING
         self._forget_stale_routes()

@@ -11,6 +11,7 @@ from leveret.amqp.connection import OUTBOX_BYTES_MAX, Connection
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import HEARTBEAT
 from leveret.core.access import is_loopback
+from leveret.core.clients import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -141,6 +142,15 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             clogged.set_result(None)
 
     # -- what the connection asks for (leveret.amqp.connection.Link)
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Who is connected to where."""
+        if self._transport is None:
+            return Endpoints()
+        peer = self._transport.get_extra_info("peername") or ("unknown", 0)
+        here = self._transport.get_extra_info("sockname") or ("unknown", 0)
+        return Endpoints(peer[0], peer[1], here[0], here[1])
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""

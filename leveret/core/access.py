@@ -95,9 +95,13 @@ class AccessControl:
         """Whether `user` may connect from `peer_host`, an IP address."""
         return user not in loopback_users or is_loopback(peer_host)
 
+    def may_enter(self, user: str, vhost: str) -> bool:
+        """Whether `user` has any permissions in `vhost`."""
+        return (user, vhost) in self._permissions
+
     def check_vhost(self, user: str, vhost: str) -> None:
-        """Raise ConnectionClosingError 530 unless `user` has any permissions in `vhost`."""
-        if (user, vhost) not in self._permissions:
+        """Raise ConnectionClosingError 530 unless `user` may enter `vhost`."""
+        if not self.may_enter(user, vhost):
             raise ConnectionClosingError(
                 530, f"access to vhost '{vhost}' refused for user '{user}'"
             )

@@ -32,12 +32,17 @@ class Alarms:
         self._low: set[Resource] = set()
         self.reason = ""
 
+    @property
+    def low(self) -> list[Resource]:
+        """What is low now, in the order of `Resource`."""
+        return [resource for resource in Resource if resource in self._low]
+
     def set(self, resource: Resource, *, low: bool) -> bool:
         """Note the state of one resource. Returns whether it changed."""
         if low is (resource in self._low):
             return False
         (self._low.add if low else self._low.discard)(resource)
-        names = [resource.value for resource in Resource if resource in self._low]
+        names = [resource.value for resource in self.low]
         self.reason = f"low on {' & '.join(names)}" if names else ""
         for watcher in list(self._watchers):
             watcher.alarm_changed(self.reason)

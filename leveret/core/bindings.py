@@ -27,6 +27,11 @@ class QueueLike(Protocol):
         ...
 
     @property
+    def leased_count(self) -> int:
+        """Count of messages that are delivered and not yet settled."""
+        ...
+
+    @property
     def consumer_count(self) -> int:
         """Count of its consumers."""
         ...

@@ -104,6 +104,11 @@ class Queue:
         return self.machine.ready_count + self.builder.count + self.log.end - self.log.committed
 
     @property
+    def leased_count(self) -> int:
+        """Messages delivered and neither settled nor returned."""
+        return self.machine.leased_count
+
+    @property
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything now."""
         return self.machine.consumer_count

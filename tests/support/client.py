@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pamqp import base, body, commands, frame, header
 
 from leveret.amqp.connection import Connection
+from leveret.core.clients import Endpoints
 from tests.support.stage import CommitGate, Stage
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class FakeLink:
         self.writable = True
         self.held = False
         self.peer_is_loopback = True
+        self.endpoints = Endpoints("127.0.0.1", 50_000, "127.0.0.1", 5672)
         self.heartbeat_seconds: int | None = None
         self.sent = b""
         self.closed = False

@@ -1,0 +1,51 @@
+"""A client's connection as the rooms beside `amqp` see it: to be counted, shown and filtered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from leveret.core.vhost import Vhost
+
+__all__ = ["Client", "ClientFacts", "Endpoints"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Both ends of a socket; host `unknown` and port 0 where it is gone."""
+
+    peer_host: str = "unknown"
+    peer_port: int = 0
+    host: str = "unknown"
+    port: int = 0
+
+    def __str__(self) -> str:
+        """The name RabbitMQ gives a connection."""
+        return f"{self.peer_host}:{self.peer_port} -> {self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """What there is to say about one connection at one moment."""
+
+    endpoints: Endpoints
+    state: str  # "running", or "blocked" while an alarm holds it
+    mechanism: str
+    connected_at_ms: int  # since 1970
+    channel_count: int
+    channel_max: int  # 0 = no limit
+    frame_bytes_max: int
+    heartbeat_seconds: int  # 0 = none
+    client_properties: dict[str, object]
+
+
+class Client(Protocol):
+    """A connection that has been opened: a member of `Broker.connections`."""
+
+    user: str
+    vhost: Vhost
+
+    def describe(self) -> ClientFacts:
+        """Cheap, and without effect."""
+        ...
