@@ -1,0 +1,136 @@
+"""Who asks, and what they may see: basic authentication against the broker's users.
+
+The rules are RabbitMQ's: `administrator` may do all, `monitoring` sees all virtual hosts and all
+connections, `management` and `policymaker` see the virtual hosts they may enter and their own
+connections; a user without any of these tags has no business here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+from leveret.mgmt_ui.managed import ManagedNode
+from leveret.mgmt_ui.problems import ApiError, not_authorised, not_authorized
+
+if TYPE_CHECKING:
+    from leveret.core.clients import Client
+    from leveret.core.vhost import Vhost
+
+__all__ = ["Caller", "CallerHere", "NodeHere", "authenticated", "managed_node"]
+
+logger = logging.getLogger(__name__)
+
+ADMINISTRATORS = frozenset({"administrator"})
+MONITORS = frozenset({"administrator", "monitoring"})
+MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated user with a management tag."""
+
+    node: ManagedNode
+    name: str
+    tags: tuple[str, ...]
+
+    @property
+    def is_administrator(self) -> bool:
+        """May see and change everything."""
+        return not ADMINISTRATORS.isdisjoint(self.tags)
+
+    @property
+    def is_monitor(self) -> bool:
+        """May see what is others'."""
+        return not MONITORS.isdisjoint(self.tags)
+
+    def enters(self, vhost: str) -> bool:
+        """Whether the user may connect to a virtual host."""
+        return self.node.broker.access.may_enter(self.name, vhost)
+
+    def visible_vhosts(self) -> list[Vhost]:
+        """Those whose existence and totals the caller may know."""
+        return [
+            v for v in self.node.broker.vhosts.values() if self.is_monitor or self.enters(v.name)
+        ]
+
+    def open_vhosts(self) -> list[Vhost]:
+        """Those whose contents the caller may list: being a monitor is not enough."""
+        return [
+            vhost
+            for vhost in self.node.broker.vhosts.values()
+            if self.is_administrator or self.enters(vhost.name)
+        ]
+
+    def visible_clients(self) -> list[Client]:
+        """All connections for a monitor, else the caller's own."""
+        clients: set[Client] = self.node.broker.connections
+        return [client for client in clients if self.is_monitor or client.user == self.name]
+
+    def require_administrator(self) -> None:
+        """Raise ApiError 401 unless the caller is one."""
+        if not self.is_administrator:
+            raise self._refused("Not administrator user")
+
+    def vhost(self, name: str) -> Vhost:
+        """A virtual host to list. Raises ApiError 401, or 404 where there is none."""
+        vhost = self.node.broker.vhosts.get(name)
+        if vhost is None:
+            raise ApiError(404, "not_found", "vhost_not_found")
+        if not (self.is_administrator or self.enters(name)):
+            raise self._refused("User not authorised to access virtual host")
+        return vhost
+
+    def _refused(self, reason: str) -> ApiError:
+        logger.warning("HTTP access denied: user %r - %s", self.name, reason)
+        return not_authorised(reason)
+
+
+def managed_node(request: Request) -> ManagedNode:
+    """The node that this application manages."""
+    node: ManagedNode = request.app.state.node
+    return node
+
+
+async def authenticated(request: Request) -> Caller:
+    """The caller of a request. Raises ApiError 401."""
+    node = managed_node(request)
+    user, password = _credentials(request.headers.get("authorization", ""))
+    if not await node.broker.authenticate(user, password):
+        logger.warning("HTTP access denied: wrong user or password for %r", user)
+        # Slow guessing down, as the AMQP handshake does.
+        await asyncio.sleep(node.configuration.login_delay_seconds)
+        raise not_authorized()
+    peer = request.client.host if request.client is not None else ""
+    access = node.broker.access
+    definition = access.user(user)
+    tags = definition.tags if definition is not None else ()
+    caller = Caller(node, user, tags)
+    if not access.may_connect_from(user, peer, node.configuration.loopback_users):
+        raise caller._refused("User can only log in via localhost")  # noqa: SLF001  # same module
+    if MANAGERS.isdisjoint(tags):
+        raise caller._refused("Not management user")  # noqa: SLF001
+    return caller
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    """User and password of a basic authorization. Raises ApiError 401 where there is none."""
+    scheme, _, encoded = header.partition(" ")
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        raise not_authorized() from None
+    user, colon, password = text.partition(":")
+    if scheme.lower() != "basic" or not colon:
+        raise not_authorized()
+    return user, password
+
+
+CallerHere = Annotated[Caller, Depends(authenticated)]
+NodeHere = Annotated[ManagedNode, Depends(managed_node)]

@@ -1,0 +1,112 @@
+"""GET /api/health/checks/…: 200 {"status": "ok"}, or 503 with the reason.
+
+As in RabbitMQ, the two that load balancers and orchestrators ask need no password.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Depends, Response
+
+from leveret.mgmt_ui.callers import NodeHere, authenticated
+from leveret.mgmt_ui.problems import ApiError
+from leveret.mgmt_ui.resources import READ, Segment, answer
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.managed import ManagedNode
+
+__all__ = ["router"]
+
+CHECKS = "/api/health/checks"
+PORT_MAX = 65_535
+# RabbitMQ's other names for what a node may listen to.
+PROTOCOLS = {
+    **dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp0_9_1"), "amqp"),
+    **dict.fromkeys(("http1", "http1.1", "http_api", "management", "management_ui", "ui"), "http"),
+}
+
+public = APIRouter(prefix=CHECKS)
+guarded = APIRouter(prefix=CHECKS, dependencies=[Depends(authenticated)])
+
+
+async def _ok(**details: object) -> Response:
+    return await answer({"status": "ok", **details})
+
+
+async def _failed(reason: str, **details: object) -> Response:
+    return await answer({"status": "failed", "reason": reason, **details}, 503)
+
+
+@public.api_route("/is-in-service", methods=READ)
+async def is_in_service(node: NodeHere) -> Response:
+    """Whether the node is neither starting nor stopping."""
+    if node.is_serving():
+        return await _ok()
+    return await _failed("this node is not currently available to serve")
+
+
+@public.api_route("/ready-to-serve-clients", methods=READ)
+async def ready_to_serve_clients(node: NodeHere) -> Response:
+    """Whether one more client may come."""
+    if not node.is_serving():
+        return await _failed("this node is not currently available to serve")
+    if not any(listener.protocol == "amqp" for listener in node.listeners):
+        return await _failed("no active listeners for AMQP/AMQPS")
+    connections = len(node.broker.connections)
+    if connections >= node.configuration.connections_max:
+        return await _failed("node connection limit is reached", connections=connections)
+    return await _ok()
+
+
+@guarded.api_route("/alarms", methods=READ)
+async def alarms(node: NodeHere) -> Response:
+    """Whether nothing runs low anywhere in the cluster, which is this node."""
+    return await _alarms(node, "There are alarms in effect in the cluster")
+
+
+@guarded.api_route("/local-alarms", methods=READ)
+async def local_alarms(node: NodeHere) -> Response:
+    """Whether nothing runs low on this node."""
+    return await _alarms(node, "There are alarms in effect on the node")
+
+
+async def _alarms(node: ManagedNode, reason: str) -> Response:
+    low = [{"node": node.name, "resource": low.value} for low in node.broker.alarms.low]
+    return await _failed(reason, alarms=low) if low else await _ok()
+
+
+@guarded.api_route("/virtual-hosts", methods=READ)
+async def virtual_hosts(node: NodeHere) -> Response:
+    """Whether every virtual host that is defined is open."""
+    defined = [vhost.name for vhost in node.administration.vhosts()]
+    down = [name for name in defined if name not in node.broker.vhosts]
+    if down:
+        return await _failed("Some virtual hosts are down", **{"virtual-hosts": down})
+    return await _ok()
+
+
+@guarded.api_route("/port-listener/{port}", methods=READ)
+async def port_listener(node: NodeHere, port: Segment) -> Response:
+    """Whether the node listens on a port."""
+    if not (port.isascii() and port.isdigit() and int(port[:6]) <= PORT_MAX):
+        raise ApiError(400, "bad_request", "Invalid port")
+    ports = [listener.port for listener in node.listeners]
+    if int(port) in ports:
+        return await _ok(port=int(port))
+    return await _failed("No active listener", missing=int(port), ports=ports)
+
+
+@guarded.api_route("/protocol-listener/{protocol}", methods=READ)
+async def protocol_listener(node: NodeHere, protocol: Segment) -> Response:
+    """Whether the node listens for a protocol, by any of its names."""
+    protocol = PROTOCOLS.get(protocol.lower(), protocol.lower())
+    protocols = [listener.protocol for listener in node.listeners]
+    if protocol in protocols:
+        return await _ok(protocol=protocol)
+    return await _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+router = APIRouter()
+router.include_router(public)
+router.include_router(guarded)

@@ -1,0 +1,231 @@
+"""Lists as RabbitMQ's HTTP API gives them: sorted, filtered by name, cut to a page and to columns.
+
+A node may hold a hundred thousand queues while its one event loop serves clients. So lists are
+worked through in slices of `SLICE_ROWS`, with a pass of the loop between them, and only what is
+shown is made into rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from leveret.mgmt_ui.problems import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.mgmt_ui.views import Row
+
+__all__ = ["Kind", "Query", "encoded", "in_slices", "list_rows", "select_columns"]
+
+T = TypeVar("T")
+
+PAGE_ROWS = 100  # RabbitMQ's numbers, both
+PAGE_ROWS_MAX = 500
+SLICE_ROWS = 200  # about a millisecond of the event loop
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The part of a query string that shapes a list. Without `page`, the whole list is given."""
+
+    page: int | None = None
+    page_size: int = PAGE_ROWS
+    name: str = ""
+    sort: str = ""
+    sort_reverse: bool = False
+    columns: tuple[tuple[str, ...], ...] = ()
+    disable_stats: bool = False
+    enable_queue_totals: bool = False
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, str]) -> Query:
+        """Raises ApiError 400."""
+        page, page_size = _page(parameters)
+        if page is not None and parameters.get("use_regex") == "true":
+            # A pattern can be made to backtrack for ages, and the event loop would wait for it.
+            raise ApiError(400, "bad_request", "names are filtered by a part of them, not by regex")
+        return cls(
+            page=page,
+            page_size=page_size,
+            name=parameters.get("name", "").lower(),
+            sort=parameters.get("sort", ""),
+            sort_reverse=parameters.get("sort_reverse") == "true",
+            columns=_columns(parameters.get("columns", "")),
+            disable_stats=parameters.get("disable_stats") == "true",
+            enable_queue_totals=parameters.get("enable_queue_totals") == "true",
+        )
+
+
+def _page(parameters: Mapping[str, str]) -> tuple[int | None, int]:
+    try:
+        page = _integer(parameters.get("page"))
+        page_size = _integer(parameters.get("page_size"))
+    except ValueError:
+        raise ApiError(400, "bad_request", "Pagination parameters are invalid") from None
+    if page is None:
+        return None, PAGE_ROWS
+    if page < 1 or not 1 <= (PAGE_ROWS if page_size is None else page_size) <= PAGE_ROWS_MAX:
+        raise ApiError(
+            400,
+            "invalid_pagination_parameters",
+            f"Invalid pagination parameters: page number {page}, "
+            f"page size {'undefined' if page_size is None else page_size}",
+        )
+    return page, PAGE_ROWS if page_size is None else page_size
+
+
+def _integer(text: str | None) -> int | None:
+    """Raises ValueError; also for what Python would take and no client means (`1_0`, ` 1`)."""
+    if text is None:
+        return None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
+        raise ValueError(text)
+    return int(text)
+
+
+def _columns(text: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(column.split(".")) for column in text.split(",") if column)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """How objects of one kind are listed: by what they are sorted first, and their rows."""
+
+    identity: Callable[[T], tuple[str, ...]]  # values of the columns `default_sort`
+    row: Callable[[T], Row]
+    default_sort: tuple[str, ...] = ("vhost", "name")
+
+    def name(self, item: T) -> str:
+        """What `name=` is looked for in; empty for kinds without names."""
+        if "name" not in self.default_sort:
+            return ""
+        return self.identity(item)[self.default_sort.index("name")]
+
+    def key(self, item: T, query: Query) -> tuple[Any, ...]:
+        """Sorts `item` among the others. Made without its row where that is possible."""
+        identity = self.identity(item)
+        if not query.sort:
+            return identity
+        if query.sort in self.default_sort:
+            return identity[self.default_sort.index(query.sort)], *identity
+        return _rank(_dotted(self.row(item), query.sort)), *identity
+
+
+async def list_rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any] | Row:
+    """The rows, or a page of them with RabbitMQ's numbers around it. Raises ApiError 400."""
+    found = items
+    if query.page is not None and query.name:
+        found = [
+            item
+            async for part in in_slices(items)
+            for item in part
+            if query.name in kind.name(item).lower()
+        ]
+    ordered = await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
+    if query.page is None:
+        return await _rows(ordered, kind, query)
+    first = (query.page - 1) * query.page_size
+    if first > len(ordered):
+        raise ApiError(
+            400,
+            "page_out_of_range",
+            f"Page out of range, page: {query.page} page size: {query.page_size}, "
+            f"len: {len(ordered)}",
+        )
+    rows = await _rows(ordered[first : first + query.page_size], kind, query)
+    return {
+        "total_count": len(items),
+        "item_count": len(rows),
+        "filtered_count": len(ordered),
+        "page": query.page,
+        "page_size": query.page_size,
+        "page_count": -(-len(ordered) // query.page_size),
+        "items": rows,
+    }
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[list[T]]:
+    """The items, some at a time, with a pass of the event loop in between."""
+    for part in _slices(items):
+        yield part
+        await asyncio.sleep(0)
+
+
+def _slices(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while part := list(itertools.islice(iterator, SLICE_ROWS)):
+        yield part
+
+
+async def _sorted(
+    items: Sequence[T], key: Callable[[T], tuple[Any, ...]], *, reverse: bool
+) -> list[T]:
+    """Sort slice by slice, then merge: no single step is longer than a slice."""
+    number = itertools.count()  # no two entries are equal, so that items are never compared
+    runs = [
+        sorted(((key(item), next(number), item) for item in part), reverse=reverse)
+        async for part in in_slices(items)
+    ]
+    merged: list[T] = []
+    async for entries in in_slices(heapq.merge(*runs, reverse=reverse)):
+        merged += [item for _, _, item in entries]
+    return merged
+
+
+async def _rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any]:
+    rows: list[Any] = []
+    async for part in in_slices(items):
+        rows += [select_columns(kind.row(item), query.columns) for item in part]
+    return rows
+
+
+async def encoded(answer: Any) -> bytes:
+    """An answer as JSON, long lists a slice at a time."""
+    if not isinstance(answer, list):
+        return json.dumps(answer).encode()
+    parts = [json.dumps(part)[1:-1] async for part in in_slices(answer)]
+    return f"[{', '.join(parts)}]".encode()
+
+
+def select_columns(value: Any, columns: Iterable[tuple[str, ...]]) -> Any:
+    """What is left of a row when only some columns are wanted: (`a`,), or (`a`, `b`) for a.b."""
+    columns = list(columns)
+    if not columns:
+        return value
+    if isinstance(value, list):
+        return [select_columns(item, columns) for item in value]
+    if not isinstance(value, dict):
+        return value
+    chosen = {}
+    for name, item in value.items():
+        deeper = [column[1:] for column in columns if column[0] == name]
+        if deeper:
+            chosen[name] = item if () in deeper else select_columns(item, deeper)
+    return chosen
+
+
+def _dotted(row: Any, column: str) -> Any:
+    for name in column.split("."):
+        row = row.get(name, 0) if isinstance(row, dict) else 0
+    return row
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Erlang's order between kinds of values: numbers, atoms, tables, lists, texts."""
+    match value:
+        case bool() | None:
+            return 1, str(value).lower()
+        case int() | float():
+            return 0, value
+        case dict() | list():
+            return 2 + isinstance(value, list), json.dumps(value, sort_keys=True)
+        case _:
+            return 4, str(value)

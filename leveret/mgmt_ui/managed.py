@@ -1,0 +1,35 @@
+"""What the HTTP API is given of a node: all it may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.config import Configuration
+    from leveret.core.administration import Administration
+    from leveret.core.broker import Broker
+
+__all__ = ["Listener", "ManagedNode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket that takes connections."""
+
+    protocol: str  # as RabbitMQ calls it: "amqp", "http"
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedNode:
+    """`is_serving()` turns false when the node begins to stop."""
+
+    name: str
+    broker: Broker
+    administration: Administration
+    configuration: Configuration
+    listeners: tuple[Listener, ...]
+    is_serving: Callable[[], bool]

@@ -1,0 +1,96 @@
+"""GET /api/overview: the node at a glance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret import __version__
+from leveret.core.exchanges import EXCHANGE_TYPES
+from leveret.mgmt_ui.callers import Caller, CallerHere
+from leveret.mgmt_ui.listing import Query, in_slices, select_columns
+from leveret.mgmt_ui.resources import READ, answer, message_counts
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.managed import ManagedNode
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+
+@router.api_route("/api/overview", methods=READ)
+async def overview(request: Request, caller: CallerHere) -> Response:
+    """What the node is and, unless `disable_stats=true`, what it holds."""
+    query = Query.parse(request.query_params)
+    shown = _identity(caller.node, query)
+    if not query.disable_stats:
+        shown |= {"message_stats": {}, "churn_rates": {}, "statistics_db_event_queue": 0}
+    if not query.disable_stats or query.enable_queue_totals:
+        shown["queue_totals"] = await message_counts(caller.visible_vhosts())
+        shown["object_totals"] = await _object_totals(caller)
+    if caller.is_monitor:
+        shown |= _addresses(caller.node)
+    return await answer(select_columns(shown, query.columns))
+
+
+def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
+    configuration = node.configuration
+    return {
+        "management_version": __version__,
+        "rates_mode": "none",
+        "sample_retention_policies": {"global": [], "basic": [], "detailed": []},
+        "exchange_types": [{"name": name, "enabled": True} for name in sorted(EXCHANGE_TYPES)],
+        "product_name": configuration.product,
+        "product_version": configuration.version,
+        "rabbitmq_version": configuration.version,
+        "cluster_name": configuration.cluster_name,
+        "cluster_tags": {},
+        "node_tags": {},
+        "default_queue_type": "classic",
+        "disable_stats": query.disable_stats,
+        "enable_queue_totals": query.enable_queue_totals,
+        "is_op_policy_updating_enabled": False,
+    }
+
+
+async def _object_totals(caller: Caller) -> dict[str, int]:
+    vhosts, clients = caller.visible_vhosts(), caller.visible_clients()
+    channels = consumers = 0
+    async for some_clients in in_slices(clients):
+        channels += sum(client.describe().channel_count for client in some_clients)
+    async for queues in in_slices([queue for vhost in vhosts for queue in vhost.queues.values()]):
+        consumers += sum(queue.consumer_count for queue in queues)
+    return {
+        "channels": channels,
+        "connections": len(clients),
+        "consumers": consumers,
+        "exchanges": sum(len(vhost.exchanges) for vhost in vhosts),
+        "queues": sum(len(vhost.queues) for vhost in vhosts),
+    }
+
+
+def _addresses(node: ManagedNode) -> dict[str, Any]:
+    listeners = [
+        {
+            "node": node.name,
+            "protocol": listener.protocol,
+            "ip_address": listener.host,
+            "port": listener.port,
+            "socket_opts": {},
+        }
+        for listener in sorted(node.listeners, key=lambda each: (each.protocol, each.port))
+    ]
+    contexts = [
+        {
+            "node": node.name,
+            "description": "Leveret management",
+            "path": "/",
+            "ip": listener.host,
+            "port": str(listener.port),
+        }
+        for listener in node.listeners
+        if listener.protocol == "http"
+    ]
+    return {"node": node.name, "listeners": listeners, "contexts": contexts}

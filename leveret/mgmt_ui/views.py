@@ -1,0 +1,228 @@
+"""What the HTTP API shows of the broker's objects: plain values under RabbitMQ's names.
+
+Read-only and synchronous: one call is some microseconds, whatever the object holds. What Leveret
+has not, such as message rates, is left out and not invented.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote_plus
+
+if TYPE_CHECKING:
+    from leveret.core.bindings import Binding, QueueLike
+    from leveret.core.clients import Client, Endpoints
+    from leveret.core.exchange import Exchange
+    from leveret.core.vhost import Vhost
+    from leveret.ports.definitions import Arguments, PermissionDefinition, UserDefinition
+
+__all__ = [
+    "Row",
+    "binding_row",
+    "connection_row",
+    "exchange_row",
+    "permission_row",
+    "plain",
+    "queue_basics",
+    "queue_counts",
+    "queue_row",
+    "user_row",
+    "vhost_row",
+]
+
+Row: TypeAlias = dict[str, Any]
+
+RABBITMQ_HASHES = {
+    "rabbitmq-sha256": "rabbit_password_hashing_sha256",
+    "rabbitmq-sha512": "rabbit_password_hashing_sha512",
+}
+ARGUMENTS_HASH_BYTES = 16  # tells the few bindings of one key apart
+
+
+def queue_basics(queue: QueueLike, node_name: str) -> Row:
+    """What a queue is, without how full it is (`disable_stats=true`)."""
+    definition = queue.definition
+    row = {
+        "name": definition.name,
+        "vhost": definition.vhost,
+        "type": definition.arguments.get("x-queue-type", "classic"),
+        "durable": definition.durable,
+        "auto_delete": definition.auto_delete,
+        "exclusive": definition.exclusive,
+        "arguments": plain(definition.arguments),
+        "node": node_name,
+        "state": "running",
+    }
+    if queue.owner is not None:
+        row["owner_pid_details"] = _owner(queue.owner)  # type: ignore[arg-type]  # a connection
+    return row
+
+
+def queue_counts(queue: QueueLike) -> Row:
+    """How full a queue is."""
+    ready, leased = queue.message_count, queue.leased_count
+    return {
+        "messages": ready + leased,
+        "messages_ready": ready,
+        "messages_unacknowledged": leased,
+    }
+
+
+def queue_row(queue: QueueLike, node_name: str) -> Row:
+    """All there is to say of a queue."""
+    return {
+        **queue_basics(queue, node_name),
+        **queue_counts(queue),
+        "consumers": queue.consumer_count,
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
+    }
+
+
+def _owner(client: Client) -> Row:
+    ends = client.describe().endpoints
+    return {"name": str(ends), "peer_host": ends.peer_host, "peer_port": ends.peer_port}
+
+
+def exchange_row(exchange: Exchange) -> Row:
+    """An exchange."""
+    definition = exchange.definition
+    return {
+        "name": definition.name,
+        "vhost": definition.vhost,
+        "type": definition.type,
+        "durable": definition.durable,
+        "auto_delete": definition.auto_delete,
+        "internal": definition.internal,
+        "arguments": plain(definition.arguments),
+        "policy": None,
+    }
+
+
+def binding_row(binding: Binding) -> Row:
+    """A binding; `properties_key` tells it from others between the same two ends."""
+    definition = binding.definition
+    return {
+        "source": definition.source,
+        "vhost": definition.vhost,
+        "destination": definition.destination,
+        "destination_type": definition.destination_type,
+        "routing_key": definition.routing_key,
+        "arguments": plain(definition.arguments),
+        "properties_key": properties_key(definition.routing_key, definition.arguments),
+    }
+
+
+def properties_key(routing_key: str, arguments: Arguments) -> str:
+    """The routing key, a tilde and a hash of the arguments; each only where it is needed."""
+    quoted = quote_plus(routing_key, safe="").replace("~", "%7E")
+    if not arguments:
+        return quoted or "~"
+    text = json.dumps(plain(arguments), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).digest()[:ARGUMENTS_HASH_BYTES]
+    return f"{quoted}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+def connection_row(client: Client, node_name: str) -> Row:
+    """A client's connection."""
+    facts = client.describe()
+    return {
+        "name": str(facts.endpoints),
+        "node": node_name,
+        "vhost": client.vhost.name,
+        "user": client.user,
+        "user_who_performed_action": client.user,
+        "state": facts.state,
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "auth_mechanism": facts.mechanism,
+        "ssl": False,
+        "connected_at": facts.connected_at_ms,
+        "channels": facts.channel_count,
+        "channel_max": facts.channel_max,
+        "frame_max": facts.frame_bytes_max,
+        "timeout": facts.heartbeat_seconds,
+        "client_properties": plain(facts.client_properties),
+        **_ends(facts.endpoints),
+    }
+
+
+def _ends(ends: Endpoints) -> Row:
+    return {
+        "peer_host": ends.peer_host,
+        "peer_port": ends.peer_port,
+        "host": ends.host,
+        "port": ends.port,
+    }
+
+
+def vhost_row(vhost: Vhost, counts: Row, node_name: str) -> Row:
+    """A virtual host; `counts` are those of its queues together."""
+    definition = vhost.definition
+    described = {
+        "description": definition.description,
+        "tags": list(definition.tags),
+        "default_queue_type": definition.default_queue_type,
+    }
+    return {
+        "name": definition.name,
+        **described,
+        "metadata": described,
+        "tracing": False,
+        "cluster_state": {node_name: "running"},
+        **counts,
+    }
+
+
+def user_row(user: UserDefinition) -> Row:
+    """A user; the hash of the password is there because definitions are copied between brokers."""
+    _, _, rest = user.password_hash.partition("$")
+    name, _, digest = rest.partition("$")
+    if name in RABBITMQ_HASHES:
+        password_hash, algorithm = digest, RABBITMQ_HASHES[name]
+    else:
+        password_hash, algorithm = user.password_hash, name
+    return {
+        "name": user.name,
+        "password_hash": password_hash,
+        "hashing_algorithm": algorithm,
+        "tags": list(user.tags),
+        "limits": {},
+    }
+
+
+def permission_row(permission: PermissionDefinition) -> Row:
+    """What a user may do in a virtual host."""
+    return {
+        "user": permission.user,
+        "vhost": permission.vhost,
+        "configure": permission.configure,
+        "write": permission.write,
+        "read": permission.read,
+    }
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of field
+    """A field table's value as JSON can say it; what is no UTF-8 shows replacement characters."""
+    match value:
+        case bytes() | bytearray():
+            return value.decode(errors="replace")
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,111 @@
+"""The web application and the server that runs it: the one place that knows uvicorn.
+
+Importing this costs some hundred milliseconds. `leveret.mgmt_ui.server` does it in a worker thread
+while the node already serves its clients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from leveret.mgmt_ui import health, overview, resources
+from leveret.mgmt_ui.problems import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from leveret.mgmt_ui.managed import ManagedNode
+
+__all__ = ["WebServer", "create_app"]
+
+HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
+HTTP_IDLE_SECONDS = 5  # a connection without a request is closed after this
+STOP_SECONDS_MAX = 1  # for answers under way when the node stops
+STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
+WELCOME = "there are no pages here yet; the HTTP API begins at /api/overview"
+
+
+def create_app(node: ManagedNode) -> ASGIApp:
+    """The HTTP API of one node, as an ASGI application."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.state.node = node
+    for router in (overview.router, resources.router, health.router):
+        app.include_router(router)
+    app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(HTTPException, _unroutable)
+    app.add_exception_handler(Exception, _broken)
+    return EncodedPaths(app)
+
+
+class EncodedPaths:
+    """Lets routes match the path as it was sent: `/api/queues/%2F` names the virtual host `/`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the ASGI specification; `raw_path` is without the query string."""
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+def _error(status: int, error: str, reason: str, headers: dict[str, str] | None) -> Response:
+    return JSONResponse({"error": error, "reason": reason}, status, headers)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _error(error.status, error.error, error.reason, error.headers)
+
+
+async def _unroutable(request: Request, error: Exception) -> Response:
+    """No such path, or not this method."""
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    reason = "Object Not Found" if status == 404 else error.detail
+    if status == 404 and request.url.path == "/":
+        reason = WELCOME
+    headers = dict(error.headers) if error.headers else None
+    return _error(status, STATUS_ERRORS.get(status, "bad_request"), reason, headers)
+
+
+async def _broken(_: Request, error: Exception) -> Response:  # noqa: ARG001  # the server logs it
+    return _error(500, "internal_server_error", "a mistake of the node's; its log has it", None)
+
+
+class WebServer(uvicorn.Server):
+    """A server that leaves signals, logging and the event loop to the node."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        """Takes tens of milliseconds, and touches nothing of the node: made in a worker thread."""
+        configuration = uvicorn.Config(
+            create_app(node),
+            loop="none",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # or anybody could say to come from loopback
+            limit_concurrency=HTTP_CONNECTIONS_MAX,
+            timeout_keep_alive=HTTP_IDLE_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        )
+        configuration.load()
+        super().__init__(configuration)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the node's."""
+        yield

@@ -1,0 +1,124 @@
+import asyncio
+import json
+
+import pytest
+
+from leveret.mgmt_ui import listing
+from leveret.mgmt_ui.listing import Kind, Query, encoded, in_slices, list_rows, select_columns
+from leveret.mgmt_ui.problems import ApiError
+
+ITEMS = [("v", "b", 3), ("v", "A", 10), ("u", "c", None), ("u", "aa", 2)]
+kind = Kind(
+    lambda item: item[:2],
+    lambda item: {"vhost": item[0], "name": item[1], "size": item[2], "deep": {"n": item[2]}},
+)
+
+
+async def names(items=ITEMS, **parameters):
+    found = await list_rows(items, kind, Query.parse(parameters))
+    return [row["name"] for row in (found if isinstance(found, list) else found["items"])]
+
+
+async def refusal(**parameters):
+    with pytest.raises(ApiError) as caught:
+        await list_rows(ITEMS, kind, Query.parse(parameters))
+    assert caught.value.status == 400
+    return caught.value.error, caught.value.reason
+
+
+async def test_without_page_everything_comes_by_vhost_and_name():
+    assert await names() == ["aa", "c", "A", "b"]
+    assert await names(page_size="1") == ["aa", "c", "A", "b"]
+
+
+async def test_page_has_its_numbers_around_it():
+    assert await list_rows(ITEMS, kind, Query.parse({"page": "2", "page_size": "3"})) == {
+        "total_count": 4,
+        "item_count": 1,
+        "filtered_count": 4,
+        "page": 2,
+        "page_size": 3,
+        "page_count": 2,
+        "items": [{"vhost": "v", "name": "b", "size": 3, "deep": {"n": 3}}],
+    }
+
+
+async def test_name_is_a_part_in_any_case_and_filters_pages_only():
+    assert await names(page="1", name="a") == ["aa", "A"]
+    assert await names(name="a") == ["aa", "c", "A", "b"]
+    answer = await list_rows(ITEMS, kind, Query.parse({"page": "1", "name": "A"}))
+    assert (answer["total_count"], answer["filtered_count"]) == (4, 2)
+
+
+async def test_sorting_by_any_column_of_the_row():
+    assert await names(sort="name") == ["A", "aa", "b", "c"]
+    assert await names(sort="name", sort_reverse="true") == ["c", "b", "aa", "A"]
+    # Numbers come before what is no number, and nothing counts as 0.
+    assert await names(sort="size") == ["aa", "b", "A", "c"]
+    assert await names(sort="deep.n", page="1", page_size="2") == ["aa", "b"]
+    assert await names(sort="deep.missing") == ["aa", "c", "A", "b"]
+
+
+async def test_many_slices_sort_as_one():
+    items = [("v", f"{number * 7919 % 1009:04}", number) for number in range(1009)]
+    assert len(items) > 5 * listing.SLICE_ROWS
+    assert await names(items) == [f"{number:04}" for number in range(1009)]
+    assert (await names(items, sort="size", sort_reverse="true"))[0] == items[-1][1]
+
+
+@pytest.mark.parametrize("parameters", [{"page": "x"}, {"page": "1_0"}, {"page_size": ""}])
+async def test_page_that_is_no_number(parameters):
+    assert await refusal(**parameters) == ("bad_request", "Pagination parameters are invalid")
+
+
+async def test_page_out_of_bounds():
+    assert await refusal(page="0") == (
+        "invalid_pagination_parameters",
+        "Invalid pagination parameters: page number 0, page size undefined",
+    )
+    assert await refusal(page="1", page_size="501") == (
+        "invalid_pagination_parameters",
+        "Invalid pagination parameters: page number 1, page size 501",
+    )
+    assert await refusal(page="3", page_size="3") == (
+        "page_out_of_range",
+        "Page out of range, page: 3 page size: 3, len: 4",
+    )
+
+
+async def test_regular_expressions_are_refused_rather_than_ignored():
+    assert (await refusal(page="1", name="a+", use_regex="true"))[0] == "bad_request"
+
+
+async def test_other_work_goes_on_between_slices():
+    passes = 0
+    done = False
+
+    async def other():
+        nonlocal passes
+        while not done:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(other())
+        slices = [part async for part in in_slices(range(10 * listing.SLICE_ROWS))]
+        done = True
+    assert [len(part) for part in slices] == [listing.SLICE_ROWS] * 10
+    assert passes >= 9
+
+
+def test_columns_are_cut_out_by_path():
+    row = {"a": 1, "b": {"c": 2, "d": 3}, "e": [{"c": 4, "d": 5}], "f": 6}
+    assert select_columns(row, [("a",), ("b", "c"), ("e", "d"), ("none",)]) == {
+        "a": 1,
+        "b": {"c": 2},
+        "e": [{"d": 5}],
+    }
+    assert select_columns(row, [("b", "c"), ("b",)]) == {"b": {"c": 2, "d": 3}}
+    assert select_columns(row, []) is row
+
+
+@pytest.mark.parametrize("value", [[], [1], list(range(1000)), {"a": [1, 2]}])
+async def test_encoding_in_slices_is_json(value):
+    assert json.loads(await encoded(value)) == value
