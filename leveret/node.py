@@ -31,6 +31,8 @@ from leveret.core.passwords import SALT_BYTES, hash_password
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.server import ManagementServer
 from leveret.storage.files import RealFileSystem
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
@@ -130,14 +132,28 @@ class Node:
             control = ControlServer(configuration.control_socket_path, administration, spawn)
             await control.start()
             stack.push_async_callback(control.close)
+            management = ManagementServer()
+            stack.push_async_callback(management.close)
+            http = await management.open(configuration.host, configuration.http_port)
             listener = AmqpListener(broker, configuration, spawn)
             host, port = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
             self._watch_signals()
             spawn(self._watch_resources(broker))
             print(
-                f"ready amqp={host}:{port} data={configuration.data_dir}", flush=True
+                f"ready amqp={host}:{port} http={http.host}:{http.port}"
+                f" data={configuration.data_dir}",
+                flush=True,
             )  # the contract with whoever started us
+            managed = ManagedNode(
+                f"leveret@{platform.node()}",
+                broker,
+                administration,
+                configuration,
+                (Listener("amqp", host, port), http),
+                lambda: not self._stopping.is_set(),
+            )
+            spawn(management.serve(managed))
             await self._stopping.wait()
             logger.info("stopping")
         for task in background:

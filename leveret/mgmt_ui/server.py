@@ -1,0 +1,90 @@
+"""The management port: open from the start, answered as soon as the web application is loaded.
+
+    open ──► serve: load in a thread, then answer ──► close
+
+A node is ready before its management is. Requests that come in between wait in the socket's backlog
+for the part of a second that the libraries take to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from typing import TYPE_CHECKING
+
+from leveret.errors import StorageError
+from leveret.mgmt_ui.managed import Listener
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.mgmt_ui.web import WebServer
+
+__all__ = ["ManagementServer"]
+
+BACKLOG = 128  # connections that wait while the application is loaded
+
+
+class ManagementServer:
+    """Listens from `open` to `close`; `serve` runs as a task of the node's."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+        self._web: WebServer | None = None
+        self._closing = False
+        self._done = asyncio.Event()
+        self._done.set()
+
+    async def open(self, host: str, port: int) -> Listener:
+        """Take the port; 0 takes a free one. Raises StorageError where it is not to be had."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            for family, _, _, _, address in found:
+                port = port or self._port
+                listening = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+                listening.setblocking(False)
+                self._sockets.append(listening)
+        except OSError as error:
+            self._close_sockets()
+            raise StorageError(f"cannot listen on {host}:{port} (http_port): {error}") from error
+        return Listener("http", self._sockets[0].getsockname()[0], self._port)
+
+    @property
+    def _port(self) -> int:
+        """The port of the first socket, for the others; 0 before there is one."""
+        return int(self._sockets[0].getsockname()[1]) if self._sockets else 0
+
+    async def serve(self, node: ManagedNode) -> None:
+        """Load the application, then answer until `close`. After `open`."""
+        if self._closing:
+            return
+        self._done.clear()
+        try:
+            self._web = await asyncio.to_thread(_load, node)
+            self._web.should_exit = self._closing
+            await self._web.serve(self._sockets)
+        finally:
+            self._close_sockets()
+            self._done.set()
+
+    async def close(self) -> None:
+        """Answer what is under way, then hang up."""
+        self._closing = True
+        if self._web is not None:
+            self._web.should_exit = True
+        await self._done.wait()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+
+
+def _load(node: ManagedNode) -> WebServer:
+    """Import FastAPI, pydantic's models of it and uvicorn, and build the application."""
+    web = importlib.import_module("leveret.mgmt_ui.web")
+    server: WebServer = web.WebServer(node)
+    return server
