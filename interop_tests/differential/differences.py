@@ -19,7 +19,134 @@ class Difference:
     reason: str
 
 
-DIFFERENCES: list[Difference] = []
+TOLD = "B-005, B-308, B-309: Leveret says why; RabbitMQ closes the socket after 3 s without a word"
+DECODED = "B-310: what cannot be decoded is a frame error; RabbitMQ's connection process crashes"
+LAST_DEATH = "B-153: the headers x-last-death-* came with RabbitMQ 3.13"
+
+
+def _close(code: int, text: str, class_id: int, method_id: int) -> str:
+    return (
+        f"A0 < Connection.Close reply_code={code} reply_text={text!r} "
+        f"class_id={class_id} method_id={method_id}\nA < closed"
+    )
+
+
+def _untold(conversation: str, closing: str) -> Difference:
+    """RabbitMQ only closes the socket at the end; Leveret sends `closing` first."""
+    return Difference(conversation, "\nA < closed", f"\n{closing}", TOLD)
+
+
+def _tune(conversation: str, explanation: str) -> Difference:
+    return _untold(conversation, _close(530, f"NOT_ALLOWED - negotiated {explanation}", 10, 31))
+
+
+def _login(conversation: str, mechanism: str) -> Difference:
+    text = f"ACCESS_REFUSED - Login was refused using authentication mechanism {mechanism}."
+    return _untold(conversation, _close(403, f"{text} For details see the broker logfile.", 0, 0))
+
+
+def _state(conversation: str, state: str, class_id: int, method_id: int) -> Difference:
+    text = f"CHANNEL_ERROR - unexpected method in connection state {state}"
+    return _untold(conversation, _close(504, text, class_id, method_id))
+
+
+def _last_death(conversation: str, queue: str, reason: str) -> Difference:
+    first = f"'x-first-death-queue': '{queue}', 'x-first-death-reason': '{reason}'"
+    last = (
+        f"'x-last-death-exchange': '', 'x-last-death-queue': '{queue}', "
+        f"'x-last-death-reason': '{reason}'"
+    )
+    return Difference(conversation, first, f"{first}, {last}", LAST_DEATH)
+
+
+DIFFERENCES: list[Difference] = [
+    Difference(
+        "unknown_exchange_type",
+        _close(503, "COMMAND_INVALID - unknown exchange type 'no-such-type'", 40, 10),
+        'A1 < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - unknown exchange type '
+        "'no-such-type'\" class_id=40 method_id=10",
+        "B-208: RabbitMQ 4 closes the channel, 3 closed the connection",
+    ),
+    Difference(
+        "stream_of_wrong_age",
+        _close(541, "INTERNAL_ERROR", 0, 0),
+        'A1 < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - invalid arg '
+        "'x-max-age' for queue 'q' in vhost '/': invalid_max_age\" class_id=50 method_id=10",
+        "B-217: RabbitMQ 3.10 crashes on an age it cannot read",
+    ),
+    Difference(
+        "quorum_queue_properties",
+        "A4 < Queue.DeclareOk queue='q4' message_count=0 consumer_count=0",
+        'A4 < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - invalid arg '
+        "'x-overflow' for queue 'q4' in vhost '/': invalid_overflow\" class_id=50 method_id=10",
+        "quorum queues know no reject-publish-dlx; RabbitMQ 3.10 accepts the word and ignores it",
+    ),
+    _tune(
+        "tune_frame_max_too_high",
+        "frame_max = 131073 is higher than the maximum allowed value (131072)",
+    ),
+    _tune(
+        "tune_frame_max_too_low", "frame_max = 4095 is lower than the minimum allowed value (4096)"
+    ),
+    _tune(
+        "tune_frame_max_without_limit",
+        "frame_max = 0 is higher than the maximum allowed value (131072)",
+    ),
+    _tune(
+        "tune_channel_max_too_high",
+        "channel_max = 2048 is higher than the maximum allowed value (2047)",
+    ),
+    _tune(
+        "tune_channel_max_without_limit",
+        "channel_max = 0 (no limit) is higher than the maximum allowed value (2047)",
+    ),
+    _untold(
+        "unknown_mechanism",
+        _close(503, "COMMAND_INVALID - unknown authentication mechanism 'SCRAM-NOT-HERE'", 10, 11),
+    ),
+    _login("amqplain_without_password", "AMQPLAIN"),
+    _login("plain_with_a_broken_response", "PLAIN"),
+    _state("method_out_of_turn_before_tune", "starting", 10, 40),
+    _state("channel_before_the_connection_is_open", "tuning", 20, 10),
+    _untold("unknown_method", _close(503, "COMMAND_INVALID - unimplemented method", 60, 999)),
+    _untold("unknown_class", _close(503, "COMMAND_INVALID - unimplemented method", 9999, 1)),
+    Difference(
+        "table_with_an_unknown_type",
+        "\nA < closed",
+        "\n" + _close(501, "FRAME_ERROR - cannot decode <<0,0,1,113,0,0,0,0,4,1,97,90,1>>", 50, 10),
+        DECODED,
+    ),
+    Difference(
+        "header_with_properties_cut_short",
+        _close(541, "INTERNAL_ERROR", 0, 0),
+        _close(501, "FRAME_ERROR - cannot decode <<0,60,0,0,0,0,0,0,0,0,0,0,128,0,255>>", 0, 0),
+        DECODED,
+    ),
+    Difference(
+        "body_longer_than_announced",
+        "A < nothing",
+        _close(501, "FRAME_ERROR - content body frame exceeds remaining content size", 60, 40),
+        "B-310: RabbitMQ 3.10 takes the longer body",
+    ),
+    Difference(
+        "oversized_message",
+        "A < nothing",
+        "A1 < Channel.Close reply_code=406 reply_text='PRECONDITION_FAILED - message size "
+        "1099511627776 is larger than max size 16777216' class_id=60 method_id=40",
+        "B-018: refused when it is announced, before a byte of it is kept",
+    ),
+    Difference(
+        "cancel_ok_from_a_client",
+        _close(503, "COMMAND_INVALID - unimplemented method", 60, 31),
+        'A1 < Channel.Close reply_code=404 reply_text="NOT_FOUND - no queue '
+        "'amq.none' in vhost '/'\" class_id=50 method_id=10",
+        "a client that answers basic.cancel with cancel-ok is not cut off for it",
+    ),
+    _last_death("rejected_goes_to_the_dead_letter_exchange", "q", "rejected"),
+    _last_death("death_is_counted", "q", "rejected"),
+    _last_death("expired_and_too_many_go_to_the_dead_letter_exchange", "q", "expired"),
+    _last_death("expired_and_too_many_go_to_the_dead_letter_exchange", "short", "maxlen"),
+]
 
 
 def expected(conversation: str, rabbitmq: list[str]) -> list[str]:

@@ -96,7 +96,14 @@ def _start_fields(fields: dict[str, object]) -> dict[str, object]:
 def describe_properties(content_header: header.ContentHeader) -> str:
     """The properties that are set, in the order of the specification."""
     found = {name: value for name, value in content_header.properties if value not in (None, "")}
-    return " ".join(f"{name}={value!r}" for name, value in found.items()) or "no properties"
+    return " ".join(f"{n}={in_order(value)!r}" for n, value in found.items()) or "no properties"
+
+
+def in_order(value: object) -> object:
+    """Tables sorted by key, all the way down: their order on the wire means nothing."""
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def shorten(data: bytes) -> str:

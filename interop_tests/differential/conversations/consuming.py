@@ -77,7 +77,7 @@ def consume_without_acks(talk: Talk) -> None:
 def prefetch_for_each_consumer(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
-    _publish_numbers(channel, talk.name("q"), 6)
+    _publish_numbers(channel, talk.name("q"), 5)
     channel.qos(2)
     channel.consume(talk.name("q"), "one")
     channel.read(2)
@@ -86,9 +86,7 @@ def prefetch_for_each_consumer(talk: Talk) -> None:
     channel.expect_quiet()
     channel.ack(1)
     channel.read()
-    channel.expect_quiet()
-    channel.ack(4, multiple=True)
-    channel.read()
+    channel.ack(5, multiple=True)
     channel.expect_quiet()
 
 
@@ -186,8 +184,13 @@ def cancelled_when_the_queue_is_deleted(talk: Talk) -> None:
     one.consume(talk.name("q"), "tag")
     two.send(commands.Queue.Delete(queue=talk.name("q")))
     connection.read_any_order(2)
-    one.send(commands.Basic.CancelOk("tag"))
     one.count("amq.none")
+
+
+def cancel_ok_from_a_client(talk: Talk) -> None:
+    channel = talk.channel()
+    channel.send(commands.Basic.CancelOk("tag"))
+    channel.count("amq.none")
 
 
 def cancel_is_not_told_to_those_who_do_not_know_it(talk: Talk) -> None:

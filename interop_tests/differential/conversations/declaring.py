@@ -9,6 +9,7 @@ from pamqp import commands
 from interop_tests.differential.client import raw_frame, unchecked
 
 if TYPE_CHECKING:
+    from interop_tests.differential.client import Channel
     from interop_tests.differential.talk import Talk
 
 
@@ -94,17 +95,32 @@ def queue_arguments_of_other_value(talk: Talk) -> None:
     _declare_twice(talk, rows)
 
 
+def _declare_with_ttl(channel: Channel, queue: str, kind: bytes, size: int) -> None:
+    """Declare with x-message-ttl of 100 in one of the protocol's integer types."""
+    table = b"\x0dx-message-ttl" + kind + (100).to_bytes(size, "big")
+    name = bytes([len(queue)]) + queue.encode()
+    payload = b"\x00\x32\x00\x0a\x00\x00" + name + b"\x00" + len(table).to_bytes(4, "big")
+    frame = raw_frame(1, channel.number, payload + table)
+    channel.connection.send_raw(frame, f"queue.declare with x-message-ttl as {kind!r}")
+    channel.read_answer()
+
+
+INTEGER_TYPES = {b"b": 1, b"B": 1, b"s": 2, b"u": 2, b"I": 4, b"i": 4, b"l": 8, b"L": 8}
+
+
 def queue_argument_in_another_integer_width(talk: Talk) -> None:
     channel = talk.channel()
-    queue = talk.name("q")
-    channel.declare(queue, arguments={"x-message-ttl": 1000})
-    for kind, value in (b"l", 8), (b"I", 4), (b"L", 8), (b"i", 4):
-        table = b"\x0dx-message-ttl" + kind + (1000).to_bytes(value, "big")
-        name = bytes([len(queue)]) + queue.encode()
-        payload = b"\x00\x32\x00\x0a\x00\x00" + name + b"\x00" + len(table).to_bytes(4, "big")
-        frame = raw_frame(1, 1, payload + table)
-        channel.connection.send_raw(frame, f"queue.declare with x-message-ttl as {kind!r}")
-        channel.read_answer()
+    channel.declare(talk.name("q"), arguments={"x-message-ttl": 100})
+    for kind, size in INTEGER_TYPES.items():
+        _declare_with_ttl(channel, talk.name("q"), kind, size)
+
+
+def integer_types_are_named(talk: Talk) -> None:
+    connection = talk.connection()
+    for number, (kind, size) in enumerate(INTEGER_TYPES.items(), start=1):
+        channel, queue = connection.channel(number), talk.name(f"q{number}")
+        channel.declare(queue)
+        _declare_with_ttl(channel, queue, kind, size)
 
 
 def queue_checks_come_in_order(talk: Talk) -> None:
@@ -199,12 +215,11 @@ def passive_declare(talk: Talk) -> None:
 def server_named_queue(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare("", exclusive=True)
-    channel.declare("", passive=True)
-    channel.publish("amq.direct", "nowhere")
     channel.call(commands.Queue.Bind(0, "", "amq.direct", "k"))
     channel.publish("amq.direct", "k", b"to the last declared")
     channel.get("")
     channel.consume("", "tag")
+    channel.call(commands.Basic.Cancel("tag"))
     channel.call(commands.Queue.Unbind(0, "", "amq.direct", "k"))
     channel.call(commands.Queue.Purge(0, ""))
     channel.call(commands.Queue.Delete(0, ""))
@@ -217,7 +232,14 @@ def no_previously_declared_queue(talk: Talk) -> None:
     connection.channel(3).bind("", "amq.direct", "k")
     connection.channel(4).call(commands.Queue.Purge())
     connection.channel(5).call(commands.Queue.Delete())
-    connection.channel(6).declare("", passive=True)
+
+
+def passive_declare_without_a_name(talk: Talk) -> None:
+    connection = talk.connection()
+    connection.channel(1).declare("", passive=True)
+    two = connection.channel(2)
+    two.declare(talk.name("q"))
+    two.declare("", passive=True)
 
 
 def last_declared_queue_after_deletion(talk: Talk) -> None:
