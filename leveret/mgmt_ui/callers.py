@@ -92,15 +92,15 @@ class Caller:
         return not_authorised(reason)
 
 
-def managed_node(request: Request) -> ManagedNode:
-    """The node that this application manages."""
+async def managed_node(request: Request) -> ManagedNode:
+    """The node that this application manages; no plain function, which would run in a thread."""
     node: ManagedNode = request.app.state.node
     return node
 
 
 async def authenticated(request: Request) -> Caller:
     """The caller of a request. Raises ApiError 401."""
-    node = managed_node(request)
+    node = await managed_node(request)
     user, password = _credentials(request.headers.get("authorization", ""))
     if not await node.broker.authenticate(user, password):
         logger.warning("HTTP access denied: wrong user or password for %r", user)

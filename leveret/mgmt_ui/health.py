@@ -30,50 +30,50 @@ public = APIRouter(prefix=CHECKS)
 guarded = APIRouter(prefix=CHECKS, dependencies=[Depends(authenticated)])
 
 
-async def _ok(**details: object) -> Response:
-    return await answer({"status": "ok", **details})
+def _ok(**details: object) -> Response:
+    return answer({"status": "ok", **details})
 
 
-async def _failed(reason: str, **details: object) -> Response:
-    return await answer({"status": "failed", "reason": reason, **details}, 503)
+def _failed(reason: str, **details: object) -> Response:
+    return answer({"status": "failed", "reason": reason, **details}, 503)
 
 
 @public.api_route("/is-in-service", methods=READ)
 async def is_in_service(node: NodeHere) -> Response:
     """Whether the node is neither starting nor stopping."""
     if node.is_serving():
-        return await _ok()
-    return await _failed("this node is not currently available to serve")
+        return _ok()
+    return _failed("this node is not currently available to serve")
 
 
 @public.api_route("/ready-to-serve-clients", methods=READ)
 async def ready_to_serve_clients(node: NodeHere) -> Response:
     """Whether one more client may come."""
     if not node.is_serving():
-        return await _failed("this node is not currently available to serve")
+        return _failed("this node is not currently available to serve")
     if not any(listener.protocol == "amqp" for listener in node.listeners):
-        return await _failed("no active listeners for AMQP/AMQPS")
+        return _failed("no active listeners for AMQP/AMQPS")
     connections = len(node.broker.connections)
     if connections >= node.configuration.connections_max:
-        return await _failed("node connection limit is reached", connections=connections)
-    return await _ok()
+        return _failed("node connection limit is reached", connections=connections)
+    return _ok()
 
 
 @guarded.api_route("/alarms", methods=READ)
 async def alarms(node: NodeHere) -> Response:
     """Whether nothing runs low anywhere in the cluster, which is this node."""
-    return await _alarms(node, "There are alarms in effect in the cluster")
+    return _alarms(node, "There are alarms in effect in the cluster")
 
 
 @guarded.api_route("/local-alarms", methods=READ)
 async def local_alarms(node: NodeHere) -> Response:
     """Whether nothing runs low on this node."""
-    return await _alarms(node, "There are alarms in effect on the node")
+    return _alarms(node, "There are alarms in effect on the node")
 
 
-async def _alarms(node: ManagedNode, reason: str) -> Response:
+def _alarms(node: ManagedNode, reason: str) -> Response:
     low = [{"node": node.name, "resource": low.value} for low in node.broker.alarms.low]
-    return await _failed(reason, alarms=low) if low else await _ok()
+    return _failed(reason, alarms=low) if low else _ok()
 
 
 @guarded.api_route("/virtual-hosts", methods=READ)
@@ -82,8 +82,8 @@ async def virtual_hosts(node: NodeHere) -> Response:
     defined = [vhost.name for vhost in node.administration.vhosts()]
     down = [name for name in defined if name not in node.broker.vhosts]
     if down:
-        return await _failed("Some virtual hosts are down", **{"virtual-hosts": down})
-    return await _ok()
+        return _failed("Some virtual hosts are down", **{"virtual-hosts": down})
+    return _ok()
 
 
 @guarded.api_route("/port-listener/{port}", methods=READ)
@@ -93,8 +93,8 @@ async def port_listener(node: NodeHere, port: Segment) -> Response:
         raise ApiError(400, "bad_request", "Invalid port")
     ports = [listener.port for listener in node.listeners]
     if int(port) in ports:
-        return await _ok(port=int(port))
-    return await _failed("No active listener", missing=int(port), ports=ports)
+        return _ok(port=int(port))
+    return _failed("No active listener", missing=int(port), ports=ports)
 
 
 @guarded.api_route("/protocol-listener/{protocol}", methods=READ)
@@ -103,8 +103,8 @@ async def protocol_listener(node: NodeHere, protocol: Segment) -> Response:
     protocol = PROTOCOLS.get(protocol.lower(), protocol.lower())
     protocols = [listener.protocol for listener in node.listeners]
     if protocol in protocols:
-        return await _ok(protocol=protocol)
-    return await _failed("No active listener", missing=protocol, protocols=protocols)
+        return _ok(protocol=protocol)
+    return _failed("No active listener", missing=protocol, protocols=protocols)
 
 
 router = APIRouter()

@@ -2,7 +2,8 @@
 
 A node may hold a hundred thousand queues while its one event loop serves clients. So lists are
 worked through in slices of `SLICE_ROWS`, with a pass of the loop between them, and only what is
-shown is made into rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows.
+shown is made into rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole
+list is never in memory as text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.views import Row
 
-__all__ = ["Kind", "Query", "encoded", "in_slices", "list_rows", "select_columns"]
+__all__ = [
+    "Kind",
+    "Query",
+    "all_pages",
+    "in_order",
+    "in_slices",
+    "one_page",
+    "select_columns",
+]
 
 T = TypeVar("T")
 
@@ -119,8 +128,8 @@ class Kind(Generic[T]):
         return _rank(_dotted(self.row(item), query.sort)), *identity
 
 
-async def list_rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any] | Row:
-    """The rows, or a page of them with RabbitMQ's numbers around it. Raises ApiError 400."""
+async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
+    """The items that are asked for, sorted. Names filter pages only, as in RabbitMQ."""
     found = items
     if query.page is not None and query.name:
         found = [
@@ -129,9 +138,12 @@ async def list_rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any
             for item in part
             if query.name in kind.name(item).lower()
         ]
-    ordered = await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
-    if query.page is None:
-        return await _rows(ordered, kind, query)
+    return await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
+
+
+def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query: Query) -> Row:
+    """A page of rows with RabbitMQ's numbers around it. Raises ApiError 400."""
+    assert query.page is not None, "a page was asked for"
     first = (query.page - 1) * query.page_size
     if first > len(ordered):
         raise ApiError(
@@ -140,9 +152,9 @@ async def list_rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any
             f"Page out of range, page: {query.page} page size: {query.page_size}, "
             f"len: {len(ordered)}",
         )
-    rows = await _rows(ordered[first : first + query.page_size], kind, query)
+    rows = _rows(ordered[first : first + query.page_size], kind, query)
     return {
-        "total_count": len(items),
+        "total_count": total_count,
         "item_count": len(rows),
         "filtered_count": len(ordered),
         "page": query.page,
@@ -150,6 +162,19 @@ async def list_rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any
         "page_count": -(-len(ordered) // query.page_size),
         "items": rows,
     }
+
+
+async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[bytes]:
+    """All rows as pieces of one JSON array, each made when the last has been sent."""
+    before = "["
+    async for part in in_slices(ordered):
+        yield (before + json.dumps(_rows(part, kind, query))[1:-1]).encode()
+        before = ", "
+    yield b"]" if before == ", " else b"[]"
+
+
+def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:
+    return [select_columns(kind.row(item), query.columns) for item in items]
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[list[T]]:
@@ -178,21 +203,6 @@ async def _sorted(
     async for entries in in_slices(heapq.merge(*runs, reverse=reverse)):
         merged += [item for _, _, item in entries]
     return merged
-
-
-async def _rows(items: Sequence[T], kind: Kind[T], query: Query) -> list[Any]:
-    rows: list[Any] = []
-    async for part in in_slices(items):
-        rows += [select_columns(kind.row(item), query.columns) for item in part]
-    return rows
-
-
-async def encoded(answer: Any) -> bytes:
-    """An answer as JSON, long lists a slice at a time."""
-    if not isinstance(answer, list):
-        return json.dumps(answer).encode()
-    parts = [json.dumps(part)[1:-1] async for part in in_slices(answer)]
-    return f"[{', '.join(parts)}]".encode()
 
 
 def select_columns(value: Any, columns: Iterable[tuple[str, ...]]) -> Any:

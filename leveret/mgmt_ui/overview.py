@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES
 from leveret.mgmt_ui.callers import Caller, CallerHere
-from leveret.mgmt_ui.listing import Query, in_slices, select_columns
-from leveret.mgmt_ui.resources import READ, answer, message_counts
+from leveret.mgmt_ui.listing import in_slices, select_columns
+from leveret.mgmt_ui.resources import READ, QueryHere, answer, message_counts
 
 if TYPE_CHECKING:
+    from leveret.mgmt_ui.listing import Query
     from leveret.mgmt_ui.managed import ManagedNode
 
 __all__ = ["router"]
@@ -21,9 +22,8 @@ router = APIRouter()
 
 
 @router.api_route("/api/overview", methods=READ)
-async def overview(request: Request, caller: CallerHere) -> Response:
+async def overview(caller: CallerHere, query: QueryHere) -> Response:
     """What the node is and, unless `disable_stats=true`, what it holds."""
-    query = Query.parse(request.query_params)
     shown = _identity(caller.node, query)
     if not query.disable_stats:
         shown |= {"message_stats": {}, "churn_rates": {}, "statistics_db_event_queue": 0}
@@ -32,7 +32,7 @@ async def overview(request: Request, caller: CallerHere) -> Response:
         shown["object_totals"] = await _object_totals(caller)
     if caller.is_monitor:
         shown |= _addresses(caller.node)
-    return await answer(select_columns(shown, query.columns))
+    return answer(select_columns(shown, query.columns))
 
 
 def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:

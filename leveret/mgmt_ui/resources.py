@@ -11,12 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
 from leveret.mgmt_ui import views
 from leveret.mgmt_ui.callers import Caller, CallerHere
-from leveret.mgmt_ui.listing import Kind, Query, encoded, in_slices, list_rows, select_columns
+from leveret.mgmt_ui.listing import (
+    Kind,
+    Query,
+    all_pages,
+    in_order,
+    in_slices,
+    one_page,
+    select_columns,
+)
 from leveret.mgmt_ui.problems import not_found
 
 if TYPE_CHECKING:
@@ -27,9 +36,10 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.views import Row
     from leveret.ports.definitions import PermissionDefinition, UserDefinition
 
-__all__ = ["READ", "Segment", "answer", "message_counts", "router"]
+__all__ = ["READ", "QueryHere", "Segment", "answer", "message_counts", "router"]
 
 READ = ["GET", "HEAD"]
+NO_CACHE = {"cache-control": "no-cache"}
 # Routes match the path as it was sent, so that `%2F` is a virtual host and not two slashes.
 Segment = Annotated[str, AfterValidator(unquote)]
 
@@ -57,19 +67,26 @@ permissions: Kind[PermissionDefinition] = Kind(
 )
 
 
-async def answer(value: Any, status: int = 200) -> Response:
+def answer(value: Any, status: int = 200) -> Response:
     """The response that says `value`."""
-    return Response(
-        await encoded(value),
-        status,
-        headers={"cache-control": "no-cache"},
-        media_type="application/json",
-    )
+    return JSONResponse(value, status, NO_CACHE)
 
 
-async def _list(request: Request, items: Iterable[Any], kind: Kind[Any]) -> Response:
-    query = Query.parse(request.query_params)
-    return await answer(await list_rows(list(items), kind, query))
+async def _list(items: list[Any], kind: Kind[Any], query: Query) -> Response:
+    """All items or the page that is asked for; whole lists are sent while they are made."""
+    ordered = await in_order(items, kind, query)
+    if query.page is None:
+        pieces = all_pages(ordered, kind, query)
+        return StreamingResponse(pieces, headers=NO_CACHE, media_type="application/json")
+    return answer(one_page(ordered, len(items), kind, query))
+
+
+async def _query(request: Request) -> Query:
+    """A coroutine, since FastAPI would call a function in a thread."""
+    return Query.parse(request.query_params)
+
+
+QueryHere = Annotated[Query, Depends(_query)]
 
 
 def _vhosts(caller: Caller, name: str | None) -> list[Vhost]:
@@ -80,11 +97,11 @@ def _vhosts(caller: Caller, name: str | None) -> list[Vhost]:
 @router.api_route("/api/whoami", methods=READ)
 async def whoami(caller: CallerHere) -> Response:
     """The caller."""
-    return await answer({"name": caller.name, "tags": list(caller.tags), "is_internal_user": True})
+    return answer({"name": caller.name, "tags": list(caller.tags), "is_internal_user": True})
 
 
 @router.api_route("/api/vhosts", methods=READ)
-async def list_vhosts(request: Request, caller: CallerHere) -> Response:
+async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
     """The virtual hosts that the caller may know of."""
     visible = caller.visible_vhosts()
     counts = {vhost.name: await message_counts([vhost]) for vhost in visible}
@@ -93,34 +110,32 @@ async def list_vhosts(request: Request, caller: CallerHere) -> Response:
         lambda vhost: views.vhost_row(vhost, counts[vhost.name], caller.node.name),
         ("name",),
     )
-    return await _list(request, visible, kind)
+    return await _list(visible, kind, query)
 
 
 @router.api_route("/api/queues", methods=READ)
 @router.api_route("/api/queues/{vhost}", methods=READ)
 async def list_queues(
-    request: Request, caller: CallerHere, vhost: Segment | None = None
+    caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
     """Queues, with their counts unless `disable_stats=true`."""
-    query = Query.parse(request.query_params)
     found = [queue for host in _vhosts(caller, vhost) for queue in host.queues.values()]
     kind: Kind[QueueLike] = Kind(
         lambda queue: (queue.definition.vhost, queue.definition.name),
         partial(_queue_row, node_name=caller.node.name, query=query),
     )
-    return await answer(await list_rows(found, kind, query))
+    return await _list(found, kind, query)
 
 
 @router.api_route("/api/queues/{vhost}/{name}", methods=READ)
 async def show_queue(
-    request: Request, caller: CallerHere, vhost: Segment, name: Segment
+    caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
 ) -> Response:
     """One queue."""
-    query = Query.parse(request.query_params)
     queue = caller.vhost(vhost).queues.get(name)
     if queue is None:
         raise not_found("queue_not_found")
-    return await answer(select_columns(_queue_row(queue, caller.node.name, query), query.columns))
+    return answer(select_columns(_queue_row(queue, caller.node.name, query), query.columns))
 
 
 def _queue_row(queue: QueueLike, node_name: str, query: Query) -> Row:
@@ -133,58 +148,57 @@ def _queue_row(queue: QueueLike, node_name: str, query: Query) -> Row:
 @router.api_route("/api/exchanges", methods=READ)
 @router.api_route("/api/exchanges/{vhost}", methods=READ)
 async def list_exchanges(
-    request: Request, caller: CallerHere, vhost: Segment | None = None
+    caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
     """Exchanges, the predeclared ones included."""
     found = [found for host in _vhosts(caller, vhost) for found in host.exchanges.values()]
-    return await _list(request, found, exchanges)
+    return await _list(found, exchanges, query)
 
 
 @router.api_route("/api/exchanges/{vhost}/{name}", methods=READ)
 async def show_exchange(
-    request: Request, caller: CallerHere, vhost: Segment, name: Segment
+    caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
 ) -> Response:
     """One exchange; the default one is called `amq.default` here."""
     exchange = caller.vhost(vhost).exchanges.get("" if name == "amq.default" else name)
     if exchange is None:
         raise not_found("exchange_not_found")
-    columns = Query.parse(request.query_params).columns
-    return await answer(select_columns(views.exchange_row(exchange), columns))
+    return answer(select_columns(views.exchange_row(exchange), query.columns))
 
 
 @router.api_route("/api/bindings", methods=READ)
 @router.api_route("/api/bindings/{vhost}", methods=READ)
 async def list_bindings(
-    request: Request, caller: CallerHere, vhost: Segment | None = None
+    caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
     """Bindings to queues and exchanges, those of the default exchange included."""
     sources = [source for host in _vhosts(caller, vhost) for source in host.exchanges.values()]
     found = [binding for source in sources for binding in source.outgoing.values()]
-    return await _list(request, found, bindings)
+    return await _list(found, bindings, query)
 
 
 @router.api_route("/api/connections", methods=READ)
-async def list_connections(request: Request, caller: CallerHere) -> Response:
+async def list_connections(caller: CallerHere, query: QueryHere) -> Response:
     """Clients' connections."""
     kind: Kind[Client] = Kind(
         lambda client: (client.vhost.name, str(client.describe().endpoints)),
         partial(views.connection_row, node_name=caller.node.name),
     )
-    return await _list(request, caller.visible_clients(), kind)
+    return await _list(caller.visible_clients(), kind, query)
 
 
 @router.api_route("/api/users", methods=READ)
-async def list_users(request: Request, caller: CallerHere) -> Response:
+async def list_users(caller: CallerHere, query: QueryHere) -> Response:
     """Users, for administrators."""
     caller.require_administrator()
-    return await _list(request, caller.node.broker.access.users(), users)
+    return await _list(caller.node.broker.access.users(), users, query)
 
 
 @router.api_route("/api/permissions", methods=READ)
-async def list_permissions(request: Request, caller: CallerHere) -> Response:
+async def list_permissions(caller: CallerHere, query: QueryHere) -> Response:
     """Permissions of all users in all virtual hosts, for administrators."""
     caller.require_administrator()
-    return await _list(request, caller.node.broker.access.permissions(), permissions)
+    return await _list(caller.node.broker.access.permissions(), permissions, query)
 
 
 async def message_counts(hosts: Iterable[Vhost]) -> Row:

@@ -6,6 +6,7 @@ while the node already serves its clients.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leveret.mgmt_ui import health, overview, resources
 from leveret.mgmt_ui.problems import ApiError
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["WebServer", "create_app"]
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
-HTTP_IDLE_SECONDS = 5  # a connection without a request is closed after this
+REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
+ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 WELCOME = "there are no pages here yet; the HTTP API begins at /api/overview"
@@ -82,6 +85,49 @@ async def _broken(_: Request, error: Exception) -> Response:  # noqa: ARG001  # 
     return _error(500, "internal_server_error", "a mistake of the node's; its log has it", None)
 
 
+class ImpatientProtocol(H11Protocol):
+    """One connection, closed when its peer is too slow to ask or to take the answer.
+
+    There are `HTTP_CONNECTIONS_MAX` of them for everybody: strangers must not be able to keep them.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+    _is_asked = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect a request."""
+        super().connection_made(transport)
+        self._allow(REQUEST_SECONDS_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes by themselves win no time; a whole head of a request does."""
+        super().data_received(data)
+        self._note_request()
+
+    def on_response_complete(self) -> None:
+        """Expect the next request; perhaps it is there already."""
+        self._is_asked = False
+        self._allow(REQUEST_SECONDS_MAX)
+        super().on_response_complete()
+        self._note_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _note_request(self) -> None:
+        if not self._is_asked and self.cycle is not None and not self.cycle.response_complete:
+            self._is_asked = True
+            self._allow(ANSWER_SECONDS_MAX)
+
+    def _allow(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+
 class WebServer(uvicorn.Server):
     """A server that leaves signals, logging and the event loop to the node."""
 
@@ -90,7 +136,7 @@ class WebServer(uvicorn.Server):
         configuration = uvicorn.Config(
             create_app(node),
             loop="none",
-            http="h11",
+            http=ImpatientProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -99,7 +145,6 @@ class WebServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,  # or anybody could say to come from loopback
             limit_concurrency=HTTP_CONNECTIONS_MAX,
-            timeout_keep_alive=HTTP_IDLE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )
         configuration.load()

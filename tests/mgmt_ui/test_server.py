@@ -1,6 +1,7 @@
 """The management port of a whole node, and its beginning and end."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import urllib.error
@@ -9,6 +10,7 @@ import urllib.request
 import pytest
 
 from leveret.errors import StorageError
+from leveret.mgmt_ui import web
 from leveret.mgmt_ui.server import ManagementServer
 from tests.process import node_addresses
 
@@ -76,3 +78,52 @@ async def test_server_closed_before_it_serves_never_does():
     await server.serve(None)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", listener.port))
+
+
+@pytest.fixture
+async def port():
+    """Of a server that serves nothing but errors."""
+    server = ManagementServer()
+    listener = await server.open("127.0.0.1", 0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(None))
+        yield listener.port
+        await server.close()
+
+
+async def ask(port, *pieces):
+    """All that comes back until the server hangs up; the pieces are sent a moment apart."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0.02)
+            await writer.drain()
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_who_does_not_ask_in_time_is_closed(port, monkeypatch):
+    monkeypatch.setattr(web, "REQUEST_SECONDS_MAX", 0.1)
+    assert await ask(port) == b""
+    # A byte now and then wins no time.
+    assert await ask(port, *[b"G"] * 20) == b""
+    assert (await ask(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+
+
+async def test_requests_in_a_row_are_answered_in_a_row(port, monkeypatch):
+    monkeypatch.setattr(web, "REQUEST_SECONDS_MAX", 0.1)
+    answer = await ask(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 3)
+    assert answer.count(b"HTTP/1.1 404 ") == 3
+
+
+async def test_what_is_not_http_is_refused(port, caplog):
+    for nonsense in (
+        b"AMQP\x00\x00\x09\x01\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"\x00" * 100_000,
+    ):
+        assert (await ask(port, nonsense)).startswith(b"HTTP/1.1 400 ")
+    assert "Traceback" not in caplog.text

@@ -111,6 +111,20 @@ async def test_wrong_password_and_unknown_user_are_answered_alike_and_late():
         assert loop.time() - asked >= 0.05
 
 
+async def test_strangers_learn_nothing_from_bad_parameters(site):
+    assert (await site.get("/api/queues?page=x", None)).status_code == 401
+    assert (await site.get("/api/queues?page=x")).status_code == 400
+
+
+async def test_nothing_of_a_request_runs_in_another_thread(site, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the broker is not to be looked at from a thread")
+
+    monkeypatch.setattr("anyio.to_thread.run_sync", refuse)
+    for path in ("/api/overview", "/api/queues?page=1", "/api/health/checks/alarms"):
+        await site.json(path)
+
+
 async def test_who_i_am(site):
     assert await site.json("/api/whoami") == {
         "name": "guest",
