@@ -13,6 +13,8 @@ steps = st.lists(
         st.tuples(st.just("take"), spans),
         st.tuples(st.just("take up to"), st.integers(0, 60) | st.just(2**64 - 1)),
         st.tuples(st.just("take held"), st.sampled_from((*HOLDERS, "nobody"))),
+        st.tuples(st.just("put aside"), spans),
+        st.tuples(st.just("put back")),
     ),
     max_size=40,
 )
@@ -52,9 +54,21 @@ def one_by_one(runs):
     return [(holder, offset) for holder, first, stop in runs for offset in range(first, stop)]
 
 
+def put_back(unacked, aside):
+    tag, runs = aside
+    for holder, first, stop in runs:
+        unacked.restore(tag, stop - first, first, holder)
+        tag += stop - first
+
+
+def numbers(runs):
+    return [tag for first, last in runs for tag in range(first, last + 1)]
+
+
 @given(steps)
 def test_any_sequence_leaves_what_a_dictionary_would(sequence):
     unacked, model = Unacked(), Model()
+    aside, kept = [], []
     for name, *arguments in sequence:
         if name == "add":
             count, offset, holder = arguments
@@ -63,6 +77,14 @@ def test_any_sequence_leaves_what_a_dictionary_would(sequence):
         elif name == "take":
             taken, missing = unacked.take(*arguments[0])
             assert (one_by_one(taken), missing) == model.take(*arguments[0])
+        elif name == "put aside":
+            first, last = arguments[0]
+            taken, _ = unacked.take(first, last)
+            aside.append((first, taken))
+            kept.append(list(enumerate(model.take(first, last)[0], first)))
+        elif name == "put back":
+            put_back(unacked, aside.pop() if aside else (0, []))
+            model.held.update(kept.pop() if kept else ())
         elif name == "take up to":
             taken = unacked.take_up_to(arguments[0])
             assert one_by_one(taken) == model.take_up_to(*arguments)
@@ -70,6 +92,7 @@ def test_any_sequence_leaves_what_a_dictionary_would(sequence):
             taken = unacked.take_held(arguments[0])
             assert one_by_one(taken) == model.take_held(*arguments)
         assert unacked.count == len(unacked) == len(model.held)
+        assert numbers(unacked.outstanding(20)) == [tag for tag in sorted(model.held) if tag <= 20]
         assert all(unacked.is_outstanding(tag) == (tag in model.held) for tag in range(70))
 
 

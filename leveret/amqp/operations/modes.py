@@ -45,10 +45,14 @@ def _transaction(channel: Channel) -> Transaction:
 
 def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None] | None:
     """Let the transaction take effect."""
-    return _commit(channel, _transaction(channel).commit())
+    queues = _transaction(channel).commit()
+    if queues:
+        return _committed(channel, queues)
+    channel.send(commands.Tx.CommitOk())
+    return None
 
 
-async def _commit(channel: Channel, queues: set[Queue]) -> None:
+async def _committed(channel: Channel, queues: set[Queue]) -> None:
     if not await channel.connection.committed(queues):
         raise ChannelError(406, "partial tx completion")
     channel.send(commands.Tx.CommitOk())
