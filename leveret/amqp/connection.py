@@ -451,6 +451,9 @@ class Connection:
             )
         )
         self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
+        if self._held:  # the close-ok is to be read, whatever the alarm
+            self._held = False
+            self.link.hold(held=False)
         self.release()
 
     def _close_socket(self) -> None:

@@ -185,7 +185,7 @@ def test_select_without_an_answer(client):
     assert client.methods() == [("Basic.Ack", 1, False)]
 
 
-# -- returns
+# -- what comes back
 
 
 def test_a_returned_message_is_whole(client):
@@ -271,7 +271,7 @@ def test_a_queue_deleted_while_its_commit_is_awaited(stage, client, method, answ
     client.call(commands.Basic.Get(queue="b"))
 
 
-# -- get
+# -- basic.get
 
 
 def test_get_tells_how_many_are_left():

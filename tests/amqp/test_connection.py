@@ -5,6 +5,7 @@ import struct
 import pytest
 from pamqp import commands, frame, header
 
+from leveret.core.alarms import Resource
 from leveret.errors import ConnectionClosingError
 from leveret.ports import Durability
 from tests.support.client import Client, message, wire
@@ -406,3 +407,33 @@ def test_a_deleted_user_is_disconnected_and_nobody_else(stage, client):
     told = "Connection.Close", 320, "CONNECTION_FORCED - user 'other' is deleted"
     assert close_of(other) == told
     assert client.received() == []
+
+
+# -- alarms
+
+
+def test_a_publisher_is_held_by_an_alarm_and_told_so(stage):
+    client = Client(stage).open(capabilities={"connection.blocked": True})
+    client.declare("q")
+    stage.broker.alarms.set(Resource.DISK, low=True)
+    assert client.received() == []
+    client.publish("q", b"m")
+    assert client.link.held
+    ((_, blocked),) = client.received()
+    assert blocked.reason == "low on disk"
+    stage.broker.alarms.set(Resource.DISK, low=False)
+    assert client.names() == ["Connection.Unblocked"]
+    assert not client.link.held
+
+
+def test_a_held_connection_can_be_shut(stage, client):
+    client.declare("q")
+    client.publish("q", b"m")
+    stage.broker.alarms.set(Resource.MEMORY, low=True)
+    assert client.link.held
+    client.connection.shut(ConnectionClosingError(320, "bye"))
+    assert not client.link.held
+    stage.broker.alarms.set(Resource.MEMORY, low=False)
+    client.send(commands.Connection.CloseOk(), channel=0)
+    assert client.names() == ["Connection.Close"]
+    assert client.link.closed
