@@ -192,7 +192,7 @@ class Queue:
                     self._window = []
                 return False
             batches = self._read(offer.first)
-            if not batches:
+            if batches is None:
                 return False
             delivered += self._deliver(offer, batches)
         return True
@@ -212,17 +212,16 @@ class Queue:
 
     async def record_batch(self, offset: int) -> Batch:
         """The batch that holds a leased record, from memory or from the device."""
-        batches = self._read_window(offset)
-        if batches is None:
-            batches = self._window = await self.log.fetch(offset, READ_BYTES_MAX)
-        return next(batch for batch in batches if batch.base_offset <= offset < batch.stop_offset)
+        batch = self.batch_at_hand(offset)
+        if batch is None:
+            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
+            batch = _batch_of(self._window, offset)
+        return batch
 
     def batch_at_hand(self, offset: int) -> Batch | None:
         """The batch that holds `offset` if it can be had without waiting."""
-        for batch in self._read_window(offset) or ():
-            if batch.base_offset <= offset < batch.stop_offset:
-                return batch
-        return None
+        batches = self._read_window(offset)
+        return None if batches is None else _batch_of(batches, offset)
 
     def _read(self, offset: int) -> list[Batch] | None:
         """Batches from `offset`'s on; None after asking for them where they are not at hand."""
@@ -244,14 +243,21 @@ class Queue:
             return window
         batches = self.log.read(offset, READ_BYTES_MAX)
         if batches is not None:
-            self._window = batches
+            self._hold(batches, offset)
         return batches
+
+    def _hold(self, batches: list[Batch], offset: int) -> None:
+        """Keep what was read for `offset`, which must be in it: it is ready or leased."""
+        if not batches or not batches[0].base_offset <= offset < batches[-1].stop_offset:
+            raise CorruptBatchError(f"offset {offset} is missing from the log of {self!r}")
+        self._window = batches
 
     async def _fetch(self, offset: int) -> None:
         try:
-            self._window = await self.log.fetch(offset, READ_BYTES_MAX)
+            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
         except StorageError as error:
-            self._report(self, error)
+            if not self.deleted:
+                self._report(self, error)
             return
         finally:
             self._fetching = False
@@ -305,3 +311,7 @@ class Queue:
             waiter.done(failed=False)
         for consumer in list(self.machine.consumers):
             consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer
+
+
+def _batch_of(batches: list[Batch], offset: int) -> Batch:
+    return next(batch for batch in batches if batch.base_offset <= offset < batch.stop_offset)

@@ -82,9 +82,17 @@ class Stage:
         self._tasks: list[Coroutine[Any, Any, None]] = []
         self._timers: list[tuple[float, Gate]] = []
 
-    def add_user(self, name: str, configure: str = ".*", write: str = ".*", read: str = ".*"):
-        """Its password is its name."""
-        self.access.put_user(UserDefinition(name, f"hash of {name}"))
+    def add_user(
+        self,
+        name: str,
+        *,
+        password: str = "",
+        configure: str = ".*",
+        write: str = ".*",
+        read: str = ".*",
+    ) -> None:
+        """Its password is its name unless told."""
+        self.access.put_user(UserDefinition(name, f"hash of {password or name}"))
         self.access.put_permission(PermissionDefinition("/", name, configure, write, read))
 
     async def _in_thread(self, _verify: object, password_hash: str, password: str) -> bool:

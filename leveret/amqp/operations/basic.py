@@ -109,6 +109,9 @@ async def _get_fetched(
     try:
         batch = await queue.record_batch(offset)
     except StorageError as error:
+        if queue.deleted:
+            channel.send(commands.Basic.GetEmpty())
+            return
         raise _cannot_get(queue, offset, error) from error
     if channel.alive:
         channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)

@@ -1,0 +1,186 @@
+import pytest
+
+from leveret.errors import ChannelError
+from leveret.ports import Durability
+from leveret.ports.definitions import (
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    QueueDefinition,
+    VhostDefinition,
+)
+from tests.support.stage import Stage
+
+OWNER = object()
+
+
+@pytest.fixture
+def stage():
+    return Stage()
+
+
+@pytest.fixture
+def vhost(stage):
+    return stage.broker.vhosts["/"]
+
+
+def declare(vhost, name, owner=OWNER, **options):
+    fields = {"durable": False, "exclusive": False, "auto_delete": False, "arguments": {}}
+    vhost.declare_queue(name, owner=owner, **{**fields, **options})
+
+
+def run_through(work):
+    """A coroutine that must not wait."""
+    with pytest.raises(StopIteration) as end:
+        work.send(None)
+    return end.value.value
+
+
+# -- queues
+
+
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.OS])
+def test_only_durable_queues_wait_for_the_disk(durability):
+    stage = Stage(durability)
+    declare(stage.broker.vhosts["/"], "kept", durable=True)
+    declare(stage.broker.vhosts["/"], "passing")
+    assert stage.log("kept").durability is durability
+    assert stage.log("passing").durability is Durability.NONE
+
+
+def test_a_deleted_queue_takes_its_log_along(stage, vhost):
+    declare(vhost, "q")
+    queue = stage.queue("q")
+    stage.broker.delete_queue(vhost, queue)
+    stage.run()
+    assert "q" not in vhost.queues
+    assert queue.deleted
+    assert stage.log("q").deleted
+
+
+def test_a_queue_is_deleted_once(stage, vhost):
+    declare(vhost, "q")
+    queue = stage.queue("q")
+    stage.broker.delete_queue(vhost, queue)
+    stage.run()
+    declare(vhost, "q")
+    stage.broker.delete_queue(vhost, queue)
+    stage.run()
+    assert "q" in vhost.queues
+    assert not stage.log("q").deleted
+
+
+def test_a_queue_that_must_be_empty_is_not_deleted_with_messages(stage, vhost):
+    declare(vhost, "q")
+    queue = stage.queue("q")
+    queue.builder.add(0, 0, b"", b"q", b"\0\x3c" + bytes(12), b"m")
+    with pytest.raises(ChannelError) as caught:
+        stage.broker.delete_queue(vhost, queue, if_empty=True)
+    assert caught.value.reply_text == "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty"
+    queue.flush()
+    assert stage.broker.delete_queue(vhost, queue) == 1
+    stage.run()
+
+
+def test_a_queue_that_must_be_unused_is_not_deleted_with_consumers(stage, vhost):
+    declare(vhost, "q")
+    queue = stage.queue("q")
+    queue.machine.add_consumer(_Idle())
+    with pytest.raises(ChannelError) as caught:
+        stage.broker.delete_queue(vhost, queue, if_unused=True)
+    assert caught.value.reply_text == "PRECONDITION_FAILED - queue 'q' in vhost '/' in use"
+
+
+class _Idle:
+    priority = 0
+
+    def capacity(self):
+        return 0
+
+    def queue_gone(self):
+        pass
+
+
+def test_the_queues_of_an_owner_go_with_it(stage, vhost):
+    other = object()
+    declare(vhost, "mine", exclusive=True)
+    declare(vhost, "others", owner=other, exclusive=True)
+    declare(vhost, "everybodys")
+    stage.broker.release_owner(vhost, OWNER)
+    stage.run()
+    assert sorted(vhost.queues) == ["everybodys", "others"]
+    with pytest.raises(ChannelError):
+        stage.broker.find_queue(vhost, "others", OWNER)
+    assert stage.broker.find_queue(vhost, "others", other) is stage.queue("others")
+
+
+def test_a_vhost_goes_with_its_queues(stage, vhost):
+    declare(vhost, "q")
+    stage.broker.remove_vhost("/")
+    stage.run()
+    assert stage.broker.vhosts == {}
+    assert stage.log("q").deleted
+
+
+# -- from the store
+
+
+def test_definitions_are_rebuilt():
+    stage = Stage()
+    stage.broker.restore(
+        Definitions(
+            vhosts=[VhostDefinition("one"), VhostDefinition("two")],
+            exchanges=[ExchangeDefinition("one", "x", "fanout")],
+            queues=[QueueDefinition("one", "q"), QueueDefinition("two", "q")],
+            bindings=[BindingDefinition("one", "x", "q", "queue")],
+        )
+    )
+    one = stage.broker.vhosts["one"]
+    (builder,) = one.cache("x").lookup(b"").builders
+    assert builder.owner is one.queues["q"]
+    assert sorted(stage.topics.logs) == [("one", "q"), ("two", "q")]
+
+
+# -- the way down
+
+
+def test_the_way_down_waits_for_all_queues_while_some_go():
+    stage = Stage(Durability.FSYNC)
+    vhost = stage.broker.vhosts["/"]
+    for name in ("a", "b"):
+        declare(vhost, name, durable=True)
+    awaited = []
+
+    async def committed(queues):
+        awaited.extend(queue.name for queue in queues)
+        stage.broker.delete_queue(vhost, stage.queue("a"))
+        return True
+
+    run_through(stage.broker.caught_up(committed))
+    stage.run()
+    assert awaited == ["a", "b"]
+
+
+# -- users
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "expected"),
+    [("guest", "guest", True), ("guest", "wrong", False), ("nobody", "", False)],
+)
+def test_a_password_is_the_users(stage, user, password, expected):
+    for _ in range(2):
+        assert run_through(stage.broker.authenticate(user, password)) is expected
+
+
+def test_a_password_is_worked_out_once(stage):
+    run_through(stage.broker.authenticate("guest", "guest"))
+    stage.password_checks.is_open = False
+    assert run_through(stage.broker.authenticate("guest", "guest"))
+
+
+def test_a_changed_password_is_worked_out_anew(stage):
+    run_through(stage.broker.authenticate("guest", "guest"))
+    stage.add_user("guest", password="new")
+    assert not run_through(stage.broker.authenticate("guest", "guest"))
+    assert run_through(stage.broker.authenticate("guest", "new"))

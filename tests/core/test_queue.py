@@ -1,0 +1,374 @@
+"""A queue between a log that commits on demand and consumers that only count."""
+
+import pytest
+
+from leveret.core import queue as queue_module
+from leveret.core.queue import Queue
+from leveret.core.turn import Turn
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports import Durability
+from leveret.ports.definitions import QueueDefinition
+from tests.support.memory_log import MemoryTopicLog
+
+
+class Waiter:
+    def __init__(self):
+        self.fates = []
+
+    def done(self, *, failed):
+        self.fates.append(failed)
+
+
+class Consumer:
+    priority = 0
+
+    def __init__(self, limit=1 << 30, *, no_ack=False, at_once=1 << 30):
+        self.limit, self.no_ack, self.at_once = limit, no_ack, at_once
+        self.got = []
+        self.gone = False
+
+    def capacity(self):
+        return self.limit - len(self.got)
+
+    def send(self, batches, first, stop, *, redelivered):
+        assert batches[0].base_offset <= first < batches[-1].stop_offset
+        stop = min(stop, first + self.at_once, batches[-1].stop_offset)
+        self.got += [(offset, redelivered) for offset in range(first, stop)]
+        return stop
+
+    def queue_gone(self):
+        self.gone = True
+
+
+class Bench:
+    """A queue with what is around it."""
+
+    def __init__(self, durability=Durability.OS):
+        self.reported, self.tasks, self.scheduled = [], [], []
+        self.log = MemoryTopicLog(durability)
+        self.turn = Turn(self.scheduled.append, lambda *report: self.reported.append(report))
+        self.queue = Queue(
+            QueueDefinition("/", "q"),
+            None,
+            self.log,
+            self.turn,
+            self.tasks.append,
+            lambda *report: self.reported.append(report),
+        )
+
+    def publish(self, count=1, size=1):
+        for _ in range(count):
+            self.queue.builder.add(0, 0, b"", b"q", b"\0\x3c" + bytes(12), b"x" * size)
+
+    def store(self, count=1, size=1):
+        self.publish(count, size)
+        self.queue.flush()
+
+    def run(self):
+        """Turns and reads until nothing moves."""
+        for _ in range(100):
+            scheduled, self.scheduled[:] = list(self.scheduled), []
+            for callback in scheduled:
+                callback()
+            tasks, self.tasks[:] = list(self.tasks), []
+            for task in tasks:
+                with pytest.raises(StopIteration):
+                    task.send(None)
+            if not scheduled and not tasks:
+                return
+        raise AssertionError("no rest")
+
+    def consume(self, *arguments, **options):
+        consumer = Consumer(*arguments, **options)
+        self.queue.add_consumer(consumer)
+        self.run()
+        return consumer
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    assert bench.reported == []
+
+
+@pytest.fixture
+def slow():
+    """Commits on demand."""
+    return Bench(Durability.FSYNC)
+
+
+def offsets(*numbers, redelivered=False):
+    return [(number, redelivered) for number in numbers]
+
+
+# -- waiting for commits
+
+
+def test_a_waiter_of_nothing_is_done_at_once(bench):
+    waiter = Waiter()
+    bench.queue.await_commit(waiter)
+    assert waiter.fates == [False]
+
+
+def test_a_waiter_waits_for_the_turn(bench):
+    waiter = Waiter()
+    bench.publish()
+    bench.queue.await_commit(waiter)
+    assert waiter.fates == []
+    bench.run()
+    assert waiter.fates == [False]
+
+
+def test_waiters_wait_for_the_offsets_before_them(slow):
+    first, second, third = Waiter(), Waiter(), Waiter()
+    slow.publish()
+    slow.queue.await_commit(first)
+    slow.run()
+    slow.publish()
+    slow.queue.await_commit(second)
+    slow.log.commit()
+    assert (first.fates, second.fates) == ([False], [])
+    slow.run()
+    slow.queue.await_commit(third)
+    assert (second.fates, third.fates) == ([], [])
+    slow.log.commit()
+    assert (second.fates, third.fates) == ([False], [False])
+
+
+def test_a_failed_append_is_told_and_reported(bench):
+    waiter, later = Waiter(), Waiter()
+    bench.log.append_error = StorageError("full")
+    bench.publish()
+    bench.queue.await_commit(waiter)
+    bench.run()
+    assert waiter.fates == [True]
+    assert [str(error) for _, error in bench.reported] == ["full"]
+    bench.reported.clear()
+    bench.log.append_error = None
+    bench.publish()
+    bench.queue.await_commit(later)
+    bench.run()
+    assert later.fates == [False]
+    assert bench.queue.message_count == 1
+
+
+def test_a_failed_flush_takes_back_what_was_not_shown(slow):
+    waiter = Waiter()
+    slow.store(2)
+    slow.log.commit()
+    slow.store(3)
+    slow.queue.await_commit(waiter)
+    slow.log.fail(StorageError("gone"))
+    assert waiter.fates == [True]
+    assert slow.queue.message_count == 2
+    assert slow.consume().got == offsets(0, 1)
+    slow.store()
+    slow.log.commit()
+    slow.run()
+    assert slow.queue.machine.leased_count == 3
+
+
+def test_what_is_not_committed_is_counted_and_not_shown(slow):
+    consumer = slow.consume()
+    slow.store(3)
+    slow.publish(2)
+    assert slow.queue.message_count == 5
+    assert not slow.queue.is_caught_up
+    slow.run()
+    assert consumer.got == []
+    slow.log.commit()
+    slow.run()  # writes the other two
+    assert consumer.got == offsets(0, 1, 2)
+    assert not slow.queue.is_caught_up
+    slow.log.commit()
+    slow.run()
+    assert consumer.got == offsets(*range(5))
+    assert slow.queue.is_caught_up
+
+
+# -- delivering
+
+
+def test_deliveries_follow_the_log(bench):
+    consumer = bench.consume()
+    bench.store(3)
+    bench.queue.wake()
+    bench.run()
+    assert consumer.got == offsets(0, 1, 2)
+    assert bench.queue.machine.leased_count == 3
+
+
+def test_what_needs_no_ack_is_settled_with_the_delivery(bench):
+    bench.store(3)
+    bench.consume(no_ack=True)
+    assert bench.queue.machine.leased_count == 0
+    assert list(bench.log.settled) == [(0, 3)]
+
+
+def test_a_consumer_that_takes_a_part_gets_the_rest_next(bench):
+    bench.store(10)
+    assert bench.consume(at_once=3).got == offsets(*range(10))
+
+
+def test_returned_records_are_redelivered_in_their_place(bench):
+    bench.store(4)
+    consumer = bench.consume(limit=3)
+    bench.queue.return_([(0, 1), (2, 3)])
+    consumer.got.clear()
+    consumer.limit = 10
+    bench.run()
+    assert consumer.got == [(0, True), (2, True), (3, False)]
+
+
+def test_nothing_is_delivered_without_room(bench):
+    bench.store(3)
+    consumer = bench.consume(limit=0)
+    assert consumer.got == []
+    consumer.limit = 2
+    bench.queue.wake()
+    bench.run()
+    assert consumer.got == offsets(0, 1)
+
+
+def test_a_removed_consumer_gets_nothing_more(bench):
+    consumer = bench.consume()
+    bench.queue.remove_consumer(consumer)
+    bench.store()
+    bench.run()
+    assert consumer.got == []
+    assert bench.queue.consumer_count == 0
+
+
+def test_one_turn_delivers_its_share(bench, monkeypatch):
+    monkeypatch.setattr(queue_module, "PUMP_RECORDS_MAX", 10)
+    bench.store(25)
+    consumer = Consumer(at_once=5)
+    bench.queue.add_consumer(consumer)
+    assert bench.queue.pump()
+    assert len(consumer.got) == 10
+    bench.run()
+    assert len(consumer.got) == 25
+
+
+# -- reading
+
+
+def test_what_is_not_at_hand_is_fetched(bench):
+    bench.store(3)
+    bench.log.at_hand = False
+    assert bench.consume().got == offsets(0, 1, 2)
+
+
+def test_a_fetch_that_fails_is_reported_and_tried_again_when_touched(bench):
+    bench.store(3)
+    bench.log.at_hand = False
+    bench.log.fetch_error = StorageError("bad sector")
+    consumer = bench.consume()
+    assert consumer.got == []
+    assert [str(error) for _, error in bench.reported] == ["bad sector"]
+    bench.reported.clear()
+    bench.log.fetch_error = None
+    bench.queue.wake()
+    bench.run()
+    assert consumer.got == offsets(0, 1, 2)
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+def test_a_hole_in_the_log_stops_its_queue_and_nobody_else(bench, at_hand):
+    bench.store()
+    bench.store()
+    bench.log.batches.pop(0)
+    bench.log.at_hand = at_hand
+    consumer = bench.consume()
+    assert consumer.got == []
+    assert {type(error) for _, error in bench.reported} == {CorruptBatchError}
+    bench.reported.clear()
+
+
+def test_get_leases_the_oldest(bench):
+    assert bench.queue.get() is None
+    bench.store(2)
+    assert bench.queue.get() == (0, False)
+    assert bench.queue.batch_at_hand(0).base_offset == 0
+    bench.queue.return_([(0, 1)])
+    assert bench.queue.get() == (0, True)
+
+
+async def test_a_record_is_read_from_the_device_where_it_must(bench):
+    bench.store()
+    bench.store()
+    bench.log.at_hand = False
+    assert bench.queue.batch_at_hand(1) is None
+    assert (await bench.queue.record_batch(1)).base_offset == 1
+    assert bench.queue.batch_at_hand(1).base_offset == 1
+
+
+# -- purge and the end
+
+
+def test_purge_takes_what_is_ready(bench):
+    bench.store(5)
+    bench.queue.get()
+    assert bench.queue.purge() == 4
+    assert bench.queue.message_count == 0
+    bench.queue.return_([(0, 1)])
+    assert bench.queue.message_count == 1
+
+
+def test_a_deleted_queue_tells_everybody_once(slow):
+    waiting, uncommitted, late = Waiter(), Waiter(), Waiter()
+    slow.store()
+    slow.queue.await_commit(uncommitted)
+    slow.publish()
+    slow.queue.await_commit(waiting)
+    consumer = slow.consume()
+    slow.publish()
+    slow.queue.mark_deleted()
+    assert consumer.gone
+    assert uncommitted.fates == waiting.fates == [False]
+    slow.queue.await_commit(late)
+    assert late.fates == [False]
+    slow.log.commit()
+    slow.run()
+    assert consumer.got == []
+    assert uncommitted.fates == waiting.fates == [False]
+
+
+def test_a_deleted_queue_takes_everything_and_does_nothing(bench):
+    bench.store(3)
+    bench.consume(limit=2)
+    bench.queue.mark_deleted()
+    bench.queue.settle([(0, 1)])
+    bench.queue.return_([(1, 2)])
+    bench.queue.wake()
+    assert bench.queue.get() is None
+    assert bench.queue.purge() == 0
+    bench.publish()
+    bench.queue.flush()
+    bench.run()
+    assert list(bench.log.settled) == []
+    assert bench.log.end == 3
+
+
+def test_a_fetch_that_the_deletion_overtook_is_no_trouble(bench):
+    bench.store()
+    bench.log.at_hand = False
+    bench.queue.add_consumer(Consumer())
+    bench.scheduled.pop()()
+    bench.queue.mark_deleted()
+    bench.log.fetch_error = StorageError("closed")
+    bench.run()
+
+
+def test_what_was_delivered_by_an_earlier_run_is_redelivered(bench):
+    bench.store(4)
+    bench.log.redelivered_stop = 2
+    bench.log.settled.add(0, 1)
+    reopened = Queue(
+        QueueDefinition("/", "q"), None, bench.log, bench.turn, bench.tasks.append, print
+    )
+    consumer = Consumer()
+    reopened.add_consumer(consumer)
+    bench.run()
+    assert consumer.got == [(1, True), (2, False), (3, False)]

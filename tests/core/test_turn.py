@@ -1,0 +1,137 @@
+"""The order of a turn, and that nobody's fault in it is another's."""
+
+import pytest
+
+from leveret.core.turn import Turn
+
+
+class Loop:
+    def __init__(self):
+        self.scheduled = []
+        self.reported = []
+        self.turn = Turn(self.scheduled.append, lambda *report: self.reported.append(report))
+
+    def run(self):
+        (callback,) = self.scheduled
+        self.scheduled.clear()
+        callback()
+
+
+class Queue:
+    def __init__(self, name, events, pumps=0):
+        self.name, self.events, self.pumps = name, events, pumps
+        self.touched = self.deleted = False
+        self.on_flush = lambda: None
+
+    def flush(self):
+        self.events.append(f"flush {self.name}")
+        self.on_flush()
+
+    def pump(self):
+        self.events.append(f"pump {self.name}")
+        self.pumps -= 1
+        return self.pumps >= 0
+
+
+class Sender:
+    touched = False
+
+    def __init__(self, events):
+        self.events = events
+
+    def send_pending(self):
+        self.events.append("send")
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def test_all_is_flushed_then_pumped_then_sent(loop):
+    events = []
+    loop.turn.touch_sender(Sender(events))
+    for name in "ab":
+        loop.turn.touch(Queue(name, events))
+    loop.run()
+    assert events == ["flush a", "flush b", "pump a", "pump b", "send"]
+    assert loop.scheduled == []
+
+
+def test_touching_often_counts_once(loop):
+    events = []
+    queue, sender = Queue("a", events), Sender(events)
+    for _ in range(3):
+        loop.turn.touch(queue)
+        loop.turn.touch_sender(sender)
+    assert len(loop.scheduled) == 1
+    loop.run()
+    assert events == ["flush a", "pump a", "send"]
+    loop.turn.touch(queue)
+    loop.run()
+    assert events == ["flush a", "pump a", "send", "flush a", "pump a"]
+
+
+def test_what_is_touched_during_a_turn_comes_in_the_next(loop):
+    events = []
+    queue, other = Queue("a", events), Queue("b", events)
+    queue.on_flush = lambda: loop.turn.touch(other)
+    loop.turn.touch(queue)
+    loop.run()
+    assert events == ["flush a", "pump a"]
+    loop.run()
+    assert events == ["flush a", "pump a", "flush b", "pump b"]
+
+
+def test_a_sender_touched_by_a_delivery_sends_in_the_same_turn(loop):
+    events = []
+    queue = Queue("a", events)
+    queue.on_flush = lambda: loop.turn.touch_sender(Sender(events))
+    loop.turn.touch(queue)
+    loop.run()
+    assert events == ["flush a", "pump a", "send"]
+
+
+def test_a_queue_with_more_to_deliver_takes_turns_with_others(loop):
+    events = []
+    loop.turn.touch(Queue("long", events, pumps=2))
+    loop.turn.touch(Queue("short", events))
+    loop.run()
+    loop.run()
+    loop.run()
+    assert [event for event in events if event.startswith("pump")] == [
+        "pump long",
+        "pump short",
+        "pump long",
+        "pump long",
+    ]
+    assert loop.scheduled == []
+
+
+def test_a_deleted_queue_is_not_pumped(loop):
+    events = []
+    queue = Queue("a", events)
+    queue.deleted = True
+    loop.turn.touch(queue)
+    loop.run()
+    assert "pump a" not in events
+
+
+@pytest.mark.parametrize("step", ["flush", "pump", "send_pending"])
+def test_one_subjects_fault_is_reported_and_nobody_elses(loop, step, monkeypatch):
+    events = []
+    broken = Sender(events) if step == "send_pending" else Queue("broken", events)
+
+    def fail():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(broken, step, fail)
+    (loop.turn.touch_sender if step == "send_pending" else loop.turn.touch)(broken)
+    loop.turn.touch(Queue("a", events))
+    loop.turn.touch_sender(Sender(events))
+    loop.run()
+    assert [subject for subject, _ in loop.reported] == [broken]
+    assert [event for event in events if "broken" not in event] == ["flush a", "pump a", "send"]
+    loop.turn.touch(Queue("b", events))
+    loop.run()
+    assert events[-1] == "pump b"
