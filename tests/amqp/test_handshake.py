@@ -5,7 +5,7 @@ from leveret.amqp import handshake
 from leveret.amqp.handshake import Tuned
 from leveret.config import Configuration
 from leveret.errors import ConnectionClosingError
-from tests.support.client import PLAIN_GUEST, PROTOCOL_HEADER, Client
+from tests.support.client import PROTOCOL_HEADER, Client
 from tests.support.stage import Gate, Stage
 
 CONFIGURATION = Configuration(frame_max=131072, channel_max=2047, heartbeat_seconds=60)
@@ -22,7 +22,7 @@ def stage():
     assert stage.reported == []
 
 
-def start_ok(response=PLAIN_GUEST, mechanism="PLAIN", **capabilities):
+def start_ok(response="\0guest\0guest", mechanism="PLAIN", **capabilities):
     return commands.Connection.StartOk({"capabilities": capabilities}, mechanism, response)
 
 

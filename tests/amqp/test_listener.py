@@ -66,6 +66,9 @@ class Transport:
     def resume_reading(self):
         self.reading = True
 
+    def get_write_buffer_size(self):
+        return 0 if self.reads else len(self.sent)
+
     def write(self, data):
         self.sent += data
 
@@ -99,6 +102,7 @@ class Rim:
             buffer=memoryview(bytearray(self.stage.configuration.read_buffer_bytes)),
             protocols=set(),
             spawn=self.stage.spawn,
+            unread_bytes_max=1000,
         )
         self.protocol = AmqpProtocol(self.listener)
         self.transport = Transport(self.protocol, self.loop)
