@@ -41,7 +41,14 @@ def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
         "management_version": __version__,
         "rates_mode": "none",
         "sample_retention_policies": {"global": [], "basic": [], "detailed": []},
-        "exchange_types": [{"name": name, "enabled": True} for name in sorted(EXCHANGE_TYPES)],
+        "exchange_types": [
+            {
+                "name": name,
+                "description": f"AMQP {name} exchange, as per the AMQP specification",
+                "enabled": True,
+            }
+            for name in sorted(EXCHANGE_TYPES)
+        ],
         "product_name": configuration.product,
         "product_version": configuration.version,
         "rabbitmq_version": configuration.version,

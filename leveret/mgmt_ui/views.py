@@ -102,7 +102,6 @@ def exchange_row(exchange: Exchange) -> Row:
         "auto_delete": definition.auto_delete,
         "internal": definition.internal,
         "arguments": plain(definition.arguments),
-        "policy": None,
     }
 
 

@@ -280,7 +280,15 @@ async def test_names_with_slashes_and_percent_signs(site):
 async def test_exchanges_and_bindings(site, amqp):
     amqp.call(commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="k.#"))
     default = await site.json("/api/exchanges/%2F/amq.default")
-    assert (default["name"], default["type"]) == ("", "direct")
+    assert default == {
+        "name": "",
+        "vhost": "/",
+        "type": "direct",
+        "durable": True,
+        "auto_delete": False,
+        "internal": False,
+        "arguments": {},
+    }
     assert {x["name"] for x in await site.json("/api/exchanges/%2F")} >= {"", "amq.topic"}
     assert await site.json("/api/bindings") == await site.json("/api/bindings/%2F")
     assert [
