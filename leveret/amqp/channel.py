@@ -218,9 +218,15 @@ class Channel:
         """Look a queue up that this connection may use. Raises ChannelError 404 and 405."""
         return self.broker.find_queue(self.vhost, name, self.connection)
 
-    def reply(self, method: base.Frame, *, nowait: bool = False) -> Awaitable[None] | None:
-        """Answer, once the definitions that were changed are on disk."""
-        if self.broker.metadata.pending:
+    def reply(
+        self, method: base.Frame, *, nowait: bool = False, kept: bool = True
+    ) -> Awaitable[None] | None:
+        """Answer; once the definitions are on disk, if the method is about what is `kept`.
+
+        What changes no kept definition does not wait for those of others, which a full disk may
+        keep from being written.
+        """
+        if kept and self.broker.metadata.pending:
             return self._reply_kept(None if nowait else method)
         if not nowait:
             self.send(method)

@@ -25,11 +25,13 @@ class BrokerProcess:
     `settings` are environment variables without their prefix: `disk_free_bytes_min=1`.
     """
 
-    def __init__(self, data: Path, *, durability: str = "os", **settings: object) -> None:
+    def __init__(
+        self, data: Path, *, log: Path | None = None, durability: str = "os", **settings: object
+    ) -> None:
         self.data = data
         self.durability = durability
         self.settings = settings
-        self.log_path = data.parent / f"{data.name}.log"
+        self.log_path = log or data.parent / f"{data.name}.log"
         self.port = 0
         self.popen: subprocess.Popen[bytes] | None = None
 

@@ -154,6 +154,7 @@ class Wire:
                     and isinstance(event.method, expected)
                 ):
                     return event.method
+                check_open(event)
                 kept.append(event)
         finally:
             self._events.extendleft(reversed(kept))

@@ -31,7 +31,8 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[No
             internal=method.internal,
             arguments=plain_table(method.arguments),
         )
-    return channel.reply(commands.Exchange.DeclareOk(), nowait=method.nowait)
+    kept = method.durable and not method.passive
+    return channel.reply(commands.Exchange.DeclareOk(), nowait=method.nowait, kept=kept)
 
 
 def delete(channel: Channel, method: commands.Exchange.Delete) -> Awaitable[None] | None:

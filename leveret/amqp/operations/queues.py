@@ -36,17 +36,20 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
         )
         queue = channel.queue(declared.definition.name)
     channel.last_queue = queue.definition.name
-    return channel.when_caught_up(queue, lambda: _declared(channel, queue, nowait=method.nowait))
+    return channel.when_caught_up(queue, lambda: _declared(channel, queue, method))
 
 
-def _declared(channel: Channel, queue: Queue, *, nowait: bool) -> Awaitable[None] | None:
+def _declared(
+    channel: Channel, queue: Queue, method: commands.Queue.Declare
+) -> Awaitable[None] | None:
     answer = build(
         commands.Queue.DeclareOk,
         queue=queue.name,
         message_count=queue.message_count,
         consumer_count=queue.consumer_count,
     )
-    return channel.reply(answer, nowait=nowait)
+    kept = queue.definition.durable and not method.passive
+    return channel.reply(answer, nowait=method.nowait, kept=kept)
 
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | None:
@@ -89,7 +92,8 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
 
     def purge_ready() -> Awaitable[None] | None:
         count = queue.purge()
-        return channel.reply(commands.Queue.PurgeOk(message_count=count), nowait=method.nowait)
+        answer = commands.Queue.PurgeOk(message_count=count)
+        return channel.reply(answer, nowait=method.nowait, kept=False)
 
     return channel.when_caught_up(queue, purge_ready)
 
