@@ -42,7 +42,7 @@ soak: build
 
 # The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
 asan: build
-	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/core tests/ports)
+	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/cli/load tests/core tests/ports)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info interop_tests/node_modules
