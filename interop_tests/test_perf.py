@@ -58,6 +58,14 @@ def test_a_backlog_is_filled_and_drained(broker: Broker) -> None:
     assert perf(broker, "--mode drain")["consumed_total"] == 0
 
 
+def test_get_takes_as_many_as_asked_for_and_no_more_than_there_are(broker: Broker) -> None:
+    perf(broker, "--mode fill --messages 500 --confirms 500")
+    get = "--mode drain --get --consumers 3 --ack-every 1"
+    assert perf(broker, f"{get} --messages 200")["consumed_total"] == 200
+    assert perf(broker, f"{get} --messages 200 --ack-frames each")["consumed_total"] == 200
+    assert perf(broker, f"{get} --messages 200")["consumed_total"] == 100
+
+
 def test_idle_connections_are_held(broker: Broker) -> None:
     assert perf(broker, "--mode idle --connections 100 --duration 0.1")["connections"] == 100
 

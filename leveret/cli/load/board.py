@@ -56,6 +56,11 @@ class Totals:
         )
 
     @property
+    def progress(self) -> tuple[int, ...]:
+        """What grows only while messages move; an empty queue may be asked for ever."""
+        return self.published, self.confirmed, self.refused, self.consumed
+
+    @property
     def settled(self) -> int:
         """Messages the broker has answered for, one way or the other."""
         return self.confirmed + self.refused

@@ -16,7 +16,7 @@ from pamqp import commands, frame
 from leveret.cli.load.board import Board, Phase
 from leveret.cli.load.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
 from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.plan import AckFrames, Mode, Share
+from leveret.cli.load.plan import UNLIMITED, AckFrames, Mode, Share
 from leveret.cli.load.publisher import Burst, Numbers, Publisher
 from leveret.cli.load.session import BrokerError, decode, open_sessions
 from leveret.cli.load.station import Station
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker", "WorkerResult"]
 
-UNLIMITED = 1 << 62
 BURST_BYTES = 1 << 17  # one send: enough to amortise the call, small enough to stay cached
 BURST_SLOTS_MIN = 4
 BURST_SLOTS_MAX = 4096
@@ -142,6 +141,7 @@ class Worker:
                 verifier=self._verifier,
                 slot_from_tag=bool(plan.fanout),
                 gets=[self._get_frame(channel, queue) for queue in queues] if plan.get else None,
+                quota=plan.get_quota(index),
             )
             self._consumers.append(consumer)
             if not plan.get:

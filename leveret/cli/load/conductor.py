@@ -70,7 +70,8 @@ class Conductor:
         resident_before = self._usage()
         declare(self._plan)
         if self._plan.mode is Mode.DRAIN:
-            self._backlog = messages_ready(self._plan)
+            ready = messages_ready(self._plan)
+            self._backlog = min(self._plan.messages or ready, ready)
         try:
             return self._measure(resident_before)
         finally:
@@ -136,12 +137,12 @@ class Conductor:
     def _wait_until(self, end_ns: int, done: Callable[[Totals], bool]) -> None:
         """Return at `end_ns`, or when the counters say `done`, or when nothing moves any more."""
         sampled_ns = moved_ns = time.monotonic_ns()
-        latest = Totals()
+        latest = Totals().progress
         timeout_ns = int(self._plan.drain_timeout * SECOND_NS)
         while (now_ns := time.monotonic_ns()) < end_ns:
             totals = self._totals()
-            if totals != latest:
-                latest, moved_ns = totals, now_ns
+            if totals.progress != latest:
+                latest, moved_ns = totals.progress, now_ns
             if done(totals) or (now_ns - moved_ns > timeout_ns and not self._plan.duration):
                 return
             self._raise_failures()
@@ -152,11 +153,11 @@ class Conductor:
 
     def _wait_while_moving(self) -> bool:
         """Let everything published be confirmed and consumed; false when it stopped before."""
-        moved_ns, latest = time.monotonic_ns(), Totals()
+        moved_ns, latest = time.monotonic_ns(), Totals().progress
         while not self._settled(totals := self._totals()):
             now_ns = time.monotonic_ns()
-            if totals != latest:
-                latest, moved_ns = totals, now_ns
+            if totals.progress != latest:
+                latest, moved_ns = totals.progress, now_ns
             if now_ns - moved_ns > self._plan.drain_timeout * SECOND_NS:
                 return False
             self._wait_until(now_ns + int(SAMPLE_S * SECOND_NS), self._settled)
@@ -168,7 +169,7 @@ class Conductor:
     def _all_done(self, totals: Totals) -> bool:
         plan = self._plan
         if plan.mode is Mode.DRAIN:
-            return totals.consumed >= (plan.messages or self._backlog)
+            return totals.consumed >= self._backlog
         return bool(plan.messages) and totals.published >= plan.messages and self._settled(totals)
 
     def _settled(self, totals: Totals) -> bool:

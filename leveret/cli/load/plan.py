@@ -8,7 +8,17 @@ from urllib.parse import unquote, urlsplit
 
 from leveret.errors import LeveretError
 
-__all__ = ["AckFrames", "Address", "Binding", "Mode", "Plan", "PlanError", "PublisherPart", "Share"]
+__all__ = [
+    "UNLIMITED",
+    "AckFrames",
+    "Address",
+    "Binding",
+    "Mode",
+    "Plan",
+    "PlanError",
+    "PublisherPart",
+    "Share",
+]
 
 NUMBER_FORMAT = "{:08d}"  # eight digits, so that a burst's keys are all of one length
 STAMP_BYTES = 16
@@ -16,6 +26,7 @@ PUBLISHERS_MAX = 4096  # twelve bits of a message's identity
 KEYS_MAX = 1 << 20  # twenty bits of it
 CHANNELS_MAX = 2047
 VERIFIED_STREAMS_MAX = 1 << 24  # sixteen bytes each: 256 MB
+UNLIMITED = 1 << 62  # messages; no run lives to see it
 FRAME_BYTES_MAX = 131072  # asked for in tune-ok; what RabbitMQ and Leveret offer
 
 
@@ -214,7 +225,13 @@ class Plan:
         quota = self.messages // count + (index < self.messages % count)
         first, step = index % self.numbers, count if count < self.numbers else self.numbers
         seed = index if self.random_keys else None
-        return PublisherPart(index, first, step, seed, quota if self.messages else (1 << 62))
+        return PublisherPart(index, first, step, seed, quota if self.messages else UNLIMITED)
+
+    def get_quota(self, index: int) -> int:
+        """How many messages consumer `index` asks for with basic.get."""
+        if not (self.messages and self.mode is Mode.DRAIN):
+            return UNLIMITED
+        return self.messages // self.consumers + (index < self.messages % self.consumers)
 
     def consumer_queues(self, index: int) -> list[int]:
         """The numbers of the queues that consumer `index` consumes from."""
