@@ -53,6 +53,8 @@ PROTOCOL_HEADER_BYTES = 8
 CHANNEL_ENDS = (commands.Channel.Close, commands.Channel.CloseOk)
 CHANNEL_OPERATIONS = (commands.Channel.Open, *CHANNEL_ENDS)
 BASIC_PUBLISH = (60, 40)
+NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
+CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 
 class Link(Protocol):
@@ -161,8 +163,16 @@ class Connection:
             data = self._take_protocol_header(data)
             if not data:
                 return
+        if self.reader.lost:
+            self._look_for_close_ok(data)
+            return
         self.reader.receive(data, self.link.wall_ms())
         self._advance()
+
+    def _look_for_close_ok(self, data: memoryview) -> None:
+        """Frames cannot be told apart any more; the client's last one ends what it sends."""
+        if data[-len(CLOSE_OK) :] == CLOSE_OK:
+            self._close_socket()
 
     def resumed(self, error: Exception | None) -> None:
         """What was waited for is done."""
@@ -226,8 +236,9 @@ class Connection:
         if isinstance(event, ChannelError):
             self._method_ids = BASIC_PUBLISH
             raise event
+        method = decode_method(event)  # what cannot be decoded is nobody's method: 0/0
         self._method_ids = method_ids(event)
-        self._handle_method(number, decode_method(event))
+        self._handle_method(number, method)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
         if number == 0:
@@ -322,6 +333,7 @@ class Connection:
                 raise refusal(mechanism)
         except ConnectionClosingError as error:
             if error.code == 403:
+                error.method_ids = NO_METHOD
                 await self._refuse_login()
             raise
         if self.state is not State.START:
@@ -377,7 +389,9 @@ class Connection:
             self._drop_channel(number)
             self.outbox.write(encode_method(number, commands.Channel.CloseOk()))
             self.touch()
-        elif not channel.alive:
+        elif channel.alive:
+            raise ConnectionClosingError(503, "unimplemented method")  # a close-ok to nothing
+        else:
             self._drop_channel(number)
 
     def _open_channel(self, number: int, channel: Channel | None) -> None:
@@ -385,13 +399,16 @@ class Connection:
             raise ConnectionClosingError(504, "second 'channel.open' seen")
         limit = self.tuned.channel_max or self.configuration.channel_max
         if number > limit or len(self.channels) >= limit:
-            raise ConnectionClosingError(
+            error = ConnectionClosingError(
                 530,
                 f"number of channels opened ({len(self.channels)}) has reached the negotiated "
                 f"channel_max ({limit})",
             )
+            error.method_ids = NO_METHOD
+            raise error
         self.channels[number] = Channel(self, number)
-        self.outbox.write(encode_method(number, commands.Channel.OpenOk()))
+        opened = build(commands.Channel.OpenOk, channel_id="")
+        self.outbox.write(encode_method(number, opened))
         self.touch()
 
     def _drop_channel(self, number: int) -> None:

@@ -67,7 +67,7 @@ cdef class FrameReader:
     cdef size_t size
     cdef Buffer carry
     cdef size_t used
-    cdef bint lost
+    cdef readonly bint lost
 
     cdef list dirty
     cdef list filled

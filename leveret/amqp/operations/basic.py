@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
 from leveret.amqp import frames
 from leveret.amqp.consumer import ChannelConsumer
 from leveret.amqp.operations.arguments import plain_table
-from leveret.core.names import stripped
+from leveret.core.arguments import integer
+from leveret.core.names import resource, stripped
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
@@ -52,18 +53,21 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         tag,
         no_ack=method.no_ack,
         prefetch=channel.consumer_prefetch,
-        priority=_priority(plain_table(method.arguments)),
+        priority=_priority(queue, plain_table(method.arguments)),
     )
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
 
 
-def _priority(arguments: dict[str, object]) -> int:
+def _priority(queue: Queue, arguments: dict[str, Any]) -> int:
+    """x-priority of a consumer. Raises ChannelError 406 unless it is a whole number."""
     priority = arguments.get("x-priority", 0)
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise ChannelError(406, f"invalid arg 'x-priority': expected integer, got {priority!r}")
-    return priority
+    problem = integer(priority, arguments)
+    if problem is not None:
+        name = resource("queue", queue.name, queue.definition.vhost)
+        raise ChannelError(406, f"invalid arg 'x-priority' for {name}: {problem}")
+    return int(priority)
 
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
