@@ -222,7 +222,7 @@ def test_more_channels_than_negotiated(stage):
     client.open_channel(2)
     client.send(commands.Channel.Open(), channel=3)
     text = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
-    assert client.methods(0) == [shut(530, text, 20, 10)]
+    assert client.methods(0) == [shut(530, text)]
 
 
 def test_immediate_publishes_name_their_method(client):
