@@ -394,6 +394,16 @@ def test_higher_priorities_are_served_first(client):
     assert tags == ["high", "high", "low"]
 
 
+def test_a_priority_is_an_integer(client):
+    arguments = {"x-priority": "high"}
+    client.send(commands.Basic.Consume(queue="q", arguments=arguments))
+    text = (
+        "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/': "
+        '"expected integer, got longstr"'
+    )
+    assert client.methods() == [("Channel.Close", 406, text, 60, 20)]
+
+
 def test_consume_ok_comes_before_the_first_delivery(client):
     client.publish("q", b"a")
     client.send(commands.Basic.Consume(queue="q", consumer_tag="c"))
