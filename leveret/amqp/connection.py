@@ -133,6 +133,7 @@ class Connection:
         self.channels: dict[int, Channel] = {}
         self._capabilities: frozenset[str] = frozenset()
         self._header = b""
+        self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation: object = None
         self._waiting = False
         self._held = False  # by an alarm, because it publishes
@@ -171,7 +172,8 @@ class Connection:
 
     def _look_for_close_ok(self, data: memoryview) -> None:
         """Frames cannot be told apart any more; the client's last one ends what it sends."""
-        if data[-len(CLOSE_OK) :] == CLOSE_OK:
+        self._tail = (self._tail + bytes(data[-len(CLOSE_OK) :]))[-len(CLOSE_OK) :]
+        if self._tail == CLOSE_OK:
             self._close_socket()
 
     def resumed(self, error: Exception | None) -> None:
@@ -422,7 +424,7 @@ class Connection:
         if channel is None or not channel.alive:
             return
         channel.release()
-        class_id, method_id = error.method_ids or self._method_ids
+        class_id, method_id = error.method_ids or NO_METHOD
         close = build(
             commands.Channel.Close,
             reply_code=error.code,
@@ -436,27 +438,23 @@ class Connection:
     # -- errors
 
     def _failed(self, error: Exception) -> None:
+        if not isinstance(error, AmqpError):
+            self.broker.report(self, error)
+            if self.state is State.CLOSING:
+                self._close_socket()  # what is wrong did not end with the connection.close
+                return
+            error = ConnectionClosingError(541, "an error in the broker; its log has the details")
+        error.method_ids = error.method_ids or self._method_ids
         if isinstance(error, ChannelError) and self._channel_number in self.channels:
             self._close_channel(self._channel_number, error)
-        elif isinstance(error, AmqpError):
+        else:
             self.shut(error)
-        else:
-            self.broker.report(self, error)
-            self._give_up()
-
-    def _give_up(self) -> None:
-        if self.state is State.CLOSING:
-            self._close_socket()  # what is wrong did not end with the connection.close
-        else:
-            self.shut(
-                ConnectionClosingError(541, "an error in the broker; its log has the details")
-            )
 
     def shut(self, error: AmqpError) -> None:
         """Close the connection with a reply code and text; wait a while for its close-ok."""
         if self.state in (State.CLOSING, State.CLOSED):
             return
-        class_id, method_id = error.method_ids or self._method_ids
+        class_id, method_id = error.method_ids or NO_METHOD
         self.state = State.CLOSING
         self.send(
             build(

@@ -437,3 +437,25 @@ def test_a_held_connection_can_be_shut(stage, client):
     client.send(commands.Connection.CloseOk(), channel=0)
     assert client.names() == ["Connection.Close"]
     assert client.link.closed
+
+
+# -- after the end was said
+
+
+def test_who_is_shut_while_a_method_waits_is_not_told_that_it_failed():
+    stage = Stage(Durability.FSYNC)
+    client = Client(stage).open()
+    client.declare("q", durable=True)
+    client.publish("q", b"m", delivery_mode=2)
+    client.send(commands.Basic.Get(queue="q"))
+    client.connection.shut(ConnectionClosingError(320, "bye"))
+    assert client.methods(0) == [shut(320, "CONNECTION_FORCED - bye")]
+
+
+@pytest.mark.parametrize("step", [0, 1, 5])
+def test_the_close_ok_is_found_behind_a_frame_that_is_too_large(client, step):
+    client.feed(struct.pack(">BHI", 3, 1, 1 << 30))
+    assert [method[:2] for method in client.methods(0)] == [("Connection.Close", 501)]
+    client.step = step
+    client.feed(b"x" * 100 + wire(commands.Connection.CloseOk(), 0))
+    assert client.link.closed
