@@ -175,8 +175,7 @@ cdef class Unacked:
                 if self.head == self.size:
                     self.head = self.size = 0
             else:
-                memmove(entry, entry + 1, (self.size - i - 1) * sizeof(Entry))
-                self.size -= 1
+                self._drop(i)
         elif first == entry.tag:
             entry.offset += stop - first
             entry.tag = stop
@@ -186,16 +185,60 @@ cdef class Unacked:
             self._split(i, first, stop)
         return stop
 
+    cdef void _drop(self, Py_ssize_t i) noexcept:
+        """Close the gap that entry `i` leaves, from its shorter side."""
+        if i - self.head < self.size - i - 1:
+            memmove(
+                &self.entries[self.head + 1],
+                &self.entries[self.head],
+                (i - self.head) * sizeof(Entry),
+            )
+            self.head += 1
+        else:
+            memmove(&self.entries[i], &self.entries[i + 1], (self.size - i - 1) * sizeof(Entry))
+            self.size -= 1
+
     cdef int _split(self, Py_ssize_t i, uint64_t first, uint64_t stop) except -1:
         """Leave of entry `i` what lies before `first` and from `stop` on."""
-        cdef Py_ssize_t spent = self.head
+        cdef Py_ssize_t from_head = i - self.head
         cdef Entry* entry
-        self._room()
-        i -= spent - self.head      # making room may have moved everything down
+        if from_head < self.size - i - 1:
+            self._room_before()
+            self.head -= 1
+            i = self.head + from_head
+            memmove(
+                &self.entries[self.head], &self.entries[self.head + 1], (from_head + 1) * sizeof(Entry)
+            )
+        else:
+            self._room()
+            i = self.head + from_head      # making room may have moved everything down
+            memmove(
+                &self.entries[i + 1], &self.entries[i], (self.size - i) * sizeof(Entry)
+            )
+            self.size += 1
         entry = &self.entries[i]
-        memmove(entry + 1, entry, (self.size - i) * sizeof(Entry))
-        self.size += 1
+        entry[1] = entry[0]
         entry.stop = first
         entry[1].offset += stop - entry[1].tag
         entry[1].tag = stop
+        return 0
+
+    cdef int _room_before(self) except -1:
+        """Make sure that one more entry fits before the first.
+
+        Half as many as there are get room on either side, so that a move is paid for rarely.
+        """
+        cdef Py_ssize_t count = self.size - self.head
+        cdef Entry* grown
+        if self.head:
+            return 0
+        if self.capacity < 2 * count + 2:
+            grown = <Entry*>realloc(self.entries, (2 * count + 2) * sizeof(Entry))
+            if grown == NULL:
+                raise MemoryError
+            self.entries = grown
+            self.capacity = 2 * count + 2
+        self.head = (self.capacity - count) // 2
+        self.size = self.head + count
+        memmove(&self.entries[self.head], self.entries, count * sizeof(Entry))
         return 0

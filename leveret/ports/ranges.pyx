@@ -2,11 +2,12 @@
 
 Ledgers, settlements and checkpoints all speak in ranges, so that their cost follows the number of
 holes and not the number of messages. One contiguous array of (first, stop) pairs: a binary search
-and a short memmove beat any tree for the few dozen ranges a queue really has.
+and a short memmove beat any tree for the few dozen ranges a queue really has; where hostile acks make
+thousands, the shorter side moves.
 """
 
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 
@@ -14,6 +15,7 @@ cdef class RangeSet:
     """A mutable set of offsets. `count` is the number of offsets, `len()` the number of ranges."""
 
     def __cinit__(self, ranges=()):
+        self.block = NULL
         self.ranges = NULL
         self.size = 0
         self.capacity = 0
@@ -22,7 +24,7 @@ cdef class RangeSet:
             self.add(first, stop)
 
     def __dealloc__(self):
-        free(self.ranges)
+        free(self.block)
 
     def __len__(self):
         return self.size
@@ -62,29 +64,57 @@ cdef class RangeSet:
         return low
 
     cdef int _reserve(self, Py_ssize_t extra) except -1:
-        cdef Py_ssize_t wanted = self.size + extra
-        cdef Range* grown
-        if wanted <= self.capacity:
+        """Make sure that `extra` more ranges fit behind the last."""
+        cdef Py_ssize_t before = self.ranges - self.block
+        if self.size + extra <= self.capacity:
             return 0
-        wanted = max(wanted, 2 * self.capacity, 8)
-        grown = <Range*>realloc(self.ranges, wanted * sizeof(Range))
-        if grown == NULL:
+        if before >= extra and before >= self.size // 2:   # so often taken from the front: slide down
+            memmove(self.block, self.ranges, self.size * sizeof(Range))
+            self.ranges = self.block
+            self.capacity += before
+            return 0
+        return self._move_to(max(self.size + extra, 2 * self.size, 8), 0)
+
+    cdef int _reserve_before(self, Py_ssize_t extra) except -1:
+        """Make sure that `extra` more ranges fit before the first."""
+        cdef Py_ssize_t room
+        if self.ranges - self.block >= extra:
+            return 0
+        room = 2 * (self.size + extra) + 8
+        return self._move_to(room, (room - self.size) // 2)
+
+    cdef int _move_to(self, Py_ssize_t room, Py_ssize_t before) except -1:
+        """Move into a new block of `room` ranges, `before` of them left free in front."""
+        cdef Range* block = <Range*>malloc(room * sizeof(Range))
+        if block == NULL:
             raise MemoryError
-        self.ranges = grown
-        self.capacity = wanted
+        memcpy(block + before, self.ranges, self.size * sizeof(Range))
+        free(self.block)
+        self.block = block
+        self.ranges = block + before
+        self.capacity = room - before
         return 0
 
     cdef int _splice(self, Py_ssize_t at, Py_ssize_t removed, Range* put, Py_ssize_t added) except -1:
-        """Replace `removed` ranges from index `at` by the `added` ones at `put`."""
-        if added > removed:
-            self._reserve(added - removed)
-        memmove(
-            &self.ranges[at + added],
-            &self.ranges[at + removed],
-            (self.size - at - removed) * sizeof(Range),
-        )
+        """Replace `removed` ranges from index `at` by the `added` ones at `put`.
+
+        Whichever side is shorter moves: settling from either end costs the same however many holes
+        a consumer that acknowledges out of order has left.
+        """
+        cdef Py_ssize_t change = added - removed
+        cdef Py_ssize_t behind = self.size - at - removed
+        if change and at < behind:
+            self._reserve_before(change)
+            memmove(self.ranges - change, self.ranges, at * sizeof(Range))
+            self.ranges -= change
+            self.capacity += change
+        elif change:
+            self._reserve(change)
+            memmove(
+                &self.ranges[at + added], &self.ranges[at + removed], behind * sizeof(Range)
+            )
         memcpy(&self.ranges[at], put, added * sizeof(Range))
-        self.size += added - removed
+        self.size += change
         return 0
 
     cpdef uint64_t add(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
@@ -199,7 +229,8 @@ cdef class RangeSet:
 
     def clear(self):
         """Remove everything; the array is given back."""
-        free(self.ranges)
+        free(self.block)
+        self.block = NULL
         self.ranges = NULL
         self.size = 0
         self.capacity = 0

@@ -1,5 +1,8 @@
 """Outstanding deliveries against the plainest model there is: a dictionary of tags."""
 
+import random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,3 +113,24 @@ def test_the_last_tag_there_is_can_be_named():
     unacked.add(1, 2, 0, "one")
     assert unacked.take(2**64 - 1, 2**64 - 1) == ([], 2**64 - 1)
     assert unacked.take(1, 2**64 - 1) == ([("one", 0, 2)], 3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_thousands_of_holes_from_either_end(seed):
+    """What Hypothesis is too frugal to build: splits near both ends while more is delivered."""
+    rng = random.Random(seed)
+    unacked, model = Unacked(), Model()
+    for low, high in ((0, 0.1), (0.9, 1), (0, 1), (0.4, 0.6)):
+        for _ in range(600):
+            if rng.random() < 0.3:
+                run = (rng.randrange(1, 4), rng.randrange(10**6), rng.choice(HOLDERS))
+                unacked.add(model.next_tag, *run)
+                model.add(*run)
+            tag = 1 + int(rng.uniform(low, high) * model.next_tag)
+            taken, unknown = unacked.take(tag, tag)
+            expected, expected_unknown = model.take(tag, tag)
+            assert (one_by_one(taken), unknown) == (expected, expected_unknown)
+        assert unacked.count == len(model.held)
+        holder = rng.choice(HOLDERS)
+        assert one_by_one(unacked.take_held(holder)) == model.take_held(holder)
+    assert one_by_one(unacked.take_up_to(2**64 - 1)) == model.take_up_to(2**64 - 1)

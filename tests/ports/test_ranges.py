@@ -1,5 +1,7 @@
 """RangeSet against a Python set."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +98,22 @@ def test_large_offsets(ranges):
 def test_negative_offsets_are_refused():
     with pytest.raises(OverflowError):
         RangeSet().add(-1, 5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_thousands_of_holes_from_either_end(seed):
+    """What Hypothesis is too frugal to build: growth to both sides, and shrinking again."""
+    rng = random.Random(seed)
+    ranges, model = RangeSet([(0, 2000)]), set(range(2000))
+    for low, high in ((0, 100), (1900, 2000), (0, 2000), (900, 1100)):
+        for _ in range(1000):
+            offset = rng.randrange(low, high)
+            change, other = rng.choice((("add", model.add), ("remove", model.discard)))
+            getattr(ranges, change)(offset, offset + 1)
+            other(offset)
+        assert list(ranges) == as_ranges(model)
+        assert ranges.count == len(model)
+        for _ in range(rng.randrange(200)):
+            first, _ = ranges.take_first(1)
+            model.remove(first)
+    assert RangeSet.from_bytes(ranges.to_bytes()) == ranges
