@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def small_disk(directory: Path, size_bytes: int, *options: str) -> Iterator[Path]:
-    """Mount a tmpfs of `size_bytes` on `directory` for the block; skip where that is not allowed."""
+    """Mount a tmpfs of `size_bytes` on `directory` for the block; skip where nobody may."""
     directory.mkdir()
     described = ",".join((f"size={size_bytes}", *options))
     mount = ["mount", "-t", "tmpfs", "-o", described, "tmpfs", str(directory)]

@@ -168,11 +168,7 @@ def test_nothing_is_defined_on_a_full_disk_and_the_node_goes_on(tmp_path):
             with Client(broker.port) as client:
                 client.declare("before")
                 ballast = fill_up(disk)
-                declared = []
-                with pytest.raises(ClosedError) as closed:
-                    for number in range(3000):
-                        declared.append(client.declare(f"q{number}".ljust(200, "-")).queue)
-                assert closed.value.code == 541
+                declared = declare_until_closed(client)
             with Client(broker.port) as client:
                 assert client.count("before") == 0
             ballast.unlink()
@@ -184,6 +180,20 @@ def test_nothing_is_defined_on_a_full_disk_and_the_node_goes_on(tmp_path):
                 for queue in ("before", "after", *declared):
                     assert client.count(queue) == 0
             broker.check_untroubled()
+
+
+def declare_until_closed(client: Client) -> list[str]:
+    """The queues whose declaration was answered before one had no room."""
+    declared: list[str] = []
+
+    def declare_on() -> None:
+        while len(declared) < 3000:
+            declared.append(client.declare(f"q{len(declared)}".ljust(200, "-")).queue)
+
+    with pytest.raises(ClosedError) as closed:
+        declare_on()
+    assert closed.value.code == 541
+    return declared
 
 
 @pytest.mark.parametrize(
