@@ -132,6 +132,14 @@ class Configuration(BaseSettings):
         description="Bytes read from a socket at a time: large enough that a busy publisher's "
         "batch is worth a write. Shared by the connections, not one each.",
     )
+    busy_poll_microseconds: int = Field(
+        50,
+        ge=0,
+        le=10_000,
+        description="Microseconds for which the node looks for the next request of a client that "
+        "waits for each answer before it lets the processor sleep: about what waking up takes. 0 "
+        "saves power and costs latency.",
+    )
     write_high_water_bytes: int = Field(
         1 * MIB,
         ge=64 * KIB,

@@ -38,10 +38,18 @@ class Sender(Protocol):
         ...
 
 
+# A turn is worked off within a read after this many turns in a row that had one read only …
+LONE_READS_MIN = 4
+# … and every so many such turns one is scheduled again, to see whether it is still so.
+LONE_TURNS_MAX = 16
+
+
 class Turn:
     """Collects what a turn of the loop touched, and works it off once.
 
-    `schedule(callback)` calls back after the sockets that are readable now were read.
+    `schedule(callback)` calls back after the sockets that are readable now were read. Where each
+    turn has one socket to read, as when a client waits for every answer, that costs a pass of the
+    loop and gathers nothing: the turn is then worked off as soon as the socket was read.
     `report(error)` is told of what should not happen; no queue's trouble stops another's.
     """
 
@@ -55,6 +63,36 @@ class Turn:
         self._queues: list[TouchedQueue] = []
         self._senders: list[Sender] = []
         self._scheduled = False
+        self._reading = False
+        self._reads = 0  # since the last turn
+        self._lone_reads = 0  # turns in a row that had one read
+        self._lone_turns = 0  # worked off within their read, since the last scheduled one
+
+    def begin_read(self) -> None:
+        """A socket is being read: what it touches waits for `end_read`."""
+        self._reading = True
+        self._reads += 1
+
+    def end_read(self, *, more: bool) -> None:
+        """The socket was read. `more`: its peer sends faster than it is read."""
+        self._reading = False
+        if more:
+            self._lone_reads = 0
+        if self._scheduled or not (self._queues or self._senders):
+            return
+        if self._lone_reads < LONE_READS_MIN:
+            self._ensure_scheduled()
+            return
+        self._lone_turns += 1
+        if self._lone_turns == LONE_TURNS_MAX:
+            self._lone_turns = 0
+            self._lone_reads = LONE_READS_MIN - 1
+        self._work()
+
+    @property
+    def is_lonely(self) -> bool:
+        """Whether clients of late have waited for every answer before they asked again."""
+        return self._lone_reads >= LONE_READS_MIN - 1
 
     def touch(self, queue: TouchedQueue) -> None:
         """`queue` has something to write or to deliver."""
@@ -71,12 +109,18 @@ class Turn:
             self._ensure_scheduled()
 
     def _ensure_scheduled(self) -> None:
-        if not self._scheduled:
+        if not self._scheduled and not self._reading:
             self._scheduled = True
             self._schedule(self.run)
 
     def run(self) -> None:
         """Work off what was touched. What touches again meanwhile waits for the next turn."""
+        self._lone_reads = self._lone_reads + 1 if self._reads <= 1 else 0
+        self._work()
+
+    def _work(self) -> None:
+        self._scheduled = True  # what is touched from here on needs no callback of its own yet
+        self._reads = 0
         queues, self._queues = self._queues, []
         for queue in queues:
             queue.touched = False

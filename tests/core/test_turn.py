@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.turn import Turn
+from leveret.core.turn import LONE_READS_MIN, LONE_TURNS_MAX, Turn
 
 
 class Loop:
@@ -135,3 +135,66 @@ def test_one_subjects_fault_is_reported_and_nobody_elses(loop, step, monkeypatch
     loop.turn.touch(Queue("b", events))
     loop.run()
     assert events[-1] == "pump b"
+
+
+def read(loop, queue, *, more=False):
+    loop.turn.begin_read()
+    loop.turn.touch(queue)
+    loop.turn.end_read(more=more)
+
+
+def test_reads_of_one_pass_share_a_turn(loop):
+    events = []
+    for name in "abc":
+        read(loop, Queue(name, events))
+    assert events == []
+    loop.run()
+    assert events[:3] == ["flush a", "flush b", "flush c"]
+
+
+def grow_lonely(loop, events):
+    for _ in range(LONE_READS_MIN):
+        read(loop, Queue("a", events))
+        loop.run()
+    events.clear()
+
+
+def test_lone_reads_are_worked_off_at_once(loop):
+    events = []
+    grow_lonely(loop, events)
+    read(loop, Queue("a", events))
+    assert events == ["flush a", "pump a"]
+    assert loop.scheduled == []
+
+
+def test_company_is_noticed_within_some_turns(loop):
+    events = []
+    grow_lonely(loop, events)
+    for _ in range(LONE_TURNS_MAX):
+        read(loop, Queue("a", events))
+    events.clear()
+    read(loop, Queue("a", events))
+    read(loop, Queue("b", events))
+    assert events == []
+    loop.run()
+    assert events == ["flush a", "flush b", "pump a", "pump b"]
+    read(loop, Queue("a", events))
+    assert len(loop.scheduled) == 1
+
+
+def test_a_flood_is_not_worked_off_within_its_read(loop):
+    events = []
+    grow_lonely(loop, events)
+    read(loop, Queue("a", events), more=True)
+    assert events == []
+    loop.run()
+    assert events == ["flush a", "pump a"]
+
+
+def test_what_a_lone_turn_touches_again_is_scheduled(loop):
+    events = []
+    grow_lonely(loop, events)
+    read(loop, Queue("a", events, pumps=1))
+    assert events == ["flush a", "pump a"]
+    loop.run()
+    assert events == ["flush a", "pump a", "flush a", "pump a"]
