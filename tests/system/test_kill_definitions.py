@@ -1,0 +1,110 @@
+"""What was declared, bound or deleted, and answered, is so after a kill."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from tests.harness.broker import BrokerProcess
+from tests.harness.wire import Client, ClosedError
+from tests.system.test_kill import make_seed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXCHANGE = "amq.direct"
+NAMES = 30  # few, so that names are deleted and declared again
+
+
+class Definer:
+    """Declares, fills, deletes queues, and knows of each how it must be found after a kill.
+
+    `messages` has a queue for as long as it exists, with what was confirmed in it; `unsure` is the
+    one whose last operation was not answered.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.messages: dict[str, list[bytes]] = {}
+        self.unsure = ""
+        self.operations = 0
+
+    def run(self, port: int) -> None:
+        try:
+            with Client(port) as client:
+                client.confirming()
+                published = 0
+                while True:
+                    published += self._one_operation(client, published + 1)
+        except OSError:
+            pass  # the broker was killed
+
+    def _one_operation(self, client: Client, tag: int) -> int:
+        """Returns how many messages were published."""
+        name = f"q{self.rng.randrange(NAMES)}"
+        self.unsure = name
+        if name not in self.messages:
+            client.declare(name)
+            client.call(1, commands.Queue.Bind(queue=name, exchange=EXCHANGE, routing_key=name))
+            self.messages[name] = []
+        elif self.rng.random() < 0.4:
+            client.call(1, commands.Queue.Delete(queue=name))
+            del self.messages[name]
+        else:
+            body = b"%d" % self.operations
+            client.publish(name, [body], exchange=EXCHANGE)
+            client.await_confirms(tag)
+            self.messages[name].append(body)
+        published = int(bool(self.messages.get(name)))
+        self.operations += 1
+        self.unsure = ""
+        return published
+
+    def check(self, port: int) -> None:
+        """Hold what the broker has against what was answered, then take over what it has."""
+        for name in sorted({f"q{number}" for number in range(NAMES)} - {self.unsure}):
+            assert found_in(port, name) == self.messages.get(name), name
+        if self.unsure:
+            with Client(port) as client:
+                client.call(1, commands.Queue.Delete(queue=self.unsure))
+            self.messages.pop(self.unsure, None)
+
+
+def found_in(port: int, name: str) -> list[bytes] | None:
+    """The bodies in a queue, which keeps them; None where there is no such queue."""
+    with Client(port) as client:
+        try:
+            count = client.count(name)
+        except ClosedError as closed:
+            if closed.code != 404:
+                raise
+            return None
+        client.consume(name)
+        return [one.body for one in client.deliveries(count)]
+
+
+def test_answered_definitions_survive_kills(tmp_path: Path):
+    seed = make_seed()
+    rng = random.Random(seed)
+    definer = Definer(random.Random(f"{seed} definer"))
+    broker = BrokerProcess(tmp_path / "data")
+    try:
+        for _ in range(4):
+            broker.start()
+            definer.check(broker.port)
+            client = threading.Thread(target=definer.run, args=(broker.port,))
+            client.start()
+            time.sleep(rng.uniform(0.5, 1.2))
+            broker.kill()
+            client.join()
+        broker.start()
+        definer.check(broker.port)
+        assert definer.operations > 20
+        print(f"{definer.operations} operations")
+        broker.check_untroubled()
+    finally:
+        broker.kill()
