@@ -12,7 +12,7 @@ from tests.harness.broker import MIB, REPOSITORY, SERVE, BrokerProcess
 from tests.harness.small_disk import fill_up, small_disk
 from tests.harness.wire import CAPABILITIES, Client, ClosedError, Confirm, check_open
 
-BODY_BYTES = 20_000
+BODY_BYTES = 50_000
 SETTINGS = {
     "segment_bytes_max": MIB,
     "tail_cache_bytes_max": 2 * MIB,
@@ -80,8 +80,8 @@ def numbers_in(port: int, queue: str) -> list[int]:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_a_low_disk_holds_publishers_until_consumers_have_drained(tmp_path, durability):
-    with small_disk(tmp_path / "disk", 48 * MIB) as disk:
-        settings = {**SETTINGS, "disk_free_bytes_min": 16 * MIB}
+    with small_disk(tmp_path / "disk", 32 * MIB) as disk:
+        settings = {**SETTINGS, "disk_free_bytes_min": 12 * MIB}
         with BrokerProcess(
             disk / "data", log=tmp_path / "log", durability=durability, **settings
         ) as broker:
@@ -97,7 +97,7 @@ def test_a_low_disk_holds_publishers_until_consumers_have_drained(tmp_path, dura
                 found = numbers_in(broker.port, "q")
                 publisher.until(lambda: "" in publisher.client.blocked)
                 publisher.until(lambda: not publisher.outstanding)
-                publisher.until(lambda: publisher.sent > len(found) + 200, publishing=True)
+                publisher.until(lambda: publisher.sent > len(found) + 50, publishing=True)
                 publisher.until(lambda: not publisher.outstanding)
                 assert not publisher.refused
                 assert not other.blocked
@@ -113,7 +113,7 @@ def test_a_low_disk_holds_publishers_until_consumers_have_drained(tmp_path, dura
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path, durability, ends):
-    with small_disk(tmp_path / "disk", 48 * MIB) as disk:
+    with small_disk(tmp_path / "disk", 32 * MIB) as disk:
         settings = {**SETTINGS, "disk_free_bytes_min": 0}
         with BrokerProcess(
             disk / "data", log=tmp_path / "log", durability=durability, **settings
