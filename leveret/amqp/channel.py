@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 BASIC_ACK = (60, 80)
+BASIC_REJECT = (60, 90)
 BASIC_NACK = (60, 120)
 
 
@@ -87,7 +88,7 @@ class Channel:
             return
         settle = self.settle if self.transaction is None else self.transaction.buffer_settle
         for kind, first, last, multiple in settles:
-            unknown = settle(kind, first, last, multiple=multiple)
+            unknown = settle(kind & ~frames.REJECT, first, last, multiple=multiple)
             if unknown is not None:
                 raise unknown_tag(kind, unknown)
 
@@ -287,5 +288,8 @@ class Channel:
 def unknown_tag(kind: int, tag: int) -> ChannelError:
     """Whoever settles what is not outstanding has lost count."""
     error = ChannelError(406, f"unknown delivery tag {tag}")
-    error.method_ids = BASIC_ACK if kind == frames.SETTLE else BASIC_NACK
+    if kind & frames.REJECT:
+        error.method_ids = BASIC_REJECT
+    else:
+        error.method_ids = BASIC_ACK if kind == frames.SETTLE else BASIC_NACK
     return error

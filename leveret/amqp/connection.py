@@ -341,6 +341,8 @@ class Connection:
         if self.state is not State.START:
             return  # the node stops, or the client has gone
         self.user = credentials.user
+        if not self.broker.access.may_impersonate(self.user):
+            self.reader.accept_user_id(self.user)
         self.mechanism = mechanism
         self.state = State.TUNE
         self.send(handshake.tune(self.configuration))

@@ -14,6 +14,11 @@ cdef class Buffer:
     cdef void clear(self) noexcept
 
 
+cdef struct ShortString:
+    const uint8_t* data
+    uint32_t size
+
+
 cdef class ChannelSlot:
     cdef readonly uint16_t number
     cdef readonly object channel
@@ -60,6 +65,7 @@ cdef class FrameReader:
     cdef public uint64_t message_size_max
     cdef readonly uint64_t frames
     cdef uint64_t now
+    cdef bytes user
 
     cdef object owner
     cdef const uint8_t* data
@@ -87,6 +93,7 @@ cdef class FrameReader:
         self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     )
+    cdef int check_user_id(self, ShortString user_id) except -1
     cdef Route route(self, ChannelSlot slot, const uint8_t* address)
     cdef int pack(
         self, ChannelSlot slot, tuple builders, uint32_t flags, const uint8_t* address, uint32_t address_size,

@@ -26,6 +26,7 @@ from leveret.ports.records cimport (
     BatchBuilder, HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID, PERSISTENT,
 )
 
+from leveret.core.expiration import expiration_fault
 from leveret.errors import ChannelError, ConnectionClosingError
 
 cdef enum:
@@ -60,10 +61,12 @@ cdef enum:
     _SETTLE = 0
     _RETURN = 1
     _DISCARD = 2
+    _REJECT = 4         # beside _RETURN or _DISCARD: by basic.reject, which the error of a wrong tag names
 
 SETTLE = _SETTLE
 RETURN = _RETURN
 DISCARD = _DISCARD
+REJECT = _REJECT
 
 SNIPPET_BYTES = 16      # how much of an offending payload an error text shows (as RabbitMQ does)
 # With frame_max 0 ("no limit") a peer could announce 4 GiB; larger frames than this help nobody.
@@ -225,9 +228,10 @@ cdef class ChannelSlot:
         return 0
 
     def take_settles(self):
-        """[(SETTLE | RETURN | DISCARD, first tag, last tag, multiple)] in the order they came.
+        """[(kind, first tag, last tag, multiple)] in the order they came.
 
-        A `multiple` run means every outstanding tag up to the last; in others each tag must be
+        The kind is SETTLE, RETURN or DISCARD; the latter two with the bit REJECT if basic.reject asked
+        for it. A `multiple` run means every outstanding tag up to the last; in others each tag must be
         outstanding.
         """
         cdef list settles
@@ -267,6 +271,10 @@ cdef class FrameReader:
         self.carry = Buffer()
         self.dirty = []
         self.filled = []
+
+    def accept_user_id(self, str user):
+        """Refuse messages whose user-id names another than `user`; None lets everyone be named."""
+        self.user = None if user is None else user.encode()
 
     def set_frame_max(self, uint32_t frame_max):
         """Negotiated size of a whole frame in bytes; 0 means no limit of the peers'."""
@@ -472,7 +480,7 @@ cdef class FrameReader:
         elif method == BASIC_NACK:
             slot.settle(_RETURN if bits & 2 else _DISCARD, tag, bits & 1)
         else:
-            slot.settle(_RETURN if bits & 1 else _DISCARD, tag, False)
+            slot.settle(_REJECT | (_RETURN if bits & 1 else _DISCARD), tag, False)
         return self.mark(slot)
 
     cdef object publish(self, ChannelSlot slot, const uint8_t* p, size_t total, size_t available):
@@ -607,12 +615,17 @@ cdef class FrameReader:
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ):
         """One whole message: into its builders, or out as an event."""
-        cdef int flags = record_flags(header, header_size)
+        cdef ShortString user_id, expiration
+        cdef int flags = record_flags(header, header_size, &user_id, &expiration)
         cdef Route route
         if flags < 0:
             raise cannot_decode(header, header_size)
         try:
             route = self.route(slot, address)
+            if flags & HAS_USER_ID:
+                self.check_user_id(user_id)
+            if flags & HAS_EXPIRATION:
+                check_expiration(expiration)
         except ChannelError as error:
             slot.closing = True
             return slot.number, error
@@ -628,6 +641,16 @@ cdef class FrameReader:
             return None
         self.pack(slot, route.builders, flags, address, address_size, header, header_size, body, body_size)
         return None
+
+    cdef int check_user_id(self, ShortString user_id) except -1:
+        """Who is named as a message's author must be who is logged in."""
+        cdef bytes user = self.user
+        if user is None or (len(user) == user_id.size and not memcmp(<const char*>user, user_id.data, user_id.size)):
+            return 0
+        claimed = (<const char*>user_id.data)[: user_id.size].decode("utf-8", "replace")
+        raise ChannelError(
+            406, f"user_id property set to '{claimed}' but authenticated user was '{user.decode()}'"
+        )
 
     cdef Route route(self, ChannelSlot slot, const uint8_t* address):
         """The route of an address; None where the exchange must see the whole message."""
@@ -700,11 +723,33 @@ cdef Publish _as_publish(
     return publish
 
 
+cdef int check_expiration(ShortString expiration) except -1:
+    """An expiration is a number of milliseconds: up to nine digits are one, others are looked at."""
+    cdef uint32_t i
+    cdef bytes text
+    cdef bint plain = 0 < expiration.size < 10
+    for i in range(expiration.size):
+        if not c"0" <= expiration.data[i] <= c"9":
+            plain = False
+    if plain:
+        return 0
+    text = (<const char*>expiration.data)[: expiration.size]
+    fault = expiration_fault(text)
+    if fault is not None:
+        raise ChannelError(406, f"invalid expiration '{text.decode('utf-8', 'replace')}': {fault}")
+    return 0
+
+
 # Basic's properties by bit of the flag word, from bit 15 down:
 # content-type, content-encoding, headers, delivery-mode, priority, correlation-id, reply-to,
 # expiration, message-id, timestamp, type, user-id, app-id, cluster-id.
-cdef int record_flags(const uint8_t* header, uint32_t size) noexcept nogil:
-    """The RecordFlag word of a content header payload; -1 when its properties do not fit into it."""
+cdef int record_flags(
+    const uint8_t* header, uint32_t size, ShortString* user_id, ShortString* expiration
+) noexcept nogil:
+    """The RecordFlag word of a content header payload; -1 when its properties do not fit into it.
+
+    `user_id` and `expiration` are set where the flags say that the message has them.
+    """
     cdef uint32_t position = CONTENT_HEADER_BYTES
     cdef uint16_t bits = be16(header + 12)
     cdef int flags = 0
@@ -742,7 +787,11 @@ cdef int record_flags(const uint8_t* header, uint32_t size) noexcept nogil:
             flags |= HAS_REPLY_TO
         elif bit == 8:
             flags |= HAS_EXPIRATION
+            expiration.data = header + position
+            expiration.size = length
         elif bit == 4:
             flags |= HAS_USER_ID
+            user_id.data = header + position
+            user_id.size = length
         position += length
     return flags if position == size else -1

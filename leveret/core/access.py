@@ -26,6 +26,7 @@ Permission: TypeAlias = Literal["configure", "write", "read"]
 Kind: TypeAlias = Literal["exchange", "queue"]
 
 PATTERN_CHARACTERS_MAX = 1024  # a list of some dozens of names; more belongs into their prefixes
+IMPERSONATOR = "impersonator"  # the tag of users that publish on behalf of others
 DEFAULT_EXCHANGE = "amq.default"  # the name the nameless exchange goes by in patterns and texts
 
 
@@ -94,6 +95,11 @@ class AccessControl:
     def may_connect_from(self, user: str, peer_host: str, loopback_users: Collection[str]) -> bool:
         """Whether `user` may connect from `peer_host`, an IP address."""
         return user not in loopback_users or is_loopback(peer_host)
+
+    def may_impersonate(self, user: str) -> bool:
+        """Whether messages of `user` may name somebody else as their author."""
+        found = self._users.get(user)
+        return found is not None and IMPERSONATOR in found.tags
 
     def may_enter(self, user: str, vhost: str) -> bool:
         """Whether `user` has any permissions in `vhost`."""

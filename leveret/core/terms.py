@@ -93,6 +93,14 @@ def binary(value: str | bytes | bytearray) -> str:
     return f'<<"{text}">>' if value.isascii() else f'<<"{text}"/utf8>>'
 
 
+def charlist(value: bytes) -> str:
+    """Print octets as an Erlang string: text where it is printable, else a list of numbers."""
+    if not all(32 <= octet < 127 or chr(octet) in TEXT_ESCAPES for octet in value):
+        return f"[{','.join(map(str, value))}]"
+    text = "".join(TEXT_ESCAPES.get(chr(octet), chr(octet)) for octet in value)
+    return f'"{text}"'
+
+
 def atom(name: str) -> str:
     """Print a name as an Erlang atom, in quotes where it needs them (`'x-random'`)."""
     return name if PLAIN_ATOM.match(name) else f"'{name}'"

@@ -42,7 +42,7 @@ PROPERTIES = {
     "priority": st.integers(0, 255),
     "correlation_id": short_strings,
     "reply_to": short_strings,
-    "expiration": short_strings,
+    "expiration": st.integers(0, 2**32 - 1).map(str),
     "message_id": short_strings,
     "timestamp": moments,
     "message_type": short_strings,

@@ -8,6 +8,7 @@ from pamqp import commands, frame, header
 from leveret.core.alarms import Resource
 from leveret.errors import ConnectionClosingError
 from leveret.ports import Durability
+from leveret.ports.definitions import UserDefinition
 from tests.support.client import Client, message, wire
 from tests.support.stage import Gate, Stage
 
@@ -133,6 +134,18 @@ def test_a_client_that_closes_the_channel_at_the_same_time_is_answered(client):
     client.open_channel(1)
 
 
+def test_only_impersonators_publish_under_other_names(stage):
+    stage.add_user("agent")
+    stage.access.put_user(UserDefinition("agent", "hash of agent", tags=("impersonator",)))
+    agent, guest = Client(stage).open(user="agent"), Client(stage).open()
+    agent.publish("q", b"m", user_id="guest")
+    guest.publish("q", b"m", user_id="guest")
+    assert agent.methods() == guest.methods() == []
+    guest.publish("q", b"m", user_id="agent")
+    text = "user_id property set to 'agent' but authenticated user was 'guest'"
+    assert guest.methods() == [closed(406, f"PRECONDITION_FAILED - {text}", 60, 40)]
+
+
 def test_content_cut_by_a_channel_error_is_ignored(client):
     data = message("", b"x" * 5000, exchange="missing", frame_max=4096)
     client.feed(data[:4500])
@@ -149,7 +162,12 @@ def test_frames_that_follow_a_failing_ack_in_the_same_read_are_ignored(client):
 
 @pytest.mark.parametrize(
     ("method", "ids"),
-    [(commands.Basic.Nack(7), (60, 120)), (commands.Basic.Ack(7, multiple=True), (60, 80))],
+    [
+        (commands.Basic.Nack(7), (60, 120)),
+        (commands.Basic.Reject(7), (60, 90)),
+        (commands.Basic.Reject(7, requeue=False), (60, 90)),
+        (commands.Basic.Ack(7, multiple=True), (60, 80)),
+    ],
 )
 def test_an_unknown_tag_closes_the_channel_with_the_methods_ids(client, method, ids):
     client.send(method)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
 from leveret.amqp import frames as compiled
-from leveret.amqp.frames import DISCARD, RETURN, SETTLE, FrameReader, Publish
+from leveret.amqp.frames import DISCARD, REJECT, RETURN, SETTLE, FrameReader, Publish
 from leveret.core.routes import Route, RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.records import BatchBuilder
@@ -180,6 +180,8 @@ class Oracle:
         kind = SETTLE
         if not isinstance(piece, commands.Basic.Ack):
             kind = RETURN if piece.requeue else DISCARD
+        if isinstance(piece, commands.Basic.Reject):
+            kind |= REJECT
         if getattr(piece, "multiple", False):
             add_multiple(steps, kind, piece.delivery_tag or ALL)
         else:
@@ -383,6 +385,56 @@ def test_a_publish_cut_short_closes_the_connection(size):
     assert read([framed(1, 1, method(60, 40, arguments))]).error == (501, text)
     arguments = ADDRESS + bytes(1 + size)
     assert read([framed(1, 1, method(60, 40, arguments))]).error[0] == 501
+
+
+def short(text):
+    return bytes([len(text)]) + text
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (b"soon", "no_integer"),
+        (b"", "no_integer"),
+        (b"1.5", '{leftover_string,".5"}'),
+        (b"-1", "{value_negative,-1}"),
+        (b"4294967296", "{value_too_large,4294967296}"),
+    ],
+)
+def test_a_wrong_expiration_closes_the_channel(text, fault):
+    sent = publish() + head(0, b"\x01\0", short(text))
+    error = (406, f"invalid expiration '{text.decode()}': {fault}")
+    assert read([sent + publish() + head(0)]).events == [(1, error)]
+    assert read([sent[:20], sent[20:]]).events == [(1, error)]
+
+
+@pytest.mark.parametrize("text", [b"0", b"999999999", b"4294967295", b"+5", b"0000000000005"])
+def test_an_expiration_is_any_number_of_milliseconds(text):
+    outcome = read([publish() + head(0, b"\x01\0", short(text))])
+    assert (outcome.events, len(outcome.records["odd"])) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("user", "claimed", "taken"),
+    [
+        ("guest", b"guest", True),
+        ("guest", b"guesT", False),
+        ("guest", b"gues", False),
+        ("guest", b"", False),
+        ("é", "é".encode(), True),
+        (None, b"anybody", True),
+    ],
+)
+def test_a_user_id_must_be_the_users(user, claimed, taken):
+    broker, reader = Broker(), FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    reader.accept_user_id(user)
+    reader.open_channel(1, broker)
+    reader.receive(publish() + head(0, b"\0\x10", short(claimed)), NOW)
+    event = reader.next()
+    assert len(broker.records()["odd"]) == taken
+    if not taken:
+        text = f"user_id property set to '{claimed.decode()}' but authenticated user was '{user}'"
+        assert as_event(*event) == (1, (406, text))
 
 
 def test_every_cut_of_a_message_gives_the_same_message():
