@@ -238,9 +238,8 @@ class Connection:
         if isinstance(event, ChannelError):
             self._method_ids = BASIC_PUBLISH
             raise event
-        method = decode_method(event)  # what cannot be decoded is nobody's method: 0/0
         self._method_ids = method_ids(event)
-        self._handle_method(number, method)
+        self._handle_method(number, decode_method(event))
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
         if number == 0:

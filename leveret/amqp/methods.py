@@ -237,7 +237,9 @@ def _decode(payload: bytes, position: int, kinds: str) -> list[Any]:
     try:
         return tables.decode_fields(payload, position, kinds)
     except tables.MalformedTextError as error:
-        raise ConnectionClosingError(501, str(error)) from error
+        closing = ConnectionClosingError(501, str(error))
+        closing.method_ids = 0, 0  # RabbitMQ blames no method for it, as it does for other fields
+        raise closing from error
     except tables.TableLimitError as error:
         raise ConnectionClosingError(502, str(error)) from error
     except tables.MalformedFieldError as error:

@@ -222,6 +222,21 @@ def test_errors_that_close_the_connection(client, method, expected):
     assert client.link.closed
 
 
+@pytest.mark.parametrize(
+    ("payload", "text", "ids"),
+    [
+        (b"\0\x32\0\x0a\0\0\x09q", "cannot decode <<0,0,9,113>>", (50, 10)),
+        (b"\0\x3c\x03\xe7", "unimplemented method", (60, 999)),
+        (b"\0\x32\0\x0a\0\0\x01\xff\0\0\0\0\0", "Malformed UTF-8 in shortstr", (0, 0)),
+    ],
+)
+def test_methods_that_cannot_be_read(client, payload, text, ids):
+    client.feed(struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce")
+    (close,) = client.methods(0)
+    assert close[2].endswith(f" - {text}")
+    assert close[3:] == ids
+
+
 def test_a_method_on_a_channel_that_is_not_open(client):
     client.send(commands.Queue.Declare(queue="q"), channel=9)
     assert client.methods(0) == [shut(504, "CHANNEL_ERROR - expected 'channel.open'", 50, 10)]
