@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 LEVERET_COMMAND = [sys.executable, "-m", "leveret"]
 RABBITMQ_HOME_PATTERN = "rabbitmq_server-*"
@@ -248,3 +250,19 @@ def answers_amqp(address: Address) -> bool:
             return probe.recv(1) == b"\x01"
     except OSError:
         return False
+
+
+def candidate() -> type[LeveretBroker | RabbitBroker]:
+    """The broker that the suites are pointed at."""
+    brokers = {kind.name: kind for kind in (LeveretBroker, RabbitBroker)}
+    return brokers[os.environ.get("LEVERET_INTEROP_BROKER", LeveretBroker.name)]
+
+
+def not_yet(what: str) -> pytest.MarkDecorator:
+    """Mark a test that must fail as long as Leveret does not have `what`."""
+    return pytest.mark.xfail(
+        candidate() is LeveretBroker,
+        reason=f"not in Leveret yet: {what}",
+        raises=AssertionError,
+        strict=True,
+    )

@@ -6,26 +6,15 @@ tests are tested.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from interop_tests.brokers import Broker, LeveretBroker, RabbitBroker
+from interop_tests.brokers import Broker, RabbitBroker, candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-BROKERS: dict[str, type[LeveretBroker | RabbitBroker]] = {
-    "leveret": LeveretBroker,
-    "rabbitmq": RabbitBroker,
-}
-
-
-def candidate_name() -> str:
-    """Which broker the suites are pointed at."""
-    return os.environ.get("LEVERET_INTEROP_BROKER", "leveret")
 
 
 def _running(broker: Broker) -> Iterator[Broker]:
@@ -39,13 +28,13 @@ def _running(broker: Broker) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker under test, one process for the whole run; tests use names of their own."""
-    yield from _running(BROKERS[candidate_name()](tmp_path_factory.mktemp("broker")))
+    yield from _running(candidate()(tmp_path_factory.mktemp("broker")))
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker under test that this test alone may stop, kill and start again."""
-    yield from _running(BROKERS[candidate_name()](tmp_path))
+    yield from _running(candidate()(tmp_path))
 
 
 @pytest.fixture(scope="session")
