@@ -33,6 +33,7 @@ several partitions; recovery checks it by continuity. A change of this layout ta
 reader for both, and a golden file of the old one (tests/golden/).
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -78,6 +79,9 @@ cdef inline void store64(uint8_t* p, uint64_t v) noexcept nogil:
     memcpy(p, &v, 8)
 
 
+# Outside the collector: clearing a cycle, it would take `owner` away before `__dealloc__` asks for
+# it, and a window's memory would be freed as the batch's own. An owner holds bytes, no cycle.
+@cython.no_gc
 cdef class Batch:
     """One batch in memory, readable as bytes (buffer protocol: os.write, crc32c, sendmsg).
 
