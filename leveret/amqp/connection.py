@@ -138,6 +138,9 @@ class Connection:
         self._waiting = False
         self._held = False  # by an alarm, because it publishes
         self._method_ids = (0, 0)  # of the method being handled, for close methods
+        self._decoded_from = b""  # the method decoded last, which nobody changes
+        self._decoded: base.Frame
+        self._decoded_ids = (0, 0)
         self._channel_number = 0
 
     @property
@@ -238,8 +241,14 @@ class Connection:
         if isinstance(event, ChannelError):
             self._method_ids = BASIC_PUBLISH
             raise event
-        self._method_ids = method_ids(event)
-        self._handle_method(number, decode_method(event))
+        # A client that asks in a loop (basic.get) sends the same bytes again and again.
+        if event != self._decoded_from:
+            self._decoded_from, self._decoded_ids = b"", method_ids(event)
+            self._method_ids = self._decoded_ids
+            self._decoded = decode_method(event)
+            self._decoded_from = event
+        self._method_ids = self._decoded_ids
+        self._handle_method(number, self._decoded)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
         if number == 0:

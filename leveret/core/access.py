@@ -27,6 +27,7 @@ Kind: TypeAlias = Literal["exchange", "queue"]
 
 PATTERN_CHARACTERS_MAX = 1024  # a list of some dozens of names; more belongs into their prefixes
 IMPERSONATOR = "impersonator"  # the tag of users that publish on behalf of others
+ANSWERS_MAX = 4096  # remembered answers: the queues and exchanges that are asked about all the time
 DEFAULT_EXCHANGE = "amq.default"  # the name the nameless exchange goes by in patterns and texts
 
 
@@ -69,6 +70,8 @@ class AccessControl:
     def __init__(self) -> None:
         self.generation = 0
         self._users: dict[str, UserDefinition] = {}
+        self._answers: dict[tuple[str, str, Kind, str, Permission], bool] = {}
+        self._answers_generation = 0
         self._permissions: dict[tuple[str, str], Permissions] = {}  # by (user, vhost)
 
     def user(self, name: str) -> UserDefinition | None:
@@ -114,8 +117,18 @@ class AccessControl:
 
     def allows(self, user: str, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
         """Whether `user` has `permission` for the resource."""
-        permissions = self._permissions.get((user, vhost))
-        return permissions is not None and permissions.allow(permission, _known_as(kind, name))
+        if self._answers_generation != self.generation or len(self._answers) >= ANSWERS_MAX:
+            self._answers.clear()
+            self._answers_generation = self.generation
+        question = (user, vhost, kind, name, permission)
+        answer = self._answers.get(question)
+        if answer is None:
+            permissions = self._permissions.get((user, vhost))
+            answer = permissions is not None and permissions.allow(
+                permission, _known_as(kind, name)
+            )
+            self._answers[question] = answer
+        return answer
 
     def authorise(
         self, user: str, vhost: str, kind: Kind, name: str, permission: Permission

@@ -314,4 +314,7 @@ class Queue:
 
 
 def _batch_of(batches: list[Batch], offset: int) -> Batch:
-    return next(batch for batch in batches if batch.base_offset <= offset < batch.stop_offset)
+    for batch in batches:
+        if offset < batch.stop_offset:
+            return batch
+    raise IndexError(offset)

@@ -124,3 +124,13 @@ def test_loopback_users_only_from_this_machine(access):
     assert access.may_connect_from("guest", "127.0.0.1", ("guest",))
     assert not access.may_connect_from("guest", "10.0.0.1", ("guest",))
     assert access.may_connect_from("u", "10.0.0.1", ("guest",))
+
+
+def test_a_remembered_answer_does_not_outlive_a_change():
+    access = AccessControl()
+    access.put_permission(PermissionDefinition("/", "u", read="q"))
+    assert access.allows("u", "/", "queue", "q", "read")
+    access.put_permission(PermissionDefinition("/", "u", read="other"))
+    assert not access.allows("u", "/", "queue", "q", "read")
+    access.remove_permission("u", "/")
+    assert not access.allows("u", "/", "queue", "other", "read")
