@@ -177,6 +177,24 @@ def test_cut_frames_and_contents_harm_nobody(broker):
         assert client.count("cut") == 1
 
 
+def test_guessed_passwords_cost_little_memory(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker, Bystander(broker.port):
+        memory = broker.rss_bytes
+        guesses = [half_logged_in(broker.port, number) for number in range(100)]
+        for wire in guesses:
+            wire.await_end()
+            wire.hang_up()
+        assert broker.rss_bytes - memory < 96 * MIB
+
+
+def half_logged_in(port: int, number: int) -> Wire:
+    wire = Wire(port)
+    wire.send_bytes(PROTOCOL_HEADER)
+    wire.expect(0, commands.Connection.Start)
+    wire.send(0, commands.Connection.StartOk({}, "PLAIN", f"\0guest\0guess{number}", "en_US"))
+    return wire
+
+
 def test_rapid_connects(broker):
     for i in range(300):
         wire = Wire(broker.port)
