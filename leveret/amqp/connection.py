@@ -1,14 +1,14 @@
 """One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
 
 The listener owns the socket and the clock; it feeds `received`, sends what `take_output` hands out,
-and is asked through `Link` to pause, to wait and to close. Frames are handled one after the other;
+and is asked through `link` to pause, to wait and to close. Frames are handled one after the other;
 where an operation must wait (a definition on its way to disk, a password check), the connection
 stops reading until it is done.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 from pamqp import commands
 
@@ -28,19 +28,20 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.arguments import plain_table
-from leveret.amqp.sasl import parse_response, refusal
+from leveret.amqp.operations.opening import OPENING
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Collection
 
     from pamqp import base
 
     from leveret.amqp.frames import ChannelSlot
+    from leveret.amqp.link import Link
     from leveret.config import Configuration
     from leveret.core.broker import Broker
-    from leveret.core.clients import ClientFacts, Endpoints
+    from leveret.core.clients import ClientFacts
     from leveret.core.queue import Queue
     from leveret.core.vhost import Vhost
     from leveret.ports.records import Batch, BatchBuilder
@@ -55,61 +56,6 @@ CHANNEL_OPERATIONS = (commands.Channel.Open, *CHANNEL_ENDS)
 BASIC_PUBLISH = (60, 40)
 NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
-
-
-class Link(Protocol):
-    """What a connection asks of the socket's side."""
-
-    @property
-    def writable(self) -> bool:
-        """Whether the peer keeps up with what is sent."""
-        ...
-
-    @property
-    def peer_is_loopback(self) -> bool:
-        """Whether the peer is on this machine."""
-        ...
-
-    @property
-    def endpoints(self) -> Endpoints:
-        """Who is connected to where."""
-        ...
-
-    def wall_ms(self) -> int:
-        """The time that records get."""
-        ...
-
-    def touch(self) -> None:
-        """There is output: take it at the end of the turn."""
-        ...
-
-    def wait_for(self, work: Awaitable[None]) -> None:
-        """Read nothing until `work` is done, then call `resumed(error)`."""
-        ...
-
-    def hold(self, *, held: bool) -> None:
-        """Read nothing while `held`."""
-        ...
-
-    def set_heartbeat(self, seconds: int) -> None:
-        """Supervise the peer from now on."""
-        ...
-
-    async def room(self) -> None:
-        """Until the output is sent as far as the peer's reading allows."""
-        ...
-
-    async def committed(self, queues: Collection[Queue]) -> bool:
-        """Until all that was published to `queues` so far is committed; False if some was lost."""
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Let time pass."""
-        ...
-
-    def close(self, *, after_seconds: float = 0) -> None:
-        """Close the socket once the output is sent, at the latest after this time."""
-        ...
 
 
 class Connection:
@@ -131,7 +77,7 @@ class Connection:
         self.client_properties: dict[str, object] = {}
         self.tuned = handshake.Tuned(0, FRAME_MAX_HANDSHAKE, 0)
         self.channels: dict[int, Channel] = {}
-        self._capabilities: frozenset[str] = frozenset()
+        self.capabilities: frozenset[str] = frozenset()
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation: object = None
@@ -177,7 +123,7 @@ class Connection:
         """Frames cannot be told apart any more; the client's last one ends what it sends."""
         self._tail = (self._tail + bytes(data[-len(CLOSE_OK) :]))[-len(CLOSE_OK) :]
         if self._tail == CLOSE_OK:
-            self._close_socket()
+            self.close_socket()
 
     def resumed(self, error: Exception | None) -> None:
         """What was waited for is done."""
@@ -292,7 +238,7 @@ class Connection:
             return data[:0]
         if self._header not in handshake.PROTOCOL_HEADERS:
             self.outbox.write(handshake.PROTOCOL_HEADER)
-            self._close_socket()
+            self.close_socket()
             return data[:0]
         self._header = b""
         self.state = State.START
@@ -302,17 +248,17 @@ class Connection:
     def _handle_connection_method(self, method: base.Frame) -> Awaitable[None] | None:
         if isinstance(method, commands.Connection.Close):
             self.send(commands.Connection.CloseOk())
-            self._close_socket()
+            self.close_socket()
             return None
         if self.state is State.CLOSING:
             if isinstance(method, commands.Connection.CloseOk):
-                self._close_socket()
+                self.close_socket()
             return None
         expected = handshake.EXPECTED.get(self.state)
         if expected is not None:
             if not isinstance(method, expected):
                 raise self._unexpected()
-            return self._HANDSHAKE[self.state](self, method)
+            return OPENING[type(method)](self, method)
         if isinstance(method, commands.Connection.UpdateSecret):
             self.send(commands.Connection.UpdateSecretOk())
             return None
@@ -322,70 +268,6 @@ class Connection:
         return ConnectionClosingError(
             504, f"unexpected method in connection state {self.state.value}"
         )
-
-    async def _start_ok(self, method: commands.Connection.StartOk) -> None:
-        self.client_properties = plain_table(method.client_properties)
-        self._capabilities = handshake.client_capabilities(self.client_properties)
-        mechanism = method.mechanism
-        response = method.response
-        try:
-            credentials = parse_response(
-                mechanism, response if isinstance(response, bytes) else response.encode()
-            )
-            allowed = (
-                self.link.peer_is_loopback
-                or credentials.user not in self.configuration.loopback_users
-            )
-            if (
-                not await self.broker.authenticate(credentials.user, credentials.password)
-                or not allowed
-            ):
-                raise refusal(mechanism)
-        except ConnectionClosingError as error:
-            if error.code == 403:
-                error.method_ids = NO_METHOD
-                await self._refuse_login()
-            raise
-        if self.state is not State.START:
-            return  # the node stops, or the client has gone
-        self.user = credentials.user
-        if not self.broker.access.may_impersonate(self.user):
-            self.reader.accept_user_id(self.user)
-        self.mechanism = mechanism
-        self.state = State.TUNE
-        self.send(handshake.tune(self.configuration))
-
-    async def _refuse_login(self) -> None:
-        """Slow guessing down; tell only clients that have said they understand (B-008)."""
-        await self.link.pause(self.configuration.login_delay_seconds)
-        if "authentication_failure_close" not in self._capabilities:
-            self._close_socket()
-
-    def _tune_ok(self, method: commands.Connection.TuneOk) -> None:
-        self.tuned = handshake.negotiate(self.configuration, method)
-        self.reader.set_frame_max(self.tuned.frame_max)
-        self.outbox.frame_size_max = self.tuned.frame_max - 8
-        self.link.set_heartbeat(self.tuned.heartbeat_seconds)
-        self.state = State.OPEN
-
-    def _open(self, method: commands.Connection.Open) -> None:
-        name = method.virtual_host
-        vhost = self.broker.vhosts.get(name)
-        if vhost is None:
-            raise ConnectionClosingError(530, f"vhost {name} not found")
-        self.broker.access.check_vhost(self.user, name)
-        self.vhost = vhost
-        self.connected_at_ms = self.link.wall_ms()
-        self.broker.connections.add(self)
-        self.state = State.RUNNING
-        self._forget_stale_routes()
-        self.send(commands.Connection.OpenOk())
-
-    _HANDSHAKE: ClassVar[dict[State, Callable[..., Awaitable[None] | None]]] = {
-        State.START: _start_ok,
-        State.TUNE: _tune_ok,
-        State.OPEN: _open,
-    }
 
     # -- channels
 
@@ -451,7 +333,7 @@ class Connection:
         if not isinstance(error, AmqpError):
             self.broker.report(self, error)
             if self.state is State.CLOSING:
-                self._close_socket()  # what is wrong did not end with the connection.close
+                self.close_socket()  # what is wrong did not end with the connection.close
                 return
             error = ConnectionClosingError(541, "an error in the broker; its log has the details")
         error.method_ids = error.method_ids or self._method_ids
@@ -481,7 +363,8 @@ class Connection:
             self.link.hold(held=False)
         self.release()
 
-    def _close_socket(self) -> None:
+    def close_socket(self) -> None:
+        """End without waiting for the client: all has been said."""
         self.state = State.CLOSED
         self.release()
         self.link.close()
@@ -569,7 +452,7 @@ class Connection:
 
     def client_understands(self, capability: str) -> bool:
         """Whether the client has announced a capability."""
-        return capability in self._capabilities
+        return capability in self.capabilities
 
     async def committed(self, queues: Collection[Queue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""

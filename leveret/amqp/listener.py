@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from leveret.amqp.connection import OUTBOX_BYTES_MAX, Connection
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import HEARTBEAT
+from leveret.amqp.poller import BusyPoller
 from leveret.core.access import is_loopback
 from leveret.core.clients import Endpoints
 
@@ -301,37 +302,6 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._heartbeat = self._loop.call_later(self._heartbeat_seconds / 2, self._beat)
-
-
-class BusyPoller:
-    """Keeps the loop awake for a moment after a request whose client waits for the answer.
-
-    Its next request comes as soon as it has the answer. A processor that went to sleep meanwhile
-    takes longer to wake than the broker takes to answer, on virtual machines several times as long.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, microseconds: int) -> None:
-        """With 0 microseconds the loop sleeps whenever there is nothing to do."""
-        self._loop = loop
-        self._window_ns = microseconds * 1000
-        self._deadline_ns = 0
-        self._polling = False
-
-    def expect_more(self) -> None:
-        """Look again and again for as long as the window is, from now on."""
-        if not self._window_ns:
-            return
-        self._deadline_ns = time.monotonic_ns() + self._window_ns
-        if not self._polling:
-            self._polling = True
-            self._loop.call_soon(self._poll)
-
-    def _poll(self) -> None:
-        """Each pass of the loop looks at the sockets once, without waiting for them."""
-        if time.monotonic_ns() < self._deadline_ns:
-            self._loop.call_soon(self._poll)
-        else:
-            self._polling = False
 
 
 class AmqpListener:

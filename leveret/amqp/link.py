@@ -1,0 +1,66 @@
+"""What a connection asks of the side that owns its socket and the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Collection
+
+    from leveret.core.clients import Endpoints
+    from leveret.core.queue import Queue
+
+
+class Link(Protocol):
+    """What a connection asks of the socket's side."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the peer keeps up with what is sent."""
+        ...
+
+    @property
+    def peer_is_loopback(self) -> bool:
+        """Whether the peer is on this machine."""
+        ...
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Who is connected to where."""
+        ...
+
+    def wall_ms(self) -> int:
+        """The time that records get."""
+        ...
+
+    def touch(self) -> None:
+        """There is output: take it at the end of the turn."""
+        ...
+
+    def wait_for(self, work: Awaitable[None]) -> None:
+        """Read nothing until `work` is done, then call `resumed(error)`."""
+        ...
+
+    def hold(self, *, held: bool) -> None:
+        """Read nothing while `held`."""
+        ...
+
+    def set_heartbeat(self, seconds: int) -> None:
+        """Supervise the peer from now on."""
+        ...
+
+    async def room(self) -> None:
+        """Until the output is sent as far as the peer's reading allows."""
+        ...
+
+    async def committed(self, queues: Collection[Queue]) -> bool:
+        """Until all that was published to `queues` so far is committed; False if some was lost."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def close(self, *, after_seconds: float = 0) -> None:
+        """Close the socket once the output is sent, at the latest after this time."""
+        ...

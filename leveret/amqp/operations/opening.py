@@ -1,0 +1,101 @@
+"""The methods by which a connection opens, one function each, in the order in which they come.
+
+`operation(connection, method)` moves the connection to its next state, or raises
+ConnectionClosingError. An awaitable result must end before the next frame is handled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from leveret.amqp import handshake
+from leveret.amqp.handshake import State
+from leveret.amqp.methods import FRAME_OVERHEAD_BYTES
+from leveret.amqp.operations.arguments import plain_table
+from leveret.amqp.sasl import Credentials, parse_response, refusal
+from leveret.errors import ConnectionClosingError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from leveret.amqp.connection import Connection
+
+NO_METHOD = (0, 0)  # a refused login is no method's fault
+
+
+async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:
+    """Check who the client claims to be."""
+    connection.client_properties = plain_table(method.client_properties)
+    connection.capabilities = handshake.client_capabilities(connection.client_properties)
+    try:
+        credentials = await _authenticated(connection, method)
+    except ConnectionClosingError as error:
+        if error.code == 403:
+            error.method_ids = NO_METHOD
+            await _refuse_login(connection)
+        raise
+    if connection.state is not State.START:
+        return  # the node stops, or the client has gone
+    connection.user = credentials.user
+    if not connection.broker.access.may_impersonate(connection.user):
+        connection.reader.accept_user_id(connection.user)
+    connection.mechanism = method.mechanism
+    connection.state = State.TUNE
+    connection.send(handshake.tune(connection.configuration))
+
+
+async def _authenticated(
+    connection: Connection, method: commands.Connection.StartOk
+) -> Credentials:
+    """The credentials of the response, verified. Raises ConnectionClosingError 403 and 503."""
+    response = method.response
+    credentials = parse_response(
+        method.mechanism, response if isinstance(response, bytes) else response.encode()
+    )
+    allowed = (
+        connection.link.peer_is_loopback
+        or credentials.user not in connection.configuration.loopback_users
+    )
+    known = await connection.broker.authenticate(credentials.user, credentials.password)
+    if not (known and allowed):
+        raise refusal(method.mechanism)
+    return credentials
+
+
+async def _refuse_login(connection: Connection) -> None:
+    """Slow guessing down; tell only clients that have said they understand (B-008)."""
+    await connection.link.pause(connection.configuration.login_delay_seconds)
+    if not connection.client_understands("authentication_failure_close"):
+        connection.close_socket()
+
+
+def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
+    """Take what the client has chosen."""
+    tuned = connection.tuned = handshake.negotiate(connection.configuration, method)
+    connection.reader.set_frame_max(tuned.frame_max)
+    connection.outbox.frame_size_max = tuned.frame_max - FRAME_OVERHEAD_BYTES
+    connection.link.set_heartbeat(tuned.heartbeat_seconds)
+    connection.state = State.OPEN
+
+
+def open_vhost(connection: Connection, method: commands.Connection.Open) -> None:
+    """Enter a virtual host."""
+    name = method.virtual_host
+    vhost = connection.broker.vhosts.get(name)
+    if vhost is None:
+        raise ConnectionClosingError(530, f"vhost {name} not found")
+    connection.broker.access.check_vhost(connection.user, name)
+    connection.vhost = vhost
+    connection.connected_at_ms = connection.link.wall_ms()
+    connection.broker.connections.add(connection)
+    connection.state = State.RUNNING
+    connection.send(commands.Connection.OpenOk())
+
+
+OPENING: dict[type, Callable[..., Awaitable[None] | None]] = {
+    commands.Connection.StartOk: start_ok,
+    commands.Connection.TuneOk: tune_ok,
+    commands.Connection.Open: open_vhost,
+}
