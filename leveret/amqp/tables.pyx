@@ -10,10 +10,10 @@ proportional to what was sent.
 
     letter  value on the wire         in Python
     t       octet                     bool
-    b B     8 bits, signed / not      int
-    s u     16 bits, signed / not     int
-    I i     32 bits, signed / not     int
-    l L     64 bits, signed           int
+    b B     8 bits, signed / not      WireInteger
+    s u     16 bits, signed / not     WireInteger
+    I i     32 bits, signed / not     int / WireInteger
+    l L     64 bits, signed           int; WireInteger where 32 bits would do
     f d     IEEE 754, 32 / 64 bits    float
     D       scale:8 signed:32         Decimal
     S       length:32 octets          str, or bytes when it is not UTF-8
@@ -35,6 +35,8 @@ from libc.string cimport memcpy
 import struct
 from datetime import datetime, timezone
 from decimal import Decimal
+
+from leveret.ports.fields import WireInteger
 
 # Nothing written by hand nests this deep (x-death is table, array, table), and 64 levels leave the
 # interpreter's recursion limit of 1,000 to whoever walks the values later: json, copy, repr.
@@ -169,6 +171,10 @@ cdef object decimal(Cursor* cursor):
     return Decimal(mantissa).scaleb(-scale)
 
 
+cdef object long_integer(int64_t value):
+    return value if value != <int32_t>value else WireInteger(value, "long")
+
+
 cdef object value_of(Cursor* cursor):
     """One value with its letter in front."""
     cdef uint8_t letter = take(cursor, 1)[0]
@@ -180,7 +186,7 @@ cdef object value_of(Cursor* cursor):
     if letter == c"I":
         return <int32_t>unsigned(cursor, 4)
     if letter == c"l" or letter == c"L":
-        return <int64_t>unsigned(cursor, 8)
+        return long_integer(<int64_t>unsigned(cursor, 8))
     if letter == c"t":
         return unsigned(cursor, 1) != 0
     if letter == c"F":
@@ -192,15 +198,15 @@ cdef object value_of(Cursor* cursor):
     if letter == c"V":
         return None
     if letter == c"b":
-        return <int8_t>unsigned(cursor, 1)
+        return WireInteger(<int8_t>unsigned(cursor, 1), "byte")
     if letter == c"B":
-        return unsigned(cursor, 1)
+        return WireInteger(unsigned(cursor, 1), "unsignedbyte")
     if letter == c"s":
-        return <int16_t>unsigned(cursor, 2)
+        return WireInteger(<int16_t>unsigned(cursor, 2), "short")
     if letter == c"u":
-        return unsigned(cursor, 2)
+        return WireInteger(unsigned(cursor, 2), "unsignedshort")
     if letter == c"i":
-        return unsigned(cursor, 4)
+        return WireInteger(unsigned(cursor, 4), "unsignedint")
     if letter == c"d":
         return floating(cursor, 8)
     if letter == c"f":

@@ -11,27 +11,24 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from leveret.ports.fields import integer_type
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 PLAIN_ATOM = re.compile(r"[a-z][A-Za-z0-9_@]*\Z")
 TEXT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def field_type(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
-    """Name the wire type of a decoded field.
-
-    The codec keeps no widths: an integer counts as the narrower of `signedint` and `long` that
-    holds it.
-    """
+    """Name the wire type of a decoded field."""
     match value:
         case None:
             return "void"
         case bool():
             return "bool"
         case int():
-            return "signedint" if INT32_MIN <= value <= INT32_MAX else "long"
+            return integer_type(value)
         case float():
             return "double"
         case Decimal():
@@ -120,8 +117,10 @@ def frozen(value: Any) -> Hashable:  # noqa: PLR0911 - a line for each wire type
     and True equal); a string and raw bytes of the same octets are the same.
     """
     match value:
-        case bool() | int() | float() | None:
+        case bool() | float() | None:
             return type(value).__name__, value
+        case int():
+            return "int", int(value)
         case str():
             return "text", value.encode(errors="surrogateescape")
         case bytes() | bytearray():

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-# A field table as pamqp decodes it: str, int, float, bool, bytes, None, Decimal, datetime, list,
-# dict.
+# A field table: str, int (some are a WireInteger), float, bool, bytes, bytearray, None, Decimal,
+# datetime, list, dict.
 Arguments: TypeAlias = dict[str, Any]
 
 

@@ -5,6 +5,7 @@ a tag with one value; text, numbers, booleans, null and arrays stand for themsel
 
     {"table": {…}}       {"bytes": "base64"}
     {"decimal": "1.50"}  {"time": "2030-01-31T12:00:00+00:00"}
+    {"integer": [5, "long"]}, where the value does not tell the wire type
 
 Keys are sorted: equal tables give equal text, which makes the text usable as a key.
 """
@@ -16,6 +17,8 @@ import json
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from leveret.ports.fields import WireInteger
 
 if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
@@ -35,8 +38,10 @@ def decode_arguments(text: str) -> Arguments:
     return table
 
 
-def _tag(value: Any) -> Any:
+def _tag(value: Any) -> Any:  # noqa: PLR0911 - a line for each tag
     match value:
+        case WireInteger():
+            return {"integer": [int(value), value.wire_type]}
         case None | bool() | int() | float() | str():
             return value
         case dict():
@@ -52,7 +57,7 @@ def _tag(value: Any) -> Any:
     raise TypeError(f"a field table cannot hold {type(value).__name__}")
 
 
-def _untag(value: Any) -> Any:
+def _untag(value: Any) -> Any:  # noqa: PLR0911 - a line for each tag
     match value:
         case {"table": dict(table)}:
             return {key: _untag(inner) for key, inner in table.items()}
@@ -60,6 +65,8 @@ def _untag(value: Any) -> Any:
             return [_untag(inner) for inner in value]
         case {"bytes": str(text)}:
             return base64.b64decode(text, validate=True)
+        case {"integer": [int(number), str(wire_type)]}:
+            return WireInteger(number, wire_type)
         case {"decimal": str(text)}:
             return Decimal(text)
         case {"time": str(text)}:

@@ -22,6 +22,7 @@ from leveret.amqp.tables import (
     encode_fields,
     encode_table,
 )
+from leveret.ports.fields import WireInteger
 
 
 def sized(data: bytes) -> bytes:
@@ -32,14 +33,15 @@ LETTERS = [
     (b"t\x01", True),
     (b"t\x00", False),
     (b"t\x02", True),
-    (b"b\xff", -1),
-    (b"B\xff", 255),
-    (b"s\xff\xfe", -2),
-    (b"u\xff\xfe", 65534),
+    (b"b\xff", WireInteger(-1, "byte")),
+    (b"B\xff", WireInteger(255, "unsignedbyte")),
+    (b"s\xff\xfe", WireInteger(-2, "short")),
+    (b"u\xff\xfe", WireInteger(65534, "unsignedshort")),
     (b"I\xff\xff\xff\xff", -1),
-    (b"i\xff\xff\xff\xff", 2**32 - 1),
-    (b"l" + b"\xff" * 8, -1),
-    (b"L" + b"\xff" * 8, -1),
+    (b"i\xff\xff\xff\xff", WireInteger(2**32 - 1, "unsignedint")),
+    (b"l" + b"\xff" * 8, WireInteger(-1, "long")),
+    (b"L" + b"\xff" * 8, WireInteger(-1, "long")),
+    (b"l\xff\xff\xff\xff" + bytes(4), -(2**32)),
     (b"f\x3f\x80\x00\x00", 1.0),
     (b"d\x3f\xf8" + b"\x00" * 6, 1.5),
     (b"D\x02\x00\x00\x01\x3a", Decimal("3.14")),
@@ -59,6 +61,7 @@ def test_every_letter_reads_as_its_value(wire, value):
     decoded = decode_table(sized(b"\x01k" + wire))["k"]
     assert decoded == value
     assert type(decoded) is type(value)
+    assert getattr(decoded, "wire_type", None) == getattr(value, "wire_type", None)
 
 
 scalars = (

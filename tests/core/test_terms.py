@@ -4,6 +4,7 @@ from decimal import Decimal
 import pytest
 
 from leveret.core.terms import atom, field_type, frozen, plain, term
+from leveret.ports.fields import WireInteger
 
 MOMENT = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -23,6 +24,7 @@ MOMENT = datetime(2020, 1, 1, tzinfo=UTC)
         (2**31 - 1, "signedint", "2147483647"),
         (2**31, "long", "2147483648"),
         (-(2**31) - 1, "long", "-2147483649"),
+        (WireInteger(5, "short"), "short", "5"),
         (1.5, "double", "1.5"),
         (Decimal("1.25"), "decimal", "{2,125}"),
         (MOMENT, "timestamp", "1577836800"),
@@ -52,6 +54,10 @@ def test_atoms_are_quoted_where_they_need_it():
 )
 def test_values_of_different_kinds_are_not_the_same(one, other):
     assert frozen(one) != frozen(other)
+
+
+def test_integers_of_all_widths_are_the_same():
+    assert frozen(WireInteger(5, "long")) == frozen(WireInteger(5, "byte")) == frozen(5)
 
 
 def test_text_and_its_octets_are_the_same_and_everything_can_be_a_key():
