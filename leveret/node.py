@@ -120,6 +120,7 @@ class Node:
                 raise group.exceptions[0] from None
 
     async def _serve(self, tasks: asyncio.TaskGroup, lock: DirectoryLock) -> None:
+        self._watch_signals()
         configuration = self._configuration
         background: set[asyncio.Task[None]] = set()
 
@@ -146,7 +147,6 @@ class Node:
             listener = AmqpListener(broker, configuration, spawn)
             host, port = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
-            self._watch_signals()
             spawn(self._watch_resources(broker))
             print(
                 f"ready amqp={host}:{port} http={http.host}:{http.port}"
