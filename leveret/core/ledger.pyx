@@ -91,6 +91,16 @@ cdef class Ledger:
         assert moved == stop - first, "only leased offsets can be settled or returned"
         return 0
 
+    def lose(self, ranges):
+        """What of `ranges` is ready is given up; returns its ranges. What is leased stays leased."""
+        cdef uint64_t first, stop
+        cdef list lost = []
+        for first, stop in ranges:
+            lost += self.ready.gaps(first, stop).gaps(first, stop)
+        for first, stop in lost:
+            self.ready.remove(first, stop)
+        return lost
+
     def purge(self):
         """Everything ready is settled; returns its ranges."""
         purged = list(self.ready)

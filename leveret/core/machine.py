@@ -180,6 +180,10 @@ class QueueMachine:
         """Settle everything ready; returns its ranges. What is leased stays leased."""
         return self._ledger.purge()
 
+    def lose(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Give up what of `ranges` is ready; returns its ranges. What is leased stays leased."""
+        return self._ledger.lose(ranges)
+
     def admits(self, *, exclusive: bool) -> bool:
         """Whether `add_consumer` may be called: an exclusive consumer is the only one."""
         return not self._lines or not (exclusive or self._exclusive)

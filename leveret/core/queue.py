@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.loss import loss_error
 from leveret.core.machine import QueueMachine
 from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -85,6 +87,7 @@ class Queue:
         self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
         self._window: list[Batch] = []  # what was read last; deliveries go on from there
         self._fetching = False
+        self._complaint = ""  # what was reported of reading, until it works again
         log.on_commit(self._committed)
         log.on_failure(self._failed)
 
@@ -210,17 +213,22 @@ class Queue:
         """Lease the oldest ready message for basic.get: (offset, redelivered)."""
         return None if self.deleted else self.machine.get()
 
-    async def record_batch(self, offset: int) -> Batch:
-        """The batch that holds a leased record, from memory or from the device."""
+    async def record_batch(self, offset: int) -> Batch | None:
+        """The batch that holds a leased record, from memory or from the device.
+
+        None where it cannot be read any more: the record is lost, and settled.
+        """
         batch = self.batch_at_hand(offset)
-        if batch is None:
-            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
+        if batch is None and await self._fill_window(offset, leased=True):
             batch = _batch_of(self._window, offset)
         return batch
 
     def batch_at_hand(self, offset: int) -> Batch | None:
         """The batch that holds `offset` if it can be had without waiting."""
-        batches = self._read_window(offset)
+        try:
+            batches = self._read_window(offset)
+        except CorruptBatchError:
+            return None  # dealing with damage takes waiting
         return None if batches is None else _batch_of(batches, offset)
 
     def _read(self, offset: int) -> list[Batch] | None:
@@ -229,9 +237,8 @@ class Queue:
             return None
         try:
             batches = self._read_window(offset)
-        except CorruptBatchError as error:
-            self._report(self, error)
-            return None
+        except StorageError:
+            batches = None  # whoever fetches meets it again, and deals with it
         if batches is None:
             self._fetching = True
             self._spawn(self._fetch(offset))
@@ -254,14 +261,48 @@ class Queue:
 
     async def _fetch(self, offset: int) -> None:
         try:
-            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
+            await self._fill_window(offset)
         except StorageError as error:
             if not self.deleted:
-                self._report(self, error)
+                self._complain(error)
             return
         finally:
             self._fetching = False
         self._turn.touch(self)
+
+    async def _fill_window(self, offset: int, *, leased: bool = False) -> bool:
+        """Read from `offset` on; False where it is lost: nobody shall ask for it any more."""
+        try:
+            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
+        except CorruptBatchError:
+            if await self._set_aside(offset, leased=leased):
+                return False
+            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
+        self._complaint = ""
+        return True
+
+    async def _set_aside(self, offset: int, *, leased: bool) -> bool:
+        """Give up what can be read no more, and say so. Returns whether `offset` is gone by that.
+
+        What others hold leases on stays theirs: it was delivered.
+        """
+        damage = await self.log.set_aside(offset)
+        if self.deleted:
+            return True
+        lost = RangeSet(self.machine.lose(damage.lost))
+        if leased and offset in damage.lost:
+            self.machine.settle([(offset, offset + 1)])
+            lost.add(offset, offset + 1)
+        self.log.settle(list(lost))
+        if lost or damage.kept:
+            self._complain(loss_error(lost, damage.kept))
+        return offset in damage.lost or offset in self.log.settled
+
+    def _complain(self, error: StorageError) -> None:
+        """Report what reading met: once, for as long as it is the same."""
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            self._report(self, error)
 
     # -- settling
 

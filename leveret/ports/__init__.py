@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from leveret.ports.definitions import Definition, Definitions
 from leveret.ports.ranges import RangeSet
@@ -17,6 +17,7 @@ from leveret.ports.records import Batch, BatchBuilder
 
 __all__ = [
     "Clock",
+    "Damage",
     "Durability",
     "MetadataStore",
     "StateStore",
@@ -43,6 +44,13 @@ class Durability(Enum):
     FSYNC = "fsync"  # the machine's death: the batch was flushed to the disk
     OS = "os"  # the process's death: the batch was written to the page cache
     NONE = "none"  # nothing: transient queues
+
+
+class Damage(NamedTuple):
+    """What `TopicLog.set_aside` found: offsets that nothing holds any more, and what is left."""
+
+    lost: RangeSet  # unsettled offsets that cannot be read; committed ones only
+    kept: Sequence[str]  # the files into which the damaged bytes were copied
 
 
 class TopicLog(Protocol):
@@ -121,6 +129,15 @@ class TopicLog(Protocol):
 
     async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
         """The same, waiting for the device in a worker thread."""
+        ...
+
+    async def set_aside(self, offset: int) -> Damage:
+        """Deal with the damage that reading `offset` met; all else near it can be read afterwards.
+
+        The damaged bytes are copied into files that the node never deletes. The caller settles the
+        lost offsets and must not ask for them again; where `offset` is not among them, it can be
+        read now. Waits in a worker thread. Raises StorageError where that cannot be done.
+        """
         ...
 
     async def close(self) -> None:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch
 from leveret.storage.checkpoint import apply_settlement
-from leveret.storage.files import storage_error
-from leveret.storage.scan import scan
+from leveret.storage.damage import find_sound
+from leveret.storage.files import read_exactly, storage_error
+from leveret.storage.scan import FRONT, batch_bytes, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from leveret.ports.records import Batch
     from leveret.storage.files import FileSystem
 
 __all__ = ["DumpedBatch", "dump_segment"]
@@ -23,7 +24,10 @@ __all__ = ["DumpedBatch", "dump_segment"]
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """One entry of a dump: a sound batch, or where the damage begins (`damage` says what it is)."""
+    """One entry of a dump: a sound batch, or a place where none is, and `damage` says why not.
+
+    A damaged batch whose header can be read is there all the same: it may tell what was lost.
+    """
 
     position: int
     batch: Batch | None = None
@@ -32,28 +36,51 @@ class DumpedBatch:
 
 
 def dump_segment(files: FileSystem, path: Path) -> Iterator[DumpedBatch]:
-    """The batches of a segment file, or of what was set aside of one, up to the first damage.
+    """What stands in a segment file, or in what was set aside of one.
 
     Reads only; the file may belong to a running node. Raises StorageError.
     """
-    position = 0
     try:
         handle = files.open(path)
         try:
-            for begin, batch in scan(files, handle, 0, files.size(path)):
-                yield _dumped(begin, batch)
-                position = begin + batch.size
-        except CorruptBatchError as error:
-            yield DumpedBatch(position, damage=str(error))
+            yield from _dump(files, handle, files.size(path))
         finally:
             files.close(handle)
     except OSError as error:
         raise storage_error("read", path, error) from error
 
 
+def _dump(files: FileSystem, handle: int, size: int) -> Iterator[DumpedBatch]:
+    position: int | None = 0
+    while position is not None and position < size:
+        begin = position
+        try:
+            for at, batch in scan(files, handle, begin, size):
+                yield _dumped(at, batch)
+                begin = at + batch.size
+        except CorruptBatchError as error:
+            yield DumpedBatch(begin, _what_remains(files, handle, begin), damage=str(error))
+            position = find_sound(files, handle, begin, size)
+        else:
+            return
+
+
 def _dumped(position: int, batch: Batch) -> DumpedBatch:
     if not batch.is_control:
         return DumpedBatch(position, batch)
     settled = RangeSet()
-    apply_settlement(batch, settled)
+    try:
+        apply_settlement(batch, settled)
+    except CorruptBatchError as error:
+        return DumpedBatch(position, batch, damage=str(error))
     return DumpedBatch(position, batch, settled)
+
+
+def _what_remains(files: FileSystem, handle: int, position: int) -> Batch | None:
+    """The damaged batch at `position`, if its header makes sense."""
+    front = read_exactly(files, handle, position, FRONT.size)
+    try:
+        length = batch_bytes(front, 0)
+        return Batch.parse(read_exactly(files, handle, position, length)) if length else None
+    except CorruptBatchError:
+        return None

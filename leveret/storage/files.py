@@ -23,6 +23,7 @@ __all__ = [
     "RealFileSystem",
     "copy_range",
     "read_exactly",
+    "same_content",
     "storage_error",
     "write_file",
 ]
@@ -257,3 +258,19 @@ def copy_range(files: FileSystem, handle: int, start: int, stop: int, target: Pa
         files.fdatasync(made)
     finally:
         files.close(made)
+
+
+def same_content(files: FileSystem, handle: int, start: int, stop: int, path: Path) -> bool:
+    """Whether a file is what stands in bytes [start, stop) of an open one."""
+    if files.size(path) != stop - start:
+        return False
+    other = files.open(path)
+    try:
+        for at in range(start, stop, COPY_BYTES):
+            size = min(COPY_BYTES, stop - at)
+            piece = read_exactly(files, handle, at, size)
+            if piece != read_exactly(files, other, at - start, size):
+                return False
+    finally:
+        files.close(other)
+    return True

@@ -24,9 +24,10 @@ from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError
 
-__all__ = ["INDEX_INTERVAL_BYTES", "SparseIndex"]
+__all__ = ["INDEX_INTERVAL_BYTES", "OFFSET_MAX", "SparseIndex"]
 
 INDEX_INTERVAL_BYTES = 64 * 1024  # a jump reads this much too much; 16 kB of index for 64 MiB
+OFFSET_MAX = 2**63  # beyond every offset: where an active segment stops
 MAGIC = 0x3149564C  # b"LVI1"
 HEADER = struct.Struct("<IIQQ")
 CHECKED_FROM = 8
@@ -48,10 +49,10 @@ class SparseIndex:
         self.positions.append(position)
         self.due = position + INDEX_INTERVAL_BYTES
 
-    def find(self, offset: int) -> int:
-        """The position at or before which the batch holding `offset` begins."""
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """Offset and position of the last noted batch at or before the one holding `offset`."""
         at = bisect_right(self.offsets, offset)
-        return self.positions[at - 1] if at else 0
+        return (self.offsets[at - 1], self.positions[at - 1]) if at else None
 
     def cut(self, position: int) -> None:
         """Forget what stands at or behind `position`."""

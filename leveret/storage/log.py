@@ -6,6 +6,7 @@ device is work for the committer's threads, whose completion comes back as a cal
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from leveret.errors import StorageError
-from leveret.ports import Durability
+from leveret.ports import Damage, Durability
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
 from leveret.storage.checkpoint import CloseMark, checkpoint_payload, settlement_payload
+from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flush import Flush, Unflushed
 from leveret.storage.reader import LogReader, OpenFiles
@@ -25,7 +27,6 @@ from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail, TailCache
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Sequence
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
@@ -89,8 +90,14 @@ class PartitionLog:
         )
         self._segments.adopt(recovered.segments)
         self._reader = LogReader(
-            services.files, self._segments, services.open_files, services.loop, services.pool
+            services.files,
+            self._segments,
+            services.open_files,
+            services.loop,
+            services.pool,
+            gapless=self._keeps,
         )
+        self._setting_aside = asyncio.Lock()
         self._unflushed = Unflushed()
         self._pending = RangeSet()  # settled, not yet written down
         self._touched = False
@@ -163,6 +170,52 @@ class PartitionLog:
             return []
         found = self._tail.read(offset, self.committed, bytes_max)
         return found or await self._reader.fetch(offset, self.committed, bytes_max)
+
+    async def set_aside(self, offset: int) -> Damage:
+        """See ports.TopicLog. One at a time: each reads a whole segment."""
+        async with self._setting_aside:
+            if self._closed:
+                raise StorageError(f"the log in {self.directory} is closed")
+            segment = self._segments.find(offset)
+            if segment is None:
+                return Damage(RangeSet([(offset, offset + 1)]), [])
+            if segment is self._segments.active:
+                # Recovery cuts a last segment at its first damage: nothing more shall be behind it.
+                self._segments.roll(self.end)
+            return await self._set_aside(segment)
+
+    async def _set_aside(self, segment: Segment) -> Damage:
+        # A flush to come writes the index too. Where neither does, the next run finds the same
+        # damage again, and loses nothing more by it.
+        settled_down = not (segment.dirty or segment.doubtful or self._flushing)
+        segment.pins += 1
+        try:
+            found, kept = await self._services.loop.run_in_executor(
+                self._services.pool,
+                lambda: keep_aside(
+                    self._services.files, segment, gapless=self._keeps, indexed=settled_down
+                ),
+            )
+        except OSError as error:
+            raise storage_error("set aside what is damaged in", segment.path, error) from error
+        finally:
+            segment.unpin(self._services.files)
+        if not self._closed:
+            self._reader.forget()
+            segment.index = found.index
+            self._services.open_files.use(segment)
+        return Damage(self._lost(found), [str(segment.directory / name) for name in kept])
+
+    def _lost(self, found: Survey) -> RangeSet:
+        """What of the damaged stretches is not settled, nor in memory, nor waits for a flush."""
+        lost = RangeSet()
+        for stretch in found.damaged:
+            for first, stop in self.settled.gaps(stretch.first, min(stretch.stop, self.committed)):
+                lost.add(first, stop)
+        for batch in self._tail.batches:
+            if batch is not None:
+                lost.remove(batch.base_offset, batch.stop_offset)
+        return lost
 
     # Settling
 

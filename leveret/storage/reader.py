@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import Batch
 from leveret.storage.files import read_exactly, storage_error
-from leveret.storage.scan import FRONT, batch_bytes, verify
+from leveret.storage.scan import FRONT, batch_bytes, refuse, verify
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,8 +29,12 @@ CURSORS_MAX = 32  # places remembered per log: as many consumers read it at once
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Batches with records in [offset, stop), from bytes [position, limit) of a file."""
+    """Batches with records in [offset, stop), from bytes [position, limit) of a file.
 
+    `begin` is the offset at `position` where each batch must follow the one before, else None.
+    """
+
+    begin: int | None
     position: int
     limit: int
     offset: int
@@ -69,7 +74,11 @@ class LogReader:
         open_files: OpenFiles,
         loop: asyncio.AbstractEventLoop,
         pool: ThreadPoolExecutor,
+        *,
+        gapless: bool,
     ) -> None:
+        """`gapless`: whether each batch of the log begins where the one before it ends."""
+        self._gapless = gapless
         self._files = files
         self._segments = segments
         self._open_files = open_files
@@ -83,35 +92,35 @@ class LogReader:
         Raises CorruptBatchError, StorageError.
         """
         segment = self._segment(offset)
-        position = self._position(segment, offset)
-        if segment.handle is None or position is None:
+        place = self._place(segment, offset)
+        if segment.handle is None or place is None:
             return None
-        request = self._request(segment, position, offset, stop, bytes_max)
+        request = self._request(segment, place, offset, stop, bytes_max)
         try:
             batches, position = walk(self._files, segment.handle, request, wait=False)
         except BlockingIOError:
             return None
         except OSError as error:
-            raise storage_error("read", segment.path, error) from error
+            raise _reading_error(segment, error) from error
         self._remember(segment, batches, position)
         return batches
 
     async def fetch(self, offset: int, stop: int, bytes_max: int) -> list[Batch]:
         """The same, waiting for the device. Raises CorruptBatchError, StorageError."""
         segment = self._segment(offset)
-        position = self._position(segment, offset)
+        place = self._place(segment, offset)
         segment.pins += 1
         try:
-            if segment.handle is None or position is None:
-                position = await self._open(segment, offset)
-            request = self._request(segment, position, offset, stop, bytes_max)
+            if segment.handle is None or place is None:
+                place = await self._open(segment, offset)
+            request = self._request(segment, place, offset, stop, bytes_max)
             handle = segment.handle
             assert handle is not None
             batches, behind = await self._loop.run_in_executor(
                 self._pool, lambda: walk(self._files, handle, request, wait=True)
             )
         except OSError as error:
-            raise storage_error("read", segment.path, error) from error
+            raise _reading_error(segment, error) from error
         finally:
             segment.unpin(self._files)
         self._remember(segment, batches, behind)
@@ -127,21 +136,29 @@ class LogReader:
             raise CorruptBatchError(f"no file holds offset {offset} any more")
         return segment
 
-    def _position(self, segment: Segment, offset: int) -> int | None:
-        """Where to begin; None while the index is not in memory."""
+    def _place(self, segment: Segment, offset: int) -> tuple[int, int] | None:
+        """Offset and position where to begin; None while the index is not in memory."""
         found = self._cursors.get(offset)
         if found is not None and found[0] is segment:
-            return found[1]
-        if offset == segment.base:
-            return 0
-        return None if segment.index is None else segment.index.find(offset)
+            return offset, found[1]
+        if segment.index is not None:
+            return segment.index.find(offset) or (segment.base, 0)
+        return (offset, 0) if offset == segment.base else None
 
     def _request(
-        self, segment: Segment, position: int, offset: int, stop: int, bytes_max: int
+        self, segment: Segment, place: tuple[int, int], offset: int, stop: int, bytes_max: int
     ) -> Request:
-        return Request(position, segment.size, offset, min(stop, segment.stop), bytes_max)
+        begin, position = place
+        return Request(
+            begin if self._gapless else None,
+            position,
+            segment.size,
+            offset,
+            min(stop, segment.stop),
+            bytes_max,
+        )
 
-    async def _open(self, segment: Segment, offset: int) -> int:
+    async def _open(self, segment: Segment, offset: int) -> tuple[int, int]:
         """Open the file and load the index in a thread; the results are put in place here."""
         handle, index = await self._loop.run_in_executor(self._pool, self._load, segment)
         if segment.handle is None:
@@ -150,9 +167,9 @@ class LogReader:
             self._files.close(handle)
         if segment.index is None:
             segment.index = index
-        position = self._position(segment, offset)
-        assert position is not None
-        return position
+        place = self._place(segment, offset)
+        assert place is not None
+        return place
 
     def _load(self, segment: Segment) -> tuple[int, SparseIndex]:
         handle = segment.handle
@@ -172,6 +189,12 @@ class LogReader:
             self._open_files.use(segment)
 
 
+def _reading_error(segment: Segment, error: OSError) -> StorageError:
+    """A device that cannot give the bytes back has lost them, as one that gives wrong ones."""
+    told = storage_error("read", segment.path, error)
+    return CorruptBatchError(str(told)) if error.errno == errno.EIO else told
+
+
 def walk(
     files: FileSystem, handle: int, request: Request, *, wait: bool
 ) -> tuple[list[Batch], int]:
@@ -180,18 +203,18 @@ def walk(
     Raises CorruptBatchError where not even the first is sound, BlockingIOError where it would have
     to wait and may not, OSError.
     """
-    position = request.position
+    position, begin = request.position, request.begin
     wanted = max(request.bytes_max, WINDOW_BYTES_MIN)
     while position < request.limit:
         size = min(wanted, request.limit - position)
         window, got = _window(files, handle, position, size, wait=wait)
-        taken, used, done = _parse(window, got, request)
+        taken, used, done, begin = _parse(window, got, request, begin)
         if taken or done:
             return _checked(taken, request), position + used
         if got < size and used == 0:
             if not wait:
                 raise BlockingIOError
-            raise CorruptBatchError(f"the file ends at {position + got}, before its batches do")
+            raise CorruptBatchError(f"nothing can be read at {position + got}")
         length = batch_bytes(window, used) if got - used >= FRONT.size else 0
         if used == 0 and (length <= got or position + length > request.limit):
             raise CorruptBatchError(f"the batch at {position} does not fit into its file")
@@ -204,14 +227,25 @@ def _window(
     files: FileSystem, handle: int, position: int, size: int, *, wait: bool
 ) -> tuple[bytearray, int]:
     if wait:
-        window = read_exactly(files, handle, position, size)
-        return window, len(window)
+        try:
+            window = read_exactly(files, handle, position, size)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # A single read gives what stands before a bad sector, and fails only right at it.
+        else:
+            return window, len(window)
     window = bytearray(size)
-    return window, files.read(handle, window, position, wait=False)
+    return window, files.read(handle, window, position, wait=wait)
 
 
-def _parse(window: bytearray, got: int, request: Request) -> tuple[list[Batch], int, bool]:
-    """The wanted batches of a window, the bytes used, and whether there is nothing more to want."""
+def _parse(
+    window: bytearray, got: int, request: Request, begin: int | None
+) -> tuple[list[Batch], int, bool, int | None]:
+    """The wanted batches of a window, the bytes used, and whether there is nothing more to want.
+
+    `begin` is the offset that must come first, if that can be told; what must follow comes back.
+    """
     taken: list[Batch] = []
     taken_bytes = used = 0
     try:
@@ -221,7 +255,11 @@ def _parse(window: bytearray, got: int, request: Request) -> tuple[list[Batch], 
                 break
             batch = Batch.parse(window, used)
             if not batch.is_control and batch.base_offset >= request.stop:
-                return taken, used, True
+                return taken, used, True, begin
+            if begin is not None and not batch.is_control:
+                if batch.base_offset != begin:
+                    refuse(f"offset {batch.base_offset} where {begin} follows")
+                begin = batch.stop_offset
             if not batch.is_control and batch.stop_offset > request.offset:
                 verify(batch)
                 taken.append(batch)
@@ -232,7 +270,7 @@ def _parse(window: bytearray, got: int, request: Request) -> tuple[list[Batch], 
     except CorruptBatchError:
         if not taken:
             raise
-    return taken, used, False
+    return taken, used, False, begin
 
 
 def _checked(taken: list[Batch], request: Request) -> list[Batch]:

@@ -9,16 +9,16 @@ it, never deleted. Segments whose index file is missing are treated like the las
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
 from leveret.storage.checkpoint import CloseMark, apply_settlement, is_checkpoint
-from leveret.storage.files import copy_range, storage_error
+from leveret.storage.damage import keep_damaged
+from leveret.storage.files import storage_error
 from leveret.storage.index import SparseIndex
-from leveret.storage.scan import scan
+from leveret.storage.scan import refuse, scan
 from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None
             if found.end == segment.stop and not batch.is_control:
                 break  # left over from a failed flush; the next segment has it
             if batch.base_offset != found.end:
-                _refuse(f"offset {batch.base_offset} where {found.end} follows")
+                refuse(f"offset {batch.base_offset} where {found.end} follows")
             if batch.is_control:
                 apply_settlement(batch, found.settled)
             elif position >= index.due:
@@ -144,10 +144,6 @@ def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None
     finally:
         files.close(handle)
     segment.size = sound
-
-
-def _refuse(reason: str) -> None:
-    raise CorruptBatchError(reason)
 
 
 def _report_gap(found: Recovered, first: int, stop: int) -> None:
@@ -166,15 +162,10 @@ def _set_aside(files: FileSystem, segment: Segment, handle: int, sound: int, rea
     text = f"{segment.path} is sound up to byte {sound} of {segment.size} ({reason}); "
     if segment.size == sound:
         return text + "nothing had to be cut"
-    number = 1
-    while files.exists(target := segment.path.with_name(f"{segment.path.name}.damaged-{number}")):
-        number += 1
     try:
-        copy_range(files, handle, sound, segment.size, target)
+        target = keep_damaged(files, handle, sound, segment.size, segment.path)
     except OSError as error:
         # No room for the copy: leave the file whole, go on behind it in a new segment.
-        with suppress(OSError):
-            files.unlink(target)
         segment.doubtful = True
         return text + f"the rest could not be copied ({error}) and stays where it is, unused"
     files.truncate(handle, sound)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from leveret.storage.files import FileSystem
 
-__all__ = ["batch_bytes", "scan", "verify"]
+__all__ = ["batch_bytes", "refuse", "scan", "verify"]
 
 SCAN_BYTES = 1 << 20  # one read of a scan
 FRONT = struct.Struct("<II")  # magic and length, the first fields of a batch
@@ -35,6 +35,11 @@ def batch_bytes(window: bytearray, at: int) -> int:
     return int(length)
 
 
+def refuse(reason: str) -> None:
+    """Raise CorruptBatchError, where a batch that is sound in itself is in the wrong place."""
+    raise CorruptBatchError(reason)
+
+
 def verify(batch: Batch) -> None:
     """Raise CorruptBatchError unless the batch's bytes match its checksum."""
     if crc32c(batch.checked) != batch.checksum:
@@ -49,7 +54,8 @@ def scan(files: FileSystem, handle: int, position: int, limit: int) -> Iterator[
     """
     wanted = SCAN_BYTES
     while position < limit:
-        window = read_exactly(files, handle, position, min(wanted, limit - position))
+        asked = min(wanted, limit - position)
+        window = read_exactly(files, handle, position, asked)
         at = 0
         while at < len(window):
             length = batch_bytes(window, at)
@@ -61,7 +67,7 @@ def scan(files: FileSystem, handle: int, position: int, limit: int) -> Iterator[
             at += length
         if at == 0:
             length = batch_bytes(window, 0)
-            if length <= len(window) or position + length > limit:
+            if length <= len(window) or position + length > limit or len(window) < asked:
                 raise CorruptBatchError(f"the file ends within the batch at {position}")
         position += at
         wanted = max(SCAN_BYTES, batch_bytes(window, at) if at < len(window) else 0)

@@ -3,7 +3,7 @@
     00000000000000001000.log      records from offset 1000 on
     00000000000000001000-2.log    the third file that begins with offset 1000
     00000000000000001000.index    its sparse index, once it is sealed and flushed
-    00000000000000001000.log.damaged-1    what recovery cut off, kept for inspection
+    00000000000000001000.log.damaged-1    a damaged stretch, kept for inspection
     00000000000000001000.doubtful         empty: a flush of the segment has failed
 
 A second file with the same first offset comes about when one filled up with control batches alone,
@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
+from leveret.storage.damage import survey
 from leveret.storage.files import read_file, write_file
-from leveret.storage.index import SparseIndex
-from leveret.storage.scan import scan
+from leveret.storage.index import OFFSET_MAX, SparseIndex
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OFFSET_MAX", "Segment", "list_segments"]
 
-OFFSET_MAX = 2**63  # beyond every offset: where an active segment stops
 NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
 
 
@@ -124,21 +123,14 @@ class Segment:
         return (index, stop) if segment_bytes == self.size and stop >= self.base else None
 
     def load_index(self, files: FileSystem, handle: int) -> SparseIndex:
-        """The index from its file or, where that cannot be, from the segment as far as it is sound.
+        """The index from its file or, where that cannot be, from the segment, damage left out.
 
         Waits for the device. Raises OSError.
         """
         found = self.read_index(files)
         if found is not None:
             return found[0]
-        index = SparseIndex()
-        try:
-            for position, batch in scan(files, handle, 0, self.size):
-                if position >= index.due and not batch.is_control:
-                    index.note(batch.base_offset, position)
-        except CorruptBatchError:
-            pass  # reading up to the damage goes on working; reading the damage reports it
-        return index
+        return survey(files, handle, self.base, self.stop, self.size, gapless=False).index
 
 
 def list_segments(files: FileSystem, directory: Path) -> list[Segment]:

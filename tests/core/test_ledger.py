@@ -100,3 +100,11 @@ def test_refuses_what_cannot_be(impossible):
     ledger.settle([(2, 3)])
     with pytest.raises(AssertionError):
         impossible(ledger)
+
+
+def test_only_what_is_ready_can_be_lost():
+    ledger = Ledger(0, 10, RangeSet([(4, 5)]))
+    ledger.lease(0, 2)
+    assert ledger.lose([(1, 3), (3, 7), (20, 30)]) == [(2, 3), (3, 4), (5, 7)]
+    assert list(ledger.ready) == [(7, 10)]
+    assert list(ledger.leased) == [(0, 2)]

@@ -5,7 +5,7 @@ import pytest
 from leveret.core import queue as queue_module
 from leveret.core.queue import Queue
 from leveret.core.turn import Turn
-from leveret.errors import CorruptBatchError, StorageError
+from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.definitions import QueueDefinition
 from tests.support.memory_log import MemoryTopicLog
@@ -63,6 +63,16 @@ class Bench:
     def store(self, count=1, size=1):
         self.publish(count, size)
         self.queue.flush()
+
+    def turns(self):
+        """Turns without the reads they ask for."""
+        while self.scheduled:
+            self.scheduled.pop()()
+
+    def lost(self):
+        """The first words of what was reported."""
+        reported, self.reported[:] = list(self.reported), []
+        return [str(error).partition(";")[0] for _, error in reported]
 
     def run(self):
         """Turns and reads until nothing moves."""
@@ -275,15 +285,120 @@ def test_a_fetch_that_fails_is_reported_and_tried_again_when_touched(bench):
 
 
 @pytest.mark.parametrize("at_hand", [True, False])
-def test_a_hole_in_the_log_stops_its_queue_and_nobody_else(bench, at_hand):
+def test_a_hole_in_the_log_is_passed_over_and_said(bench, at_hand):
     bench.store()
     bench.store()
     bench.log.batches.pop(0)
     bench.log.at_hand = at_hand
+    assert bench.consume().got == offsets(1)
+    assert bench.lost() == ["messages lost: 1 (at offset 0)"]
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+def test_damage_is_set_aside_and_the_rest_delivered_in_order(bench, at_hand):
+    bench.log.at_hand = at_hand
+    for _ in range(6):
+        bench.store(2)
+    bench.log.damaged = {2, 6, 8}
+    assert bench.consume().got == offsets(0, 1, 4, 5, 10, 11)
+    assert list(bench.log.settled) == [(2, 4), (6, 10)]
+    assert bench.queue.message_count == 0
+    assert "2.damaged-1, 6.damaged-1, 8.damaged-1" in str(bench.reported[0][1])
+    assert bench.lost() == [
+        "messages lost: 6 (at offset 2-3, 6-9)",
+    ]
+
+
+def test_nothing_is_delivered_while_damage_is_set_aside(bench):
+    for _ in range(4):
+        bench.store()
+    bench.log.damaged = {1}
+    bench.log.aside.is_open = False
+    consumer = Consumer()
+    bench.queue.add_consumer(consumer)
+    bench.turns()
+    (task,) = bench.tasks
+    bench.tasks.clear()
+    task.send(None)
+    bench.store()
+    bench.turns()
+    assert consumer.got == offsets(0)
+    bench.log.aside.open()
+    with pytest.raises(StopIteration):
+        task.send(None)
+    bench.run()
+    assert consumer.got == offsets(0, 2, 3, 4)
+    assert len(bench.lost()) == 1
+
+
+def test_what_was_delivered_of_a_damaged_batch_is_lost_when_it_comes_back(bench):
+    bench.store(3)
+    bench.store(1)
+    consumer = bench.consume(limit=2)
+    bench.log.damaged = {0}
+    bench.queue._window = []
+    consumer.limit = 10
+    bench.queue.wake()
+    bench.run()
+    assert consumer.got == offsets(0, 1, 3)
+    assert list(bench.log.settled) == [(2, 3)]
+    bench.queue.settle([(0, 1)])
+    bench.queue.return_([(1, 2)])
+    bench.queue._window = []
+    bench.run()
+    assert list(bench.log.settled) == [(0, 3)]
+    assert bench.lost() == [
+        "messages lost: 1 (at offset 2)",
+        "messages lost: 1 (at offset 1)",
+    ]
+
+
+def test_damage_that_cannot_be_set_aside_is_said_once_and_tried_again(bench):
+    bench.store(2)
+    bench.log.damaged = {0}
+    refuse = StorageError("no room")
+
+    async def set_aside(offset):
+        raise refuse
+
+    able, bench.log.set_aside = bench.log.set_aside, set_aside
     consumer = bench.consume()
-    assert consumer.got == []
-    assert {type(error) for _, error in bench.reported} == {CorruptBatchError}
+    for _ in range(3):
+        bench.queue.wake()
+        bench.run()
+    assert [error for _, error in bench.reported] == [refuse]
+    assert not bench.log.settled
     bench.reported.clear()
+    bench.log.set_aside = able
+    bench.queue.wake()
+    bench.store(1)
+    bench.run()
+    assert consumer.got == offsets(2)
+    assert len(bench.lost()) == 1
+
+
+def test_a_queue_deleted_while_damage_is_set_aside_says_nothing(bench):
+    bench.store(2)
+    bench.log.damaged = {0}
+    bench.queue.add_consumer(Consumer())
+    bench.turns()
+    bench.queue.mark_deleted()
+    bench.run()
+    assert not bench.log.settled
+
+
+def test_a_record_that_is_got_and_cannot_be_read_is_lost(bench):
+    bench.store(2)
+    bench.store(1)
+    bench.log.damaged = {0}
+    assert bench.queue.get() == (0, False)
+    assert bench.queue.batch_at_hand(0) is None
+    with pytest.raises(StopIteration) as answer:
+        bench.queue.record_batch(0).send(None)
+    assert answer.value.value is None
+    assert bench.queue.get() == (2, False)
+    assert list(bench.log.settled) == [(0, 2)]
+    assert bench.lost() == ["messages lost: 2 (at offset 0-1)"]
 
 
 def test_get_leases_the_oldest(bench):

@@ -194,13 +194,26 @@ async def test_a_dump_shows_batches_settlements_and_damage(tmp_path):
     (path,) = [path for path in files.files if path.suffix == ".log"]
     files.files[path].cached[-1] ^= 1
     entries = list(dump_segment(files, path))
-    assert [isinstance(entry.batch, Batch) for entry in entries] == [True] * 8 + [False]
+    assert [bool(entry.damage) for entry in entries] == [False] * 8 + [True]
+    assert entries[-1].batch is not None
+    assert entries[-1].batch.base_offset == 8
     assert [list(entry.settled) for entry in entries if entry.settled is not None] == [
         [],
         [(0, 2)],
         [(3, 4)],
     ]
     assert "checksum" in entries[-1].damage
+
+
+async def test_a_dump_goes_on_behind_damage():
+    files, _ = await written_log()
+    (path,) = [path for path in files.files if path.suffix == ".log"]
+    whole = list(dump_segment(files, path))
+    files.files[path].cached[whole[2].position] ^= 1
+    entries = list(dump_segment(files, path))
+    assert [entry.position for entry in entries] == [entry.position for entry in whole]
+    assert [entry.batch is None for entry in entries] == [number == 2 for number in range(9)]
+    assert entries[2].damage == "no batch begins here"
 
 
 @pytest.mark.parametrize("name", ["/", "", ".", "..", "ü" * 200, "a" * 255, "x%2Fy", "\0\n", "~"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.ports import Durability
+from leveret.errors import CorruptBatchError
+from leveret.ports import Damage, Durability
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
+from tests.support.gate import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +29,8 @@ class MemoryTopicLog:
         self.batches: list[Batch] = []
         self.at_hand = True  # whether `read` need not wait for a device
         self.fetch_error: Exception | None = None
+        self.damaged: set[int] = set()  # base offsets of batches that cannot be read
+        self.aside = Gate(is_open=True)  # closed while `set_aside` shall take its time
         self._on_commit: Callable[[], None] = lambda: None
         self._on_failure: Callable[[Exception], None] = lambda error: None
 
@@ -71,6 +75,10 @@ class MemoryTopicLog:
         size = 0
         for batch in self.batches:
             if batch.stop_offset > offset and batch.base_offset < self.committed:
+                if batch.base_offset in self.damaged:
+                    if not found:
+                        raise CorruptBatchError(f"damage at offset {batch.base_offset}")
+                    break
                 found.append(batch)
                 size += batch.size
                 if size >= bytes_max:
@@ -81,6 +89,16 @@ class MemoryTopicLog:
         if self.fetch_error is not None:
             raise self.fetch_error
         return self._find(offset, bytes_max)
+
+    async def set_aside(self, offset: int) -> Damage:
+        await self.aside
+        lost = RangeSet([(0, self.committed)])
+        for batch in self.batches:
+            if batch.base_offset not in self.damaged:
+                lost.remove(batch.base_offset, batch.stop_offset)
+        for first, stop in self.settled:
+            lost.remove(first, stop)
+        return Damage(lost, [f"{base}.damaged-1" for base in sorted(self.damaged)])
 
     async def close(self) -> None:
         pass

@@ -12,28 +12,15 @@ from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
 from tests.memory_metadata import MemoryMetadataStore
+from tests.support.gate import Gate
 from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine
 
     from leveret.core.queue import Queue
 
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will
-
-
-class Gate:
-    """Await it: the coroutine goes on when somebody has opened it."""
-
-    def __init__(self, *, is_open: bool = False) -> None:
-        self.is_open = is_open
-
-    def open(self) -> None:
-        self.is_open = True
-
-    def __await__(self) -> Generator[None, None, None]:
-        while not self.is_open:
-            yield
 
 
 class CommitGate(Gate):

@@ -102,25 +102,33 @@ def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[Non
     except StorageError as error:
         raise _cannot_get(queue, offset, error) from error
     if batch is None:
-        return _get_fetched(channel, queue, offset, redelivered=redelivered, no_ack=no_ack)
+        return _get_fetched(channel, queue, leased, no_ack=no_ack)
     channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
     return None
 
 
 async def _get_fetched(
-    channel: Channel, queue: Queue, offset: int, *, redelivered: bool, no_ack: bool
+    channel: Channel, queue: Queue, leased: tuple[int, bool] | None, *, no_ack: bool
 ) -> None:
-    try:
-        batch = await queue.record_batch(offset)
-    except StorageError as error:
-        if queue.deleted:
-            channel.send(commands.Basic.GetEmpty())
+    """Hand out what was leased, or the next after it that is not lost."""
+    while leased is not None:
+        offset, redelivered = leased
+        try:
+            batch = await queue.record_batch(offset)
+        except StorageError as error:
+            if queue.deleted:
+                break
+            raise _cannot_get(queue, offset, error) from error
+        if batch is None:
+            leased = queue.get()
+        elif channel.alive:
+            channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
             return
-        raise _cannot_get(queue, offset, error) from error
+        else:
+            queue.return_([(offset, offset + 1)])
+            return
     if channel.alive:
-        channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
-    else:
-        queue.return_([(offset, offset + 1)])
+        channel.send(commands.Basic.GetEmpty())
 
 
 def _cannot_get(queue: Queue, offset: int, error: StorageError) -> ConnectionClosingError:

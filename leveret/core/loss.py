@@ -1,0 +1,38 @@
+"""What the operator is told of messages that cannot be read any more."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from leveret.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.ports.ranges import RangeSet
+
+__all__ = ["loss_error"]
+
+RANGES_SHOWN_MAX = 10  # of one report: the files beside the log tell the rest
+
+
+def loss_error(lost: RangeSet, kept: Sequence[str]) -> StorageError:
+    """The report on offsets that were given up, and on the files with what is left of them."""
+    if lost:
+        shown = [_range_text(*piece) for piece in islice(lost, RANGES_SHOWN_MAX)]
+        shown += ["…"] * (len(lost) > RANGES_SHOWN_MAX)
+        text = f"messages lost: {lost.count} (at offset {', '.join(shown)}); "
+    else:
+        text = "no message is lost, but "
+    text += "the disk did not keep what was written. "
+    if kept:
+        text += (
+            f"The damaged bytes were set aside in {', '.join(kept)}; "
+            "`leveret log dump` shows what such a file holds. "
+        )
+    return StorageError(text + "All other messages are delivered. Check the disk")
+
+
+def _range_text(first: int, stop: int) -> str:
+    return str(first) if stop == first + 1 else f"{first}-{stop - 1}"

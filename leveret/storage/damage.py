@@ -1,0 +1,246 @@
+"""Damage met while reading: where it begins and ends in a segment, and keeping what it hit.
+
+A segment is surveyed as a whole: at the first batch that is not sound, the next one that is sound
+and whose offset can follow is looked for, and so on to the end. The stretches between are copied
+into files beside the segment. The segment itself is not changed: its index gets an entry behind
+each stretch, and nobody asks for the offsets in it any more once they are settled.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from leveret.errors import CorruptBatchError
+from leveret.ports.records import HEADER_BYTES, MAGIC, Batch
+from leveret.storage.files import FileSystem, copy_range, read_exactly, same_content, write_file
+from leveret.storage.index import OFFSET_MAX, SparseIndex
+from leveret.storage.scan import FRONT, scan, verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.storage.segment import Segment
+
+__all__ = ["Stretch", "Survey", "find_sound", "keep_aside", "keep_damaged", "survey"]
+
+MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+SEARCH_BYTES = 1 << 20  # one read while looking for the next batch
+# What checking candidates may read of one segment: bodies full of what looks like batches must not
+# keep a thread busy for hours. Four times the default segment, and some.
+SEARCH_BYTES_MAX = 1 << 28
+SECTOR_BYTES = 4096  # the least a device gives or refuses
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes [position, limit) of a segment hold no sound batch; offsets [first, stop) are in none.
+
+    The bytes are none where a file is too short.
+    """
+
+    position: int
+    limit: int
+    first: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Survey:
+    """A segment read as a whole: an index that leads past the damage, and the damage."""
+
+    index: SparseIndex = field(default_factory=SparseIndex)
+    damaged: list[Stretch] = field(default_factory=list)
+
+
+class UnreadableAsZeros:
+    """A file system whose bad sectors read as zeros, so that what is around them can be read."""
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
+        """See FileSystem; raises no EIO."""
+        try:
+            return self._files.read(handle, buffer, position, wait=wait)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        sector = bytearray(min(len(buffer), SECTOR_BYTES - position % SECTOR_BYTES))
+        try:
+            got = self._files.read(handle, sector, position, wait=wait)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            got, sector = len(sector), bytearray(len(sector))
+        buffer[:got] = sector[:got]
+        return got
+
+
+def survey(
+    files: FileSystem, handle: int, base: int, stop: int, size: int, *, gapless: bool
+) -> Survey:
+    """Read a segment of `size` bytes that should hold the offsets [base, stop).
+
+    `gapless` says that each batch must begin where its predecessor ends, as in all logs that are
+    kept. Waits for the device. Raises OSError.
+    """
+    return _Surveyor(files, handle, base, stop, size, gapless=gapless).run()
+
+
+def find_sound(files: FileSystem, handle: int, begin: int, size: int) -> int | None:
+    """Where the first sound batch behind damage at `begin` stands, whatever its offset; or None."""
+    found = _Surveyor(files, handle, 0, OFFSET_MAX, size, gapless=False).next_sound(begin)
+    return None if found is None else found[0]
+
+
+class _Surveyor:
+    """One walk over a segment. `expected` is the offset that must follow, `position` the byte."""
+
+    def __init__(
+        self, files: FileSystem, handle: int, base: int, stop: int, size: int, *, gapless: bool
+    ) -> None:
+        self._files = files
+        self._handle = handle
+        self._stop = stop
+        self._size = size
+        self._gapless = gapless
+        self._position = 0
+        self._expected = base
+        self._budget = SEARCH_BYTES_MAX
+        self._found = Survey()
+
+    def run(self) -> Survey:
+        """See `survey`."""
+        while self._walk():
+            begin, first = self._position, self._expected
+            batch = self.next_sound(begin)
+            limit, stop = (self._size, self._stop) if batch is None else batch
+            self._found.damaged.append(Stretch(begin, limit, first, stop))
+            self._position, self._expected = limit, stop
+            if batch is None:
+                break
+            self._found.index.note(stop, limit)
+        return self._found
+
+    def _walk(self) -> bool:
+        """Go on over sound batches. Returns whether damage ended it."""
+        index = self._found.index
+        try:
+            for position, batch in scan(self._files, self._handle, self._position, self._size):
+                if self._expected == self._stop and not batch.is_control:
+                    return False  # left over from a failed flush; the next segment has it
+                if not self._follows(batch):
+                    return True
+                if position >= index.due and not batch.is_control:
+                    index.note(batch.base_offset, position)
+                self._position = position + batch.size
+                self._expected = batch.stop_offset
+        except CorruptBatchError:
+            return True
+        return self._gapless and self._expected < self._stop
+
+    def _follows(self, batch: Batch) -> bool:
+        if self._gapless:
+            return batch.base_offset == self._expected
+        return self._can_follow(batch)
+
+    def _can_follow(self, batch: Batch) -> bool:
+        return self._expected <= batch.base_offset and batch.stop_offset <= self._stop
+
+    def next_sound(self, begin: int) -> tuple[int, int] | None:
+        """Position and offset of the first sound batch behind the damage at `begin`.
+
+        Where the damaged batch's length leads to is tried first: a body may hold what looks like
+        a batch.
+        """
+        front = read_exactly(self._files, self._handle, begin, FRONT.size)
+        if len(front) == FRONT.size:
+            behind = begin + int(FRONT.unpack_from(front)[1])
+            offset = self._sound_offset(behind) if behind > begin else None
+            if offset is not None:
+                return behind, offset
+        position = begin + 1
+        while position < self._size and self._budget > 0:
+            window = read_exactly(
+                self._files, self._handle, position, min(SEARCH_BYTES, self._size - position)
+            )
+            at = window.find(MAGIC_BYTES)
+            while at >= 0 and self._budget > 0:
+                offset = self._sound_offset(position + at)
+                if offset is not None:
+                    return position + at, offset
+                at = window.find(MAGIC_BYTES, at + 1)
+            position += max(len(window) - len(MAGIC_BYTES) + 1, 1)
+        return None
+
+    def _sound_offset(self, position: int) -> int | None:
+        """The offset of the batch at `position` if one stands there whole."""
+        if position + HEADER_BYTES > self._size:
+            return None
+        front = read_exactly(self._files, self._handle, position, FRONT.size)
+        magic, length = FRONT.unpack_from(front)
+        if magic != MAGIC or not HEADER_BYTES <= length <= self._size - position:
+            return None
+        self._budget -= length
+        try:
+            batch = Batch.parse(read_exactly(self._files, self._handle, position, length))
+            verify(batch)
+        except CorruptBatchError:
+            return None
+        return int(batch.base_offset) if self._can_follow(batch) else None
+
+
+def keep_aside(
+    files: FileSystem, segment: Segment, *, gapless: bool, indexed: bool
+) -> tuple[Survey, list[str]]:
+    """Survey a sealed segment and copy what is damaged into files beside it: durable on return.
+
+    Writes the index file anew where `indexed`. Returns the survey and the names of the copies.
+    Waits for the device. Raises OSError; copies that were made stay, and are found again.
+    """
+    patient: Any = UnreadableAsZeros(files)
+    path = segment.path
+    stop, size = segment.stop, segment.size
+    handle = files.open(path)
+    try:
+        found = survey(patient, handle, segment.base, stop, size, gapless=gapless)
+        kept = [
+            keep_damaged(patient, handle, stretch.position, stretch.limit, path).name
+            for stretch in found.damaged
+            if stretch.position < stretch.limit
+        ]
+    finally:
+        files.close(handle)
+    files.sync_directory(segment.directory)
+    if indexed:
+        with suppress(OSError):
+            before = segment.read_index(files)
+            content = found.index.to_bytes(size, before[1] if before else stop)
+            write_file(files, segment.index_path, content)
+    return found, kept
+
+
+def keep_damaged(files: FileSystem, handle: int, start: int, stop: int, path: Path) -> Path:
+    """Copy bytes [start, stop) of the segment at `path` to the next free `*.damaged-N`.
+
+    Returns that file; an earlier copy of the same bytes does as well. Raises OSError; nothing new
+    is there then.
+    """
+    number = 1
+    while files.exists(target := path.with_name(f"{path.name}.damaged-{number}")):
+        if same_content(files, handle, start, stop, target):
+            return target
+        number += 1
+    try:
+        copy_range(files, handle, start, stop, target)
+    except OSError:
+        if files.exists(target):
+            files.unlink(target)
+        raise
+    return target
