@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret import __version__
-from leveret.cli import perf, permissions, serve, users, vhosts
+from leveret.cli import logs, perf, permissions, serve, users, vhosts
 
 __all__ = ["app"]
 
@@ -23,6 +23,7 @@ app.command("perf")(perf.perf)
 app.add_typer(users.app, name="user")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(permissions.app, name="permission")
+app.add_typer(logs.app, name="log")
 
 
 def _print_version(wanted: bool) -> None:
