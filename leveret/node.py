@@ -138,6 +138,7 @@ class Node:
             topics = self._open_topics(state, lock)
             stack.push_async_callback(topics.close)
             broker, administration = await self._open_broker(metadata, topics, spawn)
+            _mention_orphans(topics.orphans())
             control = ControlServer(configuration.control_socket_path, administration, spawn)
             await control.start()
             stack.push_async_callback(control.close)
@@ -269,6 +270,17 @@ def memory_bytes_used() -> int:
     """Resident memory of this process."""
     resident_pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     return int(resident_pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _mention_orphans(orphans: list[Path]) -> None:
+    """Logs without a queue: left by a crash while one was deleted, or by lost definitions."""
+    if orphans:
+        logger.warning(
+            "%d queue logs belong to no queue that is defined and are left as they are, the first "
+            "of them %s: remove their directories if nothing in them is needed any more",
+            len(orphans),
+            orphans[0],
+        )
 
 
 async def _reported(work: Coroutine[Any, Any, None]) -> None:

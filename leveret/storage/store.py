@@ -30,7 +30,7 @@ from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from leveret.ports import Clock, StateStore
@@ -168,6 +168,26 @@ class FileTopicStore:
         log = PartitionLog(self._services, directory, durability, recovered)
         self._logs[directory] = log
         return log
+
+    def orphans(self) -> list[Path]:
+        """Directories of kept logs that nobody has opened, in order. Raises StorageError.
+
+        To be asked once every queue is open. They are not removed: the definitions may be what is
+        missing.
+        """
+        try:
+            return [path for path in self._partitions() if path not in self._logs]
+        except OSError as error:
+            raise storage_error("list", self._topics, error) from error
+
+    def _partitions(self) -> Iterator[Path]:
+        names = self._files.list_names
+        for vhost in names(self._topics):
+            if vhost == self._trash.name:
+                continue
+            for topic in names(self._topics / vhost):
+                for partition in names(self._topics / vhost / topic):
+                    yield self._topics / vhost / topic / partition
 
     def _mark_key(self, directory: Path) -> bytes:
         """At most 511 bytes, LMDB's limit: names are bounded by `log_directory`."""

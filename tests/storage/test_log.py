@@ -209,3 +209,23 @@ async def test_memory_does_not_follow_the_backlog(tmp_path):
             put(log, b"a" * 1000)
         assert store._services.tail_cache.bytes <= 50_000
         assert len(await bodies(log)) == 500
+
+
+async def test_logs_that_nobody_opens_are_orphans_and_stay_as_they_are(tmp_path):
+    state = MemoryStateStore()
+    topics = ("orders", "other")
+    async with store_at(tmp_path, state=state) as store:
+        assert store.orphans() == []
+        for topic in topics:
+            put(open_log(store, topic=topic), b"a")
+        put(open_log(store, Durability.NONE, "transient"), b"a")
+        await open_log(store, topic="deleted").delete()
+    async with store_at(tmp_path, state=state) as store:
+        log = open_log(store)
+        (orphan,) = store.orphans()
+        assert orphan == log.directory.parents[1] / "other~~i1" / "0"
+    async with store_at(tmp_path, state=state) as store:
+        for topic in topics:
+            log = open_log(store, topic=topic)
+            assert (log.end, log.unclean) == (1, False)
+        assert store.orphans() == []

@@ -110,3 +110,23 @@ def test_damage_met_by_basic_get(tmp_path):
         assert len(re.findall(r".* ERROR .*", broker.log())) == 1
         broker.stop()
         broker.check_untroubled()
+
+
+def test_logs_without_definitions_are_left_alone_and_mentioned(tmp_path):
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker:
+        fill(broker.port, "q")
+        broker.stop()
+        assert "belong to no queue" not in broker.log()
+        (path,) = data.glob("topics/*/q~~*/0/*.log")
+        content = path.read_bytes()
+        definitions = data / "leveret.db"
+        definitions.write_bytes(b"\xa5" * definitions.stat().st_size)
+        broker.start()
+        fill(broker.port, "q")
+        broker.stop()
+        (line,) = re.findall(r".* WARNING .*belong to no queue.*", broker.log())
+        assert "1 queue logs belong to no queue that is defined" in line
+        assert str(path.parent) in line
+        assert path.read_bytes() == content
+        broker.check_untroubled()
