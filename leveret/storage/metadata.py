@@ -66,8 +66,10 @@ class SqliteMetadataStore:
         for table in TABLES.values():
             target: list[Any] = getattr(definitions, table.name)
             try:
-                async with self._database.execute(table.select_sql) as rows:
-                    target.extend([table.definition_of(tuple(row)) async for row in rows])
+                # All rows at once: an iteration that a bad row ends would stay suspended, and with
+                # it the connection, until the collector comes by.
+                rows = await self._database.execute_fetchall(table.select_sql)
+                target.extend(table.definition_of(tuple(row)) for row in rows)
             except sqlite3.Error as error:
                 raise _storage_error(self._path, error) from error
             except ValueError as error:

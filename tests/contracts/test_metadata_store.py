@@ -57,8 +57,10 @@ def opened(request, tmp_path):
             return
         async with asyncio.TaskGroup() as group:
             store = await SqliteMetadataStore.open(tmp_path / "leveret.db", group.create_task)
-            yield store
-            await store.close()
+            try:
+                yield store
+            finally:  # a test that fails shall not have the collector blame another
+                await store.close()
 
     return open_store
 
