@@ -102,7 +102,7 @@ def _readings(
                 try:
                     if fresh:
                         place = directory / f"{row.name}-{name}-{turn}"
-                        broker = _broker(name, place, row.durability)
+                        broker = _broker(name, place, row)
                         brokers[name] = broker
                         broker.start()
                         versions[name] = broker.version
@@ -127,8 +127,12 @@ def _interrupt_on_signals() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _broker(name: str, directory: Path, durability: str) -> Broker:
-    return RabbitMq(directory) if name == "RabbitMQ" else Leveret(directory, durability)
+def _broker(name: str, directory: Path, row: Row) -> Broker:
+    return (
+        RabbitMq(directory)
+        if name == "RabbitMQ"
+        else Leveret(directory, row.durability, row.settings)
+    )
 
 
 def _others(cores: list[float]) -> str:

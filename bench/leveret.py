@@ -26,17 +26,21 @@ __all__ = ["Leveret"]
 
 
 class Leveret:
-    """A node on a data directory below `directory`, with the durability asked for."""
+    """A node on a data directory below `directory`, with the durability asked for.
+
+    `settings` go beyond the defaults: `LEVERET_NAME=value` each.
+    """
 
     name = "Leveret"
 
-    def __init__(self, directory: Path, durability: str) -> None:
+    def __init__(self, directory: Path, durability: str, settings: tuple[str, ...] = ()) -> None:
         self.version = f"{__version__} on Python {sys.version.split()[0]}"
         self.pid = 0
         self.start_seconds = 0.0
         self.uri = ""
         self._directory = directory
         self._durability = durability
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -49,6 +53,7 @@ class Leveret:
     def command(self) -> list[str]:
         """How it is started."""
         return [
+            *(("env", *self._settings) if self._settings else ()),
             *(sys.executable, "-m", "leveret", "serve"),
             *("--data-dir", str(self._directory / "data"), "--durability", self._durability),
             *("--port", "0", "--http-port", str(free_port())),

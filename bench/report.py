@@ -110,7 +110,8 @@ def _figure(value: float | None) -> str:
 
 
 def _workload(row: Row) -> str:
-    return f"{row.title} (`{row.name}`; {row.queue_type} queue, durability `{row.durability}`)"
+    settings = "".join(f", `{setting}`" for setting in row.settings)
+    return f"{row.title} (`{row.name}`; {row.queue_type} queue, durability `{row.durability}`{settings})"
 
 
 def terminal(compared: Sequence[Line]) -> Table:

@@ -55,6 +55,7 @@ class Row:
     options: tuple[str, ...] = ()
     kind: Kind = Kind.FLOW
     durability: str = "os"
+    settings: tuple[str, ...] = ()  # of Leveret, beyond its defaults: LEVERET_NAME=value
     queue_type: str = "classic"
     messages: int = 0
     messages_theirs: int = 0
@@ -118,8 +119,20 @@ ROWS = (
         (
             Target("p50_ms", "p50, ms", Bound.TIMES_AT_MOST, THIRD),
             Target("p99_ms", "p99, ms", Bound.TIMES_AT_MOST, THIRD),
+            Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN),
         ),
         words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
+    ),
+    Row(
+        "latency-polling",
+        "the same, the node never sleeping between messages",
+        (
+            Target("p50_ms", "p50, ms", Bound.TIMES_AT_MOST, THIRD),
+            Target("p99_ms", "p99, ms", Bound.TIMES_AT_MOST, THIRD),
+            Target("per_cpu_s", "messages/s of broker CPU", Bound.SHOWN),
+        ),
+        words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
+        settings=("LEVERET_BUSY_POLL_MICROSECONDS=1000",),
     ),
     Row(
         "fanout",

@@ -7,7 +7,9 @@ machine's; it touches no file: that is the log's.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.loss import loss_error
@@ -355,7 +357,8 @@ class Queue:
 
 
 def _batch_of(batches: list[Batch], offset: int) -> Batch:
-    for batch in batches:
-        if offset < batch.stop_offset:
-            return batch
-    raise IndexError(offset)
+    """The batch of a window that holds `offset`, which is within the window."""
+    return batches[bisect_right(batches, offset, key=_base_offset) - 1]
+
+
+_base_offset = attrgetter("base_offset")
