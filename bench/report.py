@@ -110,8 +110,9 @@ def _figure(value: float | None) -> str:
 
 
 def _workload(row: Row) -> str:
-    settings = "".join(f", `{setting}`" for setting in row.settings)
-    return f"{row.title} (`{row.name}`; {row.queue_type} queue, durability `{row.durability}`{settings})"
+    how = [f"{row.queue_type} queue", f"durability `{row.durability}`"]
+    how += [f"`{setting}`" for setting in row.settings]
+    return f"{row.title} (`{row.name}`; {', '.join(how)})"
 
 
 def terminal(compared: Sequence[Line]) -> Table:
