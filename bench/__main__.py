@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from bench.disturbance import TOLERABLE_CORES, Disturbance
+from bench.floor import floor
 from bench.leveret import Leveret
 from bench.machine import describe
 from bench.measure import Reading, Timing, measure, perf_arguments
@@ -61,6 +62,7 @@ def main(
             console.print(terminal(compared[-len(row.targets) :]))
     facts |= versions
     facts["Cores"] = _cores()
+    facts["A round trip to a server that only echoes (bench/floor.py)"] = floor()
     facts["Other processes"] = _others([each.others_cores for each in everything])
     facts["Date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     facts["Took"] = f"{(time.monotonic() - start) / 60:.1f} minutes"
