@@ -2,8 +2,7 @@
 
 A server that only sends back what it gets, on the broker's core and on the broker's event loop; a
 client that never sleeps, on the client's core. No broker on this loop can answer faster. Waking
-a processor that went to sleep is most of it, so a server that polls is measured beside one that does
-not.
+a processor that went to sleep is most of it, so a server that polls is measured too.
 """
 
 from __future__ import annotations

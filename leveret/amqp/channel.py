@@ -14,6 +14,7 @@ from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter
 from leveret.amqp.methods import encode_method
 from leveret.amqp.unacked import Unacked
+from leveret.core.names import stripped
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self._collected = 0  # publishes that stand in a confirm group
         self._getters: dict[Queue, Getter] = {}
+        self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
 
     # -- what comes in
 
@@ -159,7 +161,8 @@ class Channel:
                 queue.return_(of_queue)
             else:
                 queue.discard(of_queue)
-        self.wake_consumers()
+        if self.consumers:
+            self.wake_consumers()
 
     def wake_consumers(self) -> None:
         """Credit has come back: the queues of this channel's consumers may go on."""
@@ -259,6 +262,22 @@ class Channel:
     def require(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise ChannelError 403 unless the user has this permission on the resource."""
         self.broker.access.authorise(self.connection.user, self.vhost.name, kind, name, permission)
+
+    def readable_queue(self, name: str) -> Queue:
+        """Look up a queue to read from. Raises ChannelError 403, 404 and 405.
+
+        The answer is remembered until the queue or a permission goes: basic.get asks each time.
+        """
+        generation = self.broker.access.generation
+        if self._readable is not None:
+            known, queue, answered = self._readable
+            if known == name and answered == generation and not queue.deleted:
+                return queue
+        resolved = self.queue_named(stripped(name))
+        self.require("read", "queue", resolved)
+        queue = self.queue(resolved)
+        self._readable = (name, queue, generation) if name else None
+        return queue
 
     def queue_named(self, name: str) -> str:
         """Resolve the empty name to the queue declared last on this channel."""

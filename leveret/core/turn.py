@@ -78,7 +78,10 @@ class Turn:
         self._reading = False
         if more:
             self._lone_reads = 0
-        if self._scheduled or not (self._queues or self._senders):
+        if self._scheduled:
+            return
+        if not (self._queues or self._senders):
+            self._reads = 0  # an ack, say: it shares a turn with nobody
             return
         if self._lone_reads < LONE_READS_MIN:
             self._ensure_scheduled()

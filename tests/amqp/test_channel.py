@@ -5,6 +5,7 @@ from pamqp import commands
 
 from leveret.errors import StorageError
 from leveret.ports import Durability
+from leveret.ports.definitions import PermissionDefinition
 from tests.support.client import Client, Delivery, message, wire
 from tests.support.stage import Stage
 
@@ -343,3 +344,21 @@ def test_a_passive_declare_of_the_empty_name_finds_nothing(client):
 
 def test_a_missing_queue_counts_as_deleted(client):
     assert client.call(commands.Queue.Delete(queue="missing")).message_count == 0
+
+
+def test_a_remembered_queue_does_not_outlive_itself_or_its_permission():
+    stage = Stage()
+    client = Client(stage).open()
+    client.call(commands.Queue.Declare(queue="q"))
+    client.publish("q", b"one")
+    client.send(commands.Basic.Get(queue="q", no_ack=True))
+    assert [each.body for each in client.deliveries()] == [b"one"]
+    client.call(commands.Queue.Delete(queue="q"))
+    client.call(commands.Queue.Declare(queue="q"))
+    client.publish("q", b"two")
+    client.send(commands.Basic.Get(queue="q", no_ack=True))
+    assert [each.body for each in client.deliveries()] == [b"two"]
+    stage.access.put_permission(PermissionDefinition("/", "guest", ".*", ".*", "^$"))
+    client.send(commands.Basic.Get(queue="q", no_ack=True))
+    ((_, close),) = client.received()
+    assert close.reply_code == 403

@@ -9,6 +9,7 @@ from pamqp import commands, frame
 from leveret.amqp.handshake import State
 from leveret.amqp.listener import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.amqp.methods import HEARTBEAT
+from leveret.amqp.poller import BusyPoller
 from leveret.errors import ConnectionClosingError
 from tests.support.client import PROTOCOL_HEADER, wire
 from tests.support.stage import Gate, Stage
@@ -103,6 +104,7 @@ class Rim:
             protocols=set(),
             spawn=self.stage.spawn,
             unread_bytes_max=1000,
+            poller=BusyPoller(self.loop, 0),
         )
         self.protocol = AmqpProtocol(self.listener)
         self.transport = Transport(self.protocol, self.loop)

@@ -198,3 +198,13 @@ def test_what_a_lone_turn_touches_again_is_scheduled(loop):
     assert events == ["flush a", "pump a"]
     loop.run()
     assert events == ["flush a", "pump a", "flush a", "pump a"]
+
+
+def test_reads_that_touch_nothing_are_no_company(loop):
+    events = []
+    for _ in range(LONE_READS_MIN):
+        loop.turn.begin_read()
+        loop.turn.end_read(more=False)
+        read(loop, Queue("a", events))
+        loop.run()
+    assert loop.turn.is_lonely

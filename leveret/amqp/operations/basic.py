@@ -85,9 +85,10 @@ def cancel_ok(_channel: Channel, _method: commands.Basic.CancelOk) -> None:
 
 def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
     """Hand out one message."""
-    name = channel.queue_named(stripped(method.queue))
-    channel.require("read", "queue", name)
-    queue = channel.queue(name)
+    queue = channel.readable_queue(method.queue)
+    queue.flush()
+    if queue.is_caught_up:
+        return _get_ready(channel, queue, no_ack=method.no_ack)
     return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=method.no_ack))
 
 
