@@ -26,14 +26,14 @@ import uvloop
 
 from leveret.amqp.listener import AmqpListener
 from leveret.core.access import AccessControl
-from leveret.core.administration import DEFAULT_USER, Administration
+from leveret.core.administration import Administration
 from leveret.core.alarms import Resource
 from leveret.core.broker import Broker
-from leveret.core.passwords import SALT_BYTES, hash_password
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.operations import create_defaults
 from leveret.mgmt_ui.server import ManagementServer
 from leveret.storage.files import RealFileSystem
 from leveret.storage.lock import DirectoryLock
@@ -213,14 +213,8 @@ class Node:
         )
         definitions = await metadata.load()
         administration.restore(definitions)
-        if administration.is_first_start:
-            guest = await asyncio.to_thread(
-                hash_password, DEFAULT_USER, secrets.token_bytes(SALT_BYTES)
-            )
-            administration.create_defaults(guest)
-            await metadata.flush()
-        else:
-            broker.restore(definitions)
+        broker.restore(definitions)
+        await create_defaults(administration)
         return broker, administration
 
     async def _watch_resources(self, broker: Broker) -> None:

@@ -28,7 +28,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.arguments import plain_table
-from leveret.amqp.operations.opening import OPENING
+from leveret.amqp.operations.opening import NO_METHOD, OPENING
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 
@@ -54,7 +54,6 @@ PROTOCOL_HEADER_BYTES = 8
 CHANNEL_ENDS = (commands.Channel.Close, commands.Channel.CloseOk)
 CHANNEL_OPERATIONS = (commands.Channel.Open, *CHANNEL_ENDS)
 BASIC_PUBLISH = (60, 40)
-NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 

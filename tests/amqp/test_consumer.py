@@ -383,6 +383,7 @@ def test_after_an_exclusive_consumer_others_may_come(client):
     client.call(commands.Basic.Cancel("c"))
     client.consume("q", "d")
     client.consume("q", "e")
+    assert client.connection.channels[1].consumers.keys() == {"d", "e"}
 
 
 def test_higher_priorities_are_served_first(client):

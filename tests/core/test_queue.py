@@ -474,6 +474,7 @@ def test_a_fetch_that_the_deletion_overtook_is_no_trouble(bench):
     bench.queue.mark_deleted()
     bench.log.fetch_error = StorageError("closed")
     bench.run()
+    assert bench.reported == []
 
 
 def test_what_was_delivered_by_an_earlier_run_is_redelivered(bench):

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -86,7 +87,7 @@ class Account:
         assert not lost, f"{len(lost)} confirmed messages lost: {sorted(lost)[:20]}"
 
 
-class Worker:
+class Worker(ABC):
     """A thread with a connection; ends when the connection does, or when told."""
 
     def __init__(self, account: Account, rng: random.Random) -> None:
@@ -129,10 +130,11 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # a thread's failure is the test's
             self.account.troubles.append(f"{type(self).__name__}: {error!r}")
 
+    @abstractmethod
     def work(self, client: Client) -> None:
-        raise NotImplementedError
+        """Do the worker's part until the broker goes."""
 
-    def finish(self, client: Client) -> None:
+    def finish(self, client: Client) -> None:  # noqa: B027  # most workers end without a word
         """Note what came before the end."""
 
 

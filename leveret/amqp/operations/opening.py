@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.connection import Connection
 
-NO_METHOD = (0, 0)  # a refused login is no method's fault
+NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
 
 
 async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:
