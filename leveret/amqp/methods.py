@@ -18,8 +18,8 @@ from typing import Any, ClassVar, TypeVar
 
 from pamqp import base, commands
 
-from leveret.amqp import tables
 from leveret.errors import ConnectionClosingError
+from leveret.ports import tables
 
 __all__ = [
     "FRAME_BODY",

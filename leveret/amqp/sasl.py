@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.amqp import tables
 from leveret.errors import ConnectionClosingError
+from leveret.ports import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ from leveret.amqp.methods import (
     encode_properties,
     method_ids,
 )
-from leveret.amqp.tables import RawValue, Timestamp
 from leveret.errors import ConnectionClosingError
+from leveret.ports.tables import RawValue, Timestamp
 
 VALUES = {
     "octet": st.integers(0, 255),

@@ -11,8 +11,8 @@ from leveret.amqp.sasl import (
     parse_plain,
     parse_response,
 )
-from leveret.amqp.tables import encode_table
 from leveret.errors import ConnectionClosingError
+from leveret.ports.tables import encode_table
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 REFUSED = (

@@ -1,5 +1,8 @@
 """Field tables and method arguments, read from and written to the wire.
 
+The wire's room uses it for methods and headers; so do the rooms below where a feature reads or writes
+a message's headers (dead letters).
+
 The arguments of a method and the properties of a message are a sequence of *fields*, described by one
 letter each (`FIELD_KINDS` below); a field table nests. Reading is one pass over checked pointers:
 whatever the bytes are, the answer is values or a `MalformedFieldError`, in time and memory

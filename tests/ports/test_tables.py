@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import decode, encode
 
-from leveret.amqp import tables
-from leveret.amqp.tables import (
+from leveret.ports import tables
+from leveret.ports.fields import WireInteger
+from leveret.ports.tables import (
     MalformedFieldError,
     MalformedTextError,
     RawValue,
@@ -22,7 +23,6 @@ from leveret.amqp.tables import (
     encode_fields,
     encode_table,
 )
-from leveret.ports.fields import WireInteger
 
 
 def sized(data: bytes) -> bytes:
