@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from leveret.core.alarms import Alarms
 from leveret.core.names import resource
 from leveret.core.passwords import PasswordCache, verify_password
-from leveret.core.queue import Queue
+from leveret.core.queue import DeadLetter, Queue, QueueServices, drop
+from leveret.core.settings import resolve_settings
 from leveret.core.vhost import Vhost
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports import Durability
@@ -47,6 +48,7 @@ class Broker:
         in_thread: Callable[..., Awaitable[Any]],
         report: Callable[[object, Exception], None],
         random_name: Callable[[], str],
+        dead_letter: DeadLetter = drop,
     ) -> None:
         self.access = access
         self.metadata = metadata
@@ -62,6 +64,7 @@ class Broker:
         self._spawn = spawn
         self._in_thread = in_thread
         self._unique = random_name
+        self._queue_services = QueueServices(turn, spawn, report, dead_letter)
 
     # -- definitions
 
@@ -110,7 +113,8 @@ class Broker:
         log = self._topics.open(
             definition.vhost, definition.name, definition.incarnation, 0, durability
         )
-        return Queue(definition, owner, log, self.turn, self._spawn, self.report)
+        settings = resolve_settings(definition)
+        return Queue(definition, settings, owner, log, self._queue_services)
 
     def delete_queue(
         self, vhost: Vhost, queue: Queue, *, if_unused: bool = False, if_empty: bool = False

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.loss import loss_error
 from leveret.core.machine import QueueMachine
@@ -18,9 +20,10 @@ from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Sequence
 
     from leveret.core.machine import Deliver
+    from leveret.core.settings import QueueSettings
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
@@ -61,20 +64,68 @@ class Waiter(Protocol):
         ...
 
 
+class Reason(StrEnum):
+    """Why a queue gives a message up."""
+
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    MAX_LENGTH = "maxlen"
+    DELIVERY_LIMIT = "delivery_limit"
+
+
+class Window(NamedTuple):
+    """The records [first, stop) of a batch."""
+
+    batch: Batch
+    first: int
+    stop: int
+
+
+class DeadLetter(Protocol):
+    """Where a queue sends what it gives up, if its settings name an exchange."""
+
+    def __call__(
+        self, queue: Queue, windows: Sequence[Window], reason: Reason
+    ) -> Collection[Queue]:
+        """Deposit the records, in their order, with the queues they are for; returns those.
+
+        The caller settles the records afterwards: at once, or with the strategy at-least-once when
+        all of these queues have committed what was deposited.
+        """
+        ...
+
+
+def drop(queue: Queue, windows: Sequence[Window], reason: Reason) -> Collection[Queue]:  # noqa: ARG001
+    """Let dead letters vanish."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueServices:
+    """What the queues of a broker share.
+
+    `spawn` runs reads that must wait for a device; `report` is told of storage errors.
+    """
+
+    turn: Turn
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    report: Callable[[Queue, Exception], None]
+    dead_letter: DeadLetter = drop
+
+
 class Queue:
     """One queue of a virtual host, open."""
 
-    def __init__(  # noqa: PLR0917  # the broker makes them in one place
+    def __init__(
         self,
         definition: QueueDefinition,
+        settings: QueueSettings,
         owner: object | None,
         log: TopicLog,
-        turn: Turn,
-        spawn: Callable[[Coroutine[object, object, None]], object],
-        report: Callable[[Queue, Exception], None],
+        services: QueueServices,
     ) -> None:
-        """`report` is told of storage errors; `spawn` runs reads that must wait for a device."""
         self.definition = definition
+        self.settings = settings
         self.owner = owner
         self.log = log
         self.builder: BatchBuilder = log.builder
@@ -82,9 +133,9 @@ class Queue:
         self.machine = QueueMachine(log.first, log.committed, log.settled, log.redelivered_stop)
         self.touched = False
         self.deleted = False
-        self._turn = turn
-        self._spawn = spawn
-        self._report = report
+        self._turn = services.turn
+        self._spawn = services.spawn
+        self._report = services.report
         self._waiting: list[Waiter] = []  # for records that are still in the builder
         self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
         self._window: list[Batch] = []  # what was read last; deliveries go on from there
@@ -95,6 +146,12 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"Queue({self.definition.vhost!r}, {self.definition.name!r})"
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Behave by other settings from now on: a policy has changed."""
+        self.settings = settings
+        if not self.deleted:
+            self._turn.touch(self)
 
     # -- what it holds
 

@@ -3,12 +3,15 @@
 import pytest
 
 from leveret.core import queue as queue_module
-from leveret.core.queue import Queue
+from leveret.core.queue import Queue, QueueServices
+from leveret.core.settings import QueueSettings
 from leveret.core.turn import Turn
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.definitions import QueueDefinition
 from tests.support.memory_log import MemoryTopicLog
+
+PLAIN = QueueSettings()
 
 
 class Waiter:
@@ -43,17 +46,18 @@ class Consumer:
 class Bench:
     """A queue with what is around it."""
 
-    def __init__(self, durability=Durability.OS):
+    def __init__(self, durability=Durability.OS, settings=PLAIN):
         self.reported, self.tasks, self.scheduled = [], [], []
         self.log = MemoryTopicLog(durability)
         self.turn = Turn(self.scheduled.append, lambda *report: self.reported.append(report))
         self.queue = Queue(
             QueueDefinition("/", "q"),
+            settings,
             None,
             self.log,
-            self.turn,
-            self.tasks.append,
-            lambda *report: self.reported.append(report),
+            QueueServices(
+                self.turn, self.tasks.append, lambda *report: self.reported.append(report)
+            ),
         )
 
     def publish(self, count=1, size=1):
@@ -481,9 +485,8 @@ def test_what_was_delivered_by_an_earlier_run_is_redelivered(bench):
     bench.store(4)
     bench.log.redelivered_stop = 2
     bench.log.settled.add(0, 1)
-    reopened = Queue(
-        QueueDefinition("/", "q"), None, bench.log, bench.turn, bench.tasks.append, print
-    )
+    services = QueueServices(bench.turn, bench.tasks.append, print)
+    reopened = Queue(QueueDefinition("/", "q"), PLAIN, None, bench.log, services)
     consumer = Consumer()
     reopened.add_consumer(consumer)
     bench.run()

@@ -1,0 +1,144 @@
+"""What a queue does beyond holding messages, resolved from its arguments and its policy.
+
+Made when a queue is opened and again whenever a policy changes (`Queue.reconfigure`). Values were
+checked before they came here: arguments when the queue was declared, policies when they were set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.arguments import QUEUE_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leveret.ports.definitions import QueueDefinition
+
+NO_POLICY: Mapping[str, Any] = {}
+
+# A message that came back this often makes its consumers fail: quorum queues give it up then.
+DELIVERY_LIMIT = 20
+# The highest priority that a quorum queue tells apart, and what a message without one has there.
+QUORUM_PRIORITY_MAX = 31
+QUORUM_PRIORITY = 4
+
+
+class Overflow(StrEnum):
+    """What a full queue does."""
+
+    DROP_HEAD = "drop-head"
+    REJECT_PUBLISH = "reject-publish"
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+class DeadLetterStrategy(StrEnum):
+    """Whether a dead letter leaves its queue before its targets have it for certain."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One queue's behaviour. None: without that limit, or without that feature."""
+
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None  # of the queue itself, while nobody uses it
+    max_length: int | None = None  # ready messages
+    max_length_bytes: int | None = None  # of the bodies of ready messages
+    overflow: Overflow = Overflow.DROP_HEAD
+    dead_letter_exchange: str | None = None  # "" is the default exchange
+    dead_letter_routing_key: str | None = None
+    dead_letter_strategy: DeadLetterStrategy = DeadLetterStrategy.AT_MOST_ONCE
+    max_priority: int | None = None  # of messages: higher ones count as this one
+    default_priority: int = 0  # of a message that states none
+    returns_first: bool = False  # before all others, in the order in which they came back
+    single_active: bool = False
+    single_active_by_priority: bool = False  # a consumer of higher priority takes over
+    delivery_limit: int | None = None  # how often a message may come back
+    counts_deliveries: bool = False  # consumers are told how often a message came back
+    consumer_timeout_ms: int | None = None  # None: the node's
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the queue can be full."""
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a full queue refuses what is published to it."""
+        return self.is_limited and self.overflow is not Overflow.DROP_HEAD
+
+
+def resolve_settings(
+    definition: QueueDefinition, policy: Mapping[str, Any] = NO_POLICY
+) -> QueueSettings:
+    """Read the settings of a queue; `policy` has the keys of policies, without `x-`.
+
+    The queue's own arguments win over its policy; of times and lengths the smaller one counts.
+    """
+    arguments = definition.arguments
+    quorum = arguments.get(QUEUE_TYPE) == "quorum"
+
+    def stated(key: str) -> Any:
+        return arguments.get(f"x-{key}", policy.get(key))
+
+    def least(key: str, choose: Callable[[int, int], int] = min) -> int | None:
+        own, given = arguments.get(f"x-{key}"), policy.get(key)
+        if own is None or given is None:
+            return own if given is None else given
+        return choose(own, given)
+
+    overflow = _overflow(stated("overflow"), quorum=quorum)
+    exchange = stated("dead-letter-exchange")
+    single_active = bool(arguments.get("x-single-active-consumer"))
+    own_priority = arguments.get("x-max-priority")
+    return QueueSettings(
+        message_ttl_ms=least("message-ttl"),
+        expires_ms=least("expires"),
+        max_length=least("max-length"),
+        max_length_bytes=least("max-length-bytes"),
+        overflow=overflow,
+        dead_letter_exchange=exchange,
+        dead_letter_routing_key=stated("dead-letter-routing-key"),
+        dead_letter_strategy=_strategy(
+            stated("dead-letter-strategy"),
+            able=quorum and exchange is not None and overflow is Overflow.REJECT_PUBLISH,
+        ),
+        max_priority=QUORUM_PRIORITY_MAX if quorum else own_priority or None,
+        default_priority=QUORUM_PRIORITY if quorum else 0,
+        returns_first=quorum,
+        single_active=single_active,
+        single_active_by_priority=single_active and quorum,
+        delivery_limit=_delivery_limit(least("delivery-limit", _looser)) if quorum else None,
+        counts_deliveries=quorum,
+        consumer_timeout_ms=stated("consumer-timeout"),
+    )
+
+
+def _overflow(stated: str | None, *, quorum: bool) -> Overflow:
+    """A policy may ask a quorum queue for what it cannot do: then it drops, as by default."""
+    overflow = Overflow(stated or Overflow.DROP_HEAD)
+    if quorum and overflow is Overflow.REJECT_PUBLISH_DLX:
+        return Overflow.DROP_HEAD
+    return overflow
+
+
+def _strategy(stated: str | None, *, able: bool) -> DeadLetterStrategy:
+    """A queue that drops its head cannot promise that nothing is lost."""
+    return DeadLetterStrategy(stated) if stated and able else DeadLetterStrategy.AT_MOST_ONCE
+
+
+def _looser(own: int, given: int) -> int:
+    """The smaller limit, unless one of them means that there is none."""
+    return max(own, given) if own < 0 or given < 0 else min(own, given)
+
+
+def _delivery_limit(stated: int | None) -> int | None:
+    """The number of returns; a negative one stands for no limit."""
+    if stated is None:
+        return DELIVERY_LIMIT
+    return stated if stated >= 0 else None

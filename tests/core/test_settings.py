@@ -1,0 +1,110 @@
+"""What a queue's arguments and its policy come to together."""
+
+import pytest
+
+from leveret.core.settings import (
+    DeadLetterStrategy,
+    Overflow,
+    QueueSettings,
+    resolve_settings,
+)
+from leveret.ports.definitions import QueueDefinition
+
+
+def resolved(arguments=None, policy=None):
+    definition = QueueDefinition("/", "q", arguments=arguments or {})
+    return resolve_settings(definition, policy or {})
+
+
+def quorum(arguments=None, policy=None):
+    return resolved({"x-queue-type": "quorum", **(arguments or {})}, policy)
+
+
+def test_nothing_stated_is_nothing_special():
+    assert resolved() == QueueSettings()
+
+
+@pytest.mark.parametrize("key", ["message-ttl", "expires", "max-length", "max-length-bytes"])
+@pytest.mark.parametrize(("own", "given", "counts"), [(5, 3, 3), (3, 5, 3), (0, 9, 0), (7, 7, 7)])
+def test_of_times_and_lengths_the_smaller_counts(key, own, given, counts):
+    field = {"message-ttl": "message_ttl_ms", "expires": "expires_ms"}.get(
+        key, key.replace("-", "_")
+    )
+    assert getattr(resolved({f"x-{key}": own}, {key: given}), field) == counts
+    assert getattr(resolved({f"x-{key}": own}), field) == own
+    assert getattr(resolved(policy={key: given}), field) == given
+
+
+def test_of_other_settings_the_queues_own_wins():
+    policy = {
+        "overflow": "reject-publish",
+        "dead-letter-exchange": "theirs",
+        "dead-letter-routing-key": "their key",
+        "consumer-timeout": 1,
+    }
+    settings = resolved({"x-overflow": "drop-head", "x-dead-letter-exchange": ""}, policy)
+    assert settings.overflow is Overflow.DROP_HEAD
+    assert settings.dead_letter_exchange == ""
+    assert settings.dead_letter_routing_key == "their key"
+    assert settings.consumer_timeout_ms == 1
+
+
+def test_a_queue_is_limited_by_either_length():
+    assert not resolved({"x-overflow": "reject-publish"}).rejects
+    assert resolved({"x-overflow": "reject-publish", "x-max-length-bytes": 0}).rejects
+    assert not resolved({"x-max-length": 1}).rejects
+    assert resolved({"x-max-length": 1}).is_limited
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "limit"),
+    [
+        (None, None, 20),
+        (3, None, 3),
+        (None, 4, 4),
+        (3, 4, 3),
+        (-1, None, None),
+        (-1, 4, 4),
+        (5, -1, 5),
+        (-1, -1, None),
+    ],
+)
+def test_the_delivery_limit_of_a_quorum_queue(own, given, limit):
+    arguments = {} if own is None else {"x-delivery-limit": own}
+    policy = {} if given is None else {"delivery-limit": given}
+    assert quorum(arguments, policy).delivery_limit == limit
+
+
+def test_classic_queues_have_no_delivery_limit():
+    assert resolved(policy={"delivery-limit": 3}).delivery_limit is None
+
+
+def test_priorities():
+    assert resolved({"x-max-priority": 7}).max_priority == 7
+    assert resolved({"x-max-priority": 0}).max_priority is None
+    assert (quorum().max_priority, quorum().default_priority) == (31, 4)
+    assert quorum().returns_first
+
+
+def test_a_single_active_consumer_is_chosen_by_priority_in_quorum_queues():
+    asked = {"x-single-active-consumer": True}
+    assert resolved(asked).single_active
+    assert not resolved(asked).single_active_by_priority
+    assert quorum(asked).single_active_by_priority
+    assert not quorum().single_active_by_priority
+
+
+def test_dead_letters_are_sure_to_arrive_only_where_that_can_be():
+    asked = {
+        "x-dead-letter-strategy": "at-least-once",
+        "x-dead-letter-exchange": "dlx",
+        "x-overflow": "reject-publish",
+    }
+    assert quorum(asked).dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
+    for key in ("x-dead-letter-exchange", "x-overflow"):
+        without = {name: value for name, value in asked.items() if name != key}
+        assert quorum(without).dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE
+
+
+def test_a_quorum_queue_drops_where_a_policy_asks_for_what_it_cannot_do():
+    assert quorum(policy={"overflow": "reject-publish-dlx"}).overflow is Overflow.DROP_HEAD
