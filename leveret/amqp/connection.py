@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from pamqp import base
 
+    from leveret.amqp.added import AddedField
     from leveret.amqp.frames import ChannelSlot
     from leveret.amqp.link import Link
     from leveret.config import Configuration
@@ -433,10 +434,13 @@ class Connection:
         first: int,
         stop: int,
         redelivered: bool,
+        added: AddedField | None,
     ) -> int:
         """Write deliveries until the outbox is full. Returns the offset behind the last one."""
         self.touch()
-        return self.outbox.deliver(slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX)
+        return self.outbox.deliver(
+            slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX, added
+        )
 
     def take_output(self) -> list[bytes | memoryview]:
         """What is to be sent now, in order."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 if TYPE_CHECKING:
+    from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
     from leveret.core.queue import Queue
     from leveret.ports.records import Batch
@@ -30,7 +31,9 @@ class ChannelConsumer:
         no_ack: bool,
         prefetch: int,
         priority: int,
+        added: AddedField | None = None,
     ) -> None:
+        """`added` is put into the headers of every delivery."""
         self.channel = channel
         self.queue = queue
         self.tag = tag
@@ -38,6 +41,7 @@ class ChannelConsumer:
         self.no_ack = no_ack
         self.prefetch = prefetch
         self.priority = priority
+        self.added = added
         self.in_flight = 0
 
     def capacity(self) -> int:
@@ -60,7 +64,7 @@ class ChannelConsumer:
         slot = channel.slot
         tag = slot.delivery_tag + 1
         reached = channel.connection.deliver(
-            slot, self.tag_bytes, batches, first, stop, redelivered
+            slot, self.tag_bytes, batches, first, stop, redelivered, self.added
         )
         if not self.no_ack:
             count = reached - first

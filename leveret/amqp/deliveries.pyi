@@ -1,3 +1,4 @@
+from leveret.amqp.added import AddedField
 from leveret.amqp.frames import ChannelSlot
 from leveret.ports.records import Batch
 
@@ -20,8 +21,15 @@ class Outbox:
         stop: int,
         redelivered: bool,
         size_max: int,
+        added: AddedField | None = None,
     ) -> int: ...
     def get_ok(
-        self, slot: ChannelSlot, batch: Batch, offset: int, redelivered: bool, message_count: int
+        self,
+        slot: ChannelSlot,
+        batch: Batch,
+        offset: int,
+        redelivered: bool,
+        message_count: int,
+        added: AddedField | None = None,
     ) -> None: ...
     def confirm(self, channel: int, tag: int, multiple: bool, nack: bool) -> None: ...

@@ -1,7 +1,7 @@
 """The compiled half of the wire's writing side: stored records out as basic.deliver and basic.get-ok.
 
-The bytes that a record keeps (exchange and routing key, content header, body) are copied as they lie;
-only the method frame around them is made here:
+The bytes that a record keeps (exchange and routing key, content header, body) are copied as they lie,
+but for a header field that may be added; the method frame around them is made here:
 
     basic.deliver   u16 60 | u16 60 | short consumer tag | u64 delivery tag | bit redelivered |
                     short exchange | short routing key
@@ -16,6 +16,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
 from leveret.ports.records cimport Batch, RecordView
 
@@ -150,17 +151,35 @@ cdef class Outbox:
         self.earlier += size
         return 0
 
-    cdef int content(self, Batch batch, uint16_t channel, RecordView* record) except -1:
+    cdef int header(
+        self, uint16_t channel, RecordView* record, AddedField added, uint64_t offset
+    ) except -1:
+        """Append a record's content header, with what is to be added to it; there is room for it."""
+        cdef uint32_t size = record.header_size
+        cdef uint8_t* frame = self.data + self.filled
+        cdef uint8_t* payload = frame + FRAME_HEADER_BYTES
+        if added is None:
+            memcpy(payload, record.header, size)
+        else:
+            size = added.copy(record.header, size, offset, self.frame_size_max, payload)
+        frame_head(frame, 2, channel, size)
+        payload[size] = FRAME_END
+        self.filled += size + FRAME_OVERHEAD
+        return 0
+
+    cdef int content(
+        self, Batch batch, uint16_t channel, RecordView* record, AddedField added, uint64_t offset
+    ) except -1:
         """Append a record's content header and body frames."""
         cdef const uint8_t* body = record.body
         cdef size_t rest = record.body_size
         cdef uint32_t piece
         cdef uint8_t* o
-        self.reserve(record.header_size + FRAME_OVERHEAD + self.copied_size(record))
-        o = frame_head(self.data + self.filled, 2, channel, record.header_size)
-        memcpy(o, record.header, record.header_size)
-        o[record.header_size] = FRAME_END
-        self.filled += record.header_size + FRAME_OVERHEAD
+        self.reserve(
+            record.header_size + (0 if added is None else added.room) + FRAME_OVERHEAD
+            + self.copied_size(record)
+        )
+        self.header(channel, record, added, offset)
         while rest:
             piece = self.frame_size_max if rest > self.frame_size_max else <uint32_t>rest
             if piece >= REFERENCE_BYTES_MIN:
@@ -189,9 +208,11 @@ cdef class Outbox:
 
     def deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max,
+        bint redelivered, size_t size_max, AddedField added=None,
     ):
         """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
+
+        Each gets the header field `added`, where that has a value for its offset.
 
         Goes on until the outbox holds `size_max` bytes (one record at least is written) or the batches
         end. Returns the offset behind the last record written.
@@ -204,7 +225,7 @@ cdef class Outbox:
                 break
             first = self._deliver_from(
                 batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
-                redelivered, size_max,
+                redelivered, size_max, added,
             )
             if first == stop or first != batch.base_offset + batch.count or len(self) >= size_max:
                 break
@@ -212,7 +233,7 @@ cdef class Outbox:
 
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max,
+        bint redelivered, size_t size_max, AddedField added,
     ) except? 0:
         cdef size_t position = batch.locate(first)
         cdef uint8_t tag_size = <uint8_t>len(consumer_tag)
@@ -241,7 +262,7 @@ cdef class Outbox:
             o += 9 + record.address_size
             o[0] = FRAME_END
             self.filled += method_size + FRAME_OVERHEAD
-            self.content(batch, channel, &record)
+            self.content(batch, channel, &record, added, offset)
             offset += 1
             if self.earlier + self.filled >= size_max:
                 break
@@ -250,8 +271,11 @@ cdef class Outbox:
         batch.cursor_position = position
         return offset
 
-    def get_ok(self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count):
-        """Append basic.get-ok for one record, with the slot's next delivery tag."""
+    def get_ok(
+        self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count,
+        AddedField added=None,
+    ):
+        """Append basic.get-ok for one record, with the slot's next delivery tag; `added` as above."""
         cdef RecordView record
         cdef uint32_t method_size
         cdef uint8_t* o
@@ -268,7 +292,7 @@ cdef class Outbox:
         store_be32(o, message_count)
         o[4] = FRAME_END
         self.filled += method_size + FRAME_OVERHEAD
-        self.content(batch, slot.number, &record)
+        self.content(batch, slot.number, &record, added, offset)
 
     def confirm(self, uint16_t channel, uint64_t tag, bint multiple, bint nack):
         """Append basic.ack or basic.nack of the publisher's message `tag`."""
