@@ -9,7 +9,7 @@ PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 # The requirements of one of pyproject.toml's extras, as words of a pip command.
 extra = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"])')
 
-.PHONY: build serve test lint install interop bench soak asan clean
+.PHONY: build serve test lint docs install interop bench soak asan clean
 
 build: $(VENV)/.built
 
@@ -24,6 +24,10 @@ lint: build
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Writes docs/compatibility.md anew, when tests have come, gone or changed their names.
+docs: build
+	$(BIN)/python -m tests.compatibility
 
 # For use, not for development: the command `leveret` on this user's path or in the active venv.
 install:

@@ -62,6 +62,7 @@ async def publish_until_taken(channel: aio_pika.abc.AbstractChannel, key: str, b
                 return
 
 
+@pytest.mark.covers("B-503")
 async def test_publish_get_and_properties(broker: Broker) -> None:
     connection = await aio_pika.connect(broker.address.url())
     async with connection:
@@ -109,6 +110,7 @@ async def test_thousand_confirms_at_once(broker: Broker) -> None:
         await queue.delete(if_empty=False)
 
 
+@pytest.mark.covers("B-102")
 async def test_unroutable_mandatory_publish_raises(broker: Broker) -> None:
     connection = await aio_pika.connect(broker.address.url())
     async with connection:
@@ -117,6 +119,7 @@ async def test_unroutable_mandatory_publish_raises(broker: Broker) -> None:
             await channel.default_exchange.publish(persistent(b"x"), "aio.nowhere")
 
 
+@pytest.mark.covers("B-503")
 async def test_errors_become_their_classes(broker: Broker) -> None:
     connection = await aio_pika.connect(broker.address.url())
     async with connection, await aio_pika.connect(broker.address.url()) as other:
@@ -132,12 +135,14 @@ async def test_errors_become_their_classes(broker: Broker) -> None:
             await elsewhere.declare_queue("aio.locked", exclusive=True)
 
 
+@pytest.mark.covers("B-301")
 async def test_wrong_password_is_refused(broker: Broker) -> None:
     url = broker.address.url().replace("guest:guest", "guest:wrong")
     with pytest.raises(exceptions.ProbableAuthenticationError):
         await aio_pika.connect(url)
 
 
+@pytest.mark.covers("B-503")
 async def test_rpc_pattern(broker: Broker) -> None:
     async with await aio_pika.connect(broker.address.url()) as connection:
         channel = await connection.channel()
@@ -167,6 +172,7 @@ async def test_robust_consumer_survives_a_cut(broker: Broker) -> None:
         await queue.delete(if_unused=False, if_empty=False)
 
 
+@pytest.mark.covers("B-503")
 async def test_robust_topology_comes_back(broker: Broker) -> None:
     """Exclusive and auto-delete things are gone with the connection; the client declares them."""
     async with TcpProxy(broker.address) as proxy, await robust(proxy.address) as connection:
@@ -215,6 +221,7 @@ async def test_stalled_connection_is_given_up_and_its_messages_return(broker: Br
         await stalled.close()
 
 
+@pytest.mark.covers("B-503")
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_robust_connection_survives_a_broker_restart(own_broker: Broker, how: str) -> None:
     async with await robust(own_broker.address) as connection:

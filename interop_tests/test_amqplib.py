@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.covers("B-505")
 def test_amqplib(broker: Broker) -> None:
     command = ["node", "--test", "--test-reporter=tap", "--test-timeout=30000"]
     done = subprocess.run(

@@ -98,6 +98,7 @@ def test_priorities_and_expiry(connection: Connection) -> None:
     assert [message.payload for message in got if message] == [5, 2, 0]
 
 
+@pytest.mark.covers("B-502")
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -115,6 +116,7 @@ def test_errors_become_their_classes(
         connection.channel().queue_declare(**arguments)
 
 
+@pytest.mark.covers("B-502")
 def test_heartbeats_keep_the_connection(broker: Broker) -> None:
     with Connection(broker.address.url(), heartbeat=2) as opened:
         opened.connect()

@@ -46,6 +46,7 @@ def tree(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"pika's tests cannot be had: {error}")
 
 
+@pytest.mark.covers("B-504")
 @pytest.mark.timeout(SUITE_SECONDS_MAX + 30)
 @pytest.mark.parametrize("suite", TESTS_MIN)
 def test_pika_acceptance(suite: str, tree: Path, broker: Broker) -> None:

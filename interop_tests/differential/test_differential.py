@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 CONVERSATIONS = all_conversations()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=not_yet(NOT_YET[name]) if name in NOT_YET else ())
-        for name in CONVERSATIONS
-    ],
-)
+def _marks(name: str) -> list[pytest.MarkDecorator | pytest.Mark]:
+    """The marks of the conversation itself, and what is expected of it."""
+    own = getattr(CONVERSATIONS[name], "pytestmark", [])
+    return [*own, not_yet(NOT_YET[name])] if name in NOT_YET else own
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in CONVERSATIONS])
 def test_conversation(name: str, rabbitmq: Broker, broker: Broker) -> None:
     """With LEVERET_INTEROP_BROKER=rabbitmq two RabbitMQ processes are compared, which proves that
     the conversation always reads the same."""

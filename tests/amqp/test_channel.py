@@ -41,6 +41,7 @@ def commit(stage, *names):
 # -- confirms
 
 
+@pytest.mark.covers("B-101")
 def test_a_confirm_waits_for_the_commit(stage, client):
     confirming(client)
     client.publish("a", b"m")
@@ -56,6 +57,7 @@ def test_one_confirm_covers_a_batch(stage, client):
     assert client.methods() == [("Basic.Ack", 100, True)]
 
 
+@pytest.mark.covers("B-101")
 def test_a_confirm_waits_for_every_queue(stage, client):
     confirming(client)
     client.publish("", b"m", exchange="amq.fanout")
@@ -75,12 +77,14 @@ def test_a_slow_queue_holds_up_later_confirms(stage, client):
     assert client.methods() == [("Basic.Ack", 2, True)]
 
 
+@pytest.mark.covers("B-101")
 def test_unroutable_messages_are_confirmed_at_once(client):
     confirming(client)
     client.publish("nobody", b"m")
     assert client.methods() == [("Basic.Ack", 1, False)]
 
 
+@pytest.mark.covers("B-101", "B-102")
 def test_a_return_comes_before_its_confirm(client):
     confirming(client)
     client.publish("nobody", b"m", mandatory=True)
@@ -101,6 +105,7 @@ def test_what_goes_through_a_headers_exchange_is_confirmed_when_it_is_safe(stage
     assert client.methods() == [("Basic.Ack", 1, False)]
 
 
+@pytest.mark.covers("B-101")
 def test_a_failed_append_is_a_nack(stage, client):
     confirming(client)
     stage.log("a").append_error = StorageError("full")
@@ -112,6 +117,7 @@ def test_a_failed_append_is_a_nack(stage, client):
     stage.reported.clear()
 
 
+@pytest.mark.covers("B-101")
 def test_a_failed_flush_is_a_nack(stage, client):
     confirming(client)
     client.publish("a", b"m", b"m")
@@ -132,6 +138,7 @@ def test_a_bug_in_the_log_is_a_nack(stage, client):
     stage.reported.clear()
 
 
+@pytest.mark.covers("B-101")
 def test_a_deleted_queue_counts_as_confirmed(stage, client):
     other = Client(stage).open()
     confirming(client)
@@ -143,6 +150,7 @@ def test_a_deleted_queue_counts_as_confirmed(stage, client):
     other.declare("a", durable=True)
 
 
+@pytest.mark.covers("B-101")
 def test_confirms_begin_with_one_when_asked_for(stage, client):
     client.publish("a", b"before", b"before")
     confirming(client)
@@ -180,6 +188,7 @@ def test_nobody_hears_of_commits_after_the_channel_closed(stage, client):
     assert client.received() == []
 
 
+@pytest.mark.covers("confirm.select", "nowait")
 def test_select_without_an_answer(client):
     client.send(commands.Confirm.Select(nowait=True))
     client.publish("nobody", b"m")
@@ -189,6 +198,7 @@ def test_select_without_an_answer(client):
 # -- what comes back
 
 
+@pytest.mark.covers("B-102")
 def test_a_returned_message_is_whole(client):
     client.publish("k", b"x" * 9000, mandatory=True, message_id="id", frame_max=4096)
     (_, method), (_, head), (_, content) = client.received()
@@ -198,6 +208,7 @@ def test_a_returned_message_is_whole(client):
     assert content.value == b"x" * 9000
 
 
+@pytest.mark.covers("B-102")
 def test_without_mandatory_nothing_comes_back(client):
     client.publish("nobody", b"m")
     assert client.received() == []
@@ -275,6 +286,7 @@ def test_a_queue_deleted_while_its_commit_is_awaited(stage, client, method, answ
 # -- basic.get
 
 
+@pytest.mark.covers("B-128")
 def test_get_tells_how_many_are_left():
     stage = Stage()
     client = Client(stage).open()
@@ -325,6 +337,7 @@ def test_a_get_that_cannot_be_read_gives_its_message_back(cold):
 # -- names
 
 
+@pytest.mark.covers("B-202")
 def test_the_empty_name_means_the_queue_declared_last(client):
     client.send(commands.Queue.Declare(queue=""))
     ((_, declared),) = client.received()
@@ -336,12 +349,14 @@ def test_the_empty_name_means_the_queue_declared_last(client):
     assert client.call(commands.Queue.Delete(queue="")).name == "Queue.DeleteOk"
 
 
+@pytest.mark.covers("B-201")
 def test_a_passive_declare_of_the_empty_name_finds_nothing(client):
     client.send(commands.Queue.Declare(queue="", passive=True))
     text = "NOT_FOUND - no queue '' in vhost '/'"
     assert client.methods() == [("Channel.Close", 404, text, 50, 10)]
 
 
+@pytest.mark.covers("queue.delete")
 def test_a_missing_queue_counts_as_deleted(client):
     assert client.call(commands.Queue.Delete(queue="missing")).message_count == 0
 

@@ -102,6 +102,7 @@ def test_byte_by_byte_gives_the_same_answers():
 # -- channels and errors
 
 
+@pytest.mark.covers("B-015", "B-201")
 def test_a_channel_error_leaves_the_other_channels_alone(client):
     client.open_channel(2)
     client.declare("q", channel=2)
@@ -111,6 +112,7 @@ def test_a_channel_error_leaves_the_other_channels_alone(client):
     assert client.count("q", channel=2) == 1
 
 
+@pytest.mark.covers("B-015")
 def test_everything_on_a_closed_channel_is_ignored_until_close_ok(client):
     client.open_channel(2)
     client.declare("q", channel=2)
@@ -127,6 +129,7 @@ def test_everything_on_a_closed_channel_is_ignored_until_close_ok(client):
     assert "other" not in client.stage.broker.vhosts["/"].queues
 
 
+@pytest.mark.covers("B-015", "channel")
 def test_a_client_that_closes_the_channel_at_the_same_time_is_answered(client):
     client.send(commands.Queue.Declare(queue="missing", passive=True))
     client.received()
@@ -134,6 +137,7 @@ def test_a_client_that_closes_the_channel_at_the_same_time_is_answered(client):
     client.open_channel(1)
 
 
+@pytest.mark.covers("B-107", "B-223", "B-405")
 def test_only_impersonators_publish_under_other_names(stage):
     stage.add_user("agent")
     stage.access.put_user(UserDefinition("agent", "hash of agent", tags=("impersonator",)))
@@ -146,6 +150,7 @@ def test_only_impersonators_publish_under_other_names(stage):
     assert guest.methods() == [closed(406, f"PRECONDITION_FAILED - {text}", 60, 40)]
 
 
+@pytest.mark.covers("B-015")
 def test_content_cut_by_a_channel_error_is_ignored(client):
     data = message("", b"x" * 5000, exchange="missing", frame_max=4096)
     client.feed(data[:4500])
@@ -154,12 +159,14 @@ def test_content_cut_by_a_channel_error_is_ignored(client):
     assert client.methods() == [expected]
 
 
+@pytest.mark.covers("B-015", "B-211")
 def test_frames_that_follow_a_failing_ack_in_the_same_read_are_ignored(client):
     client.send(commands.Basic.Ack(7), commands.Queue.Declare(queue="q"), commands.Tx.Select())
     assert client.methods() == [closed(406, "PRECONDITION_FAILED - unknown delivery tag 7", 60, 80)]
     assert "q" not in client.stage.broker.vhosts["/"].queues
 
 
+@pytest.mark.covers("B-211")
 @pytest.mark.parametrize(
     ("method", "ids"),
     [
@@ -174,6 +181,7 @@ def test_an_unknown_tag_closes_the_channel_with_the_methods_ids(client, method, 
     assert client.methods() == [closed(406, "PRECONDITION_FAILED - unknown delivery tag 7", *ids)]
 
 
+@pytest.mark.covers("channel")
 def test_a_channel_number_is_used_again(client):
     for _ in range(3):
         assert client.call(commands.Channel.Close(200, "", 0, 0)).name == "Channel.CloseOk"
@@ -195,6 +203,7 @@ def test_reused_channel_numbers_begin_anew(client):
     assert client.methods() == [closed(404, text, 50, 30)]
 
 
+@pytest.mark.covers("B-308", "B-309", "B-314")
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
@@ -222,6 +231,7 @@ def test_errors_that_close_the_connection(client, method, expected):
     assert client.link.closed
 
 
+@pytest.mark.covers("B-308", "B-310")
 @pytest.mark.parametrize(
     ("payload", "text", "ids"),
     [
@@ -237,17 +247,20 @@ def test_methods_that_cannot_be_read(client, payload, text, ids):
     assert close[3:] == ids
 
 
+@pytest.mark.covers("B-309")
 def test_a_method_on_a_channel_that_is_not_open(client):
     client.send(commands.Queue.Declare(queue="q"), channel=9)
     assert client.methods(0) == [shut(504, "CHANNEL_ERROR - expected 'channel.open'", 50, 10)]
 
 
+@pytest.mark.covers("B-309")
 def test_a_method_of_the_handshake_comes_too_late(client):
     client.send(commands.Connection.Open("/"), channel=0)
     text = "CHANNEL_ERROR - unexpected method in connection state running"
     assert client.methods(0) == [shut(504, text, 10, 40)]
 
 
+@pytest.mark.covers("B-306")
 def test_more_channels_than_negotiated(stage):
     stage = Stage(channel_max=2)
     client = Client(stage).handshake(channel_max=2)
@@ -258,11 +271,13 @@ def test_more_channels_than_negotiated(stage):
     assert client.methods(0) == [shut(530, text)]
 
 
+@pytest.mark.covers("B-314")
 def test_immediate_publishes_name_their_method(client):
     client.publish("q", b"m", immediate=True)
     assert client.methods(0) == [shut(540, "NOT_IMPLEMENTED - immediate=true", 60, 40)]
 
 
+@pytest.mark.covers("B-311")
 def test_wrong_content_names_the_publish_before_it(client):
     publish = wire(commands.Basic.Publish(routing_key="q"))
     client.feed(publish + wire(commands.Queue.Declare(queue="q")))
@@ -377,6 +392,7 @@ def test_a_connection_shut_while_the_password_is_checked_stays_shut(stage):
 # -- the end
 
 
+@pytest.mark.covers("connection")
 def test_a_polite_end(client):
     answer = client.call(commands.Connection.Close(200, "bye", 0, 0), 0)
     assert answer.name == "Connection.CloseOk"
@@ -390,6 +406,7 @@ def test_publishes_before_the_close_are_kept(stage, client):
     assert stage.queue("q").message_count == 1
 
 
+@pytest.mark.covers("B-124", "B-204")
 def test_exclusive_queues_go_with_their_connection(stage, client):
     other = Client(stage).open()
     client.declare("mine", exclusive=True)
@@ -400,6 +417,7 @@ def test_exclusive_queues_go_with_their_connection(stage, client):
     assert stage.log("mine").deleted
 
 
+@pytest.mark.covers("B-235")
 def test_a_changed_permission_counts_at_once(stage, client):
     client.declare("q")
     client.publish("q", b"a")
@@ -425,6 +443,7 @@ def close_of(client):
     return close.name, close.reply_code, close.reply_text
 
 
+@pytest.mark.covers("B-316")
 def test_a_deleted_vhost_takes_its_connections_along(stage, client):
     other = Client(stage).open()
     stage.broker.remove_vhost("/")
@@ -433,6 +452,7 @@ def test_a_deleted_vhost_takes_its_connections_along(stage, client):
     assert close_of(other) == told
 
 
+@pytest.mark.covers("B-316")
 def test_a_deleted_user_is_disconnected_and_nobody_else(stage, client):
     stage.add_user("other")
     other = Client(stage).open(user="other")
@@ -445,6 +465,7 @@ def test_a_deleted_user_is_disconnected_and_nobody_else(stage, client):
 # -- alarms
 
 
+@pytest.mark.covers("B-010")
 def test_a_publisher_is_held_by_an_alarm_and_told_so(stage):
     client = Client(stage).open(capabilities={"connection.blocked": True})
     client.declare("q")

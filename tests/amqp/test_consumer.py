@@ -51,6 +51,7 @@ def test_prefetch_of_a_consumer(client):
     assert bodies(client) == numbered(4, 7)
 
 
+@pytest.mark.covers("B-121")
 def test_prefetch_counts_for_consumers_started_later(client):
     client.declare("r")
     client.consume("q", "early")
@@ -62,6 +63,7 @@ def test_prefetch_counts_for_consumers_started_later(client):
     assert bodies(client) == numbered(0, 2)
 
 
+@pytest.mark.covers("B-121")
 def test_prefetch_is_each_consumers_own(client):
     client.declare("r")
     client.prefetch(2)
@@ -72,6 +74,7 @@ def test_prefetch_is_each_consumers_own(client):
     assert bodies(client) == [*numbered(0, 2), *numbered(5, 7)]
 
 
+@pytest.mark.covers("B-121")
 def test_a_channels_prefetch_is_shared_and_counts_at_once(client):
     client.declare("r")
     client.consume("q", "one")
@@ -109,6 +112,7 @@ def test_a_raised_channel_prefetch_delivers_at_once(client):
     assert [method[0] for method in client.methods()].count("Basic.Deliver") == 2
 
 
+@pytest.mark.covers("B-121")
 def test_a_prefetch_for_later_consumers_lifts_the_channels(client):
     """As in RabbitMQ 3.10."""
     client.prefetch(1, global_=True)
@@ -191,6 +195,7 @@ def test_one_turn_sends_one_outbox_at_most(client, monkeypatch):
 # -- redelivery
 
 
+@pytest.mark.covers("B-122")
 def test_requeued_messages_come_back_in_their_old_order(client):
     client.prefetch(3)
     client.consume("q")
@@ -206,6 +211,7 @@ def test_requeued_messages_come_back_in_their_old_order(client):
     assert client.deliveries() == [Delivery(7, b"3"), Delivery(8, b"4")]
 
 
+@pytest.mark.covers("B-122")
 def test_a_rejected_message_is_gone_or_comes_back(client):
     client.consume("q")
     client.publish("q", b"a", b"b")
@@ -217,6 +223,7 @@ def test_a_rejected_message_is_gone_or_comes_back(client):
     assert client.count("q") == 0
 
 
+@pytest.mark.covers("basic.nack")
 def test_nack_of_everything(client):
     client.consume("q")
     client.publish("q", b"a", b"b")
@@ -226,6 +233,7 @@ def test_nack_of_everything(client):
     assert client.stage.queue("q").machine.leased_count == 0
 
 
+@pytest.mark.covers("basic.recover")
 @pytest.mark.parametrize("recover", [commands.Basic.Recover, commands.Basic.RecoverAsync])
 def test_recover_redelivers_to_the_channels_consumers(client, recover):
     client.prefetch(2)
@@ -255,6 +263,7 @@ def test_recovered_tags_are_spent(client):
     )
 
 
+@pytest.mark.covers("B-122")
 @pytest.mark.parametrize("end", ["close", "error", "lose", "connection"])
 def test_what_a_channel_held_goes_to_others(stage, client, end):
     other = Client(stage).open()
@@ -288,6 +297,7 @@ def test_acks_before_a_failing_publish_in_the_same_read_count(stage, client):
 # -- cancel
 
 
+@pytest.mark.covers("basic.cancel")
 def test_a_cancelled_consumer_keeps_what_it_holds(client):
     client.consume("q")
     client.publish("q", b"a")
@@ -299,12 +309,14 @@ def test_a_cancelled_consumer_keeps_what_it_holds(client):
     assert client.count("q") == 1
 
 
+@pytest.mark.covers("basic.cancel")
 def test_an_unknown_consumer_can_be_cancelled(client):
     assert client.methods() == []
     client.send(commands.Basic.Cancel("nobody"))
     assert client.methods() == [("Basic.CancelOk", "nobody")]
 
 
+@pytest.mark.covers("basic.cancel", "nowait")
 def test_a_cancel_that_wants_no_answer(client):
     client.consume("q")
     client.send(commands.Basic.Cancel("c", nowait=True))
@@ -312,6 +324,7 @@ def test_a_cancel_that_wants_no_answer(client):
     assert client.stage.queue("q").consumer_count == 0
 
 
+@pytest.mark.covers("B-120")
 def test_a_deleted_queue_cancels_its_consumers(stage, client):
     other = Client(stage).open()  # has not said that it understands
     client.consume("q", "mine")
@@ -356,6 +369,7 @@ def test_credit_held_by_a_deleted_queue_comes_back_with_the_ack(client):
 # -- starting
 
 
+@pytest.mark.covers("B-120")
 def test_tags_are_made_where_none_is_given(client):
     client.send(commands.Basic.Consume(queue="q"), commands.Basic.Consume(queue="q"))
     tags = [answer.consumer_tag for _, answer in client.received()]
@@ -363,6 +377,7 @@ def test_tags_are_made_where_none_is_given(client):
     assert len(set(tags)) == 2
 
 
+@pytest.mark.covers("B-307")
 def test_a_tag_is_one_consumers(client):
     client.consume("q")
     client.send(commands.Basic.Consume(queue="q", consumer_tag="c"))
@@ -370,6 +385,7 @@ def test_a_tag_is_one_consumers(client):
     assert client.methods(0) == [("Connection.Close", 530, text, 60, 20)]
 
 
+@pytest.mark.covers("B-120", "B-234")
 @pytest.mark.parametrize(("first", "second"), [(True, False), (False, True)])
 def test_an_exclusive_consumer_is_alone(client, first, second):
     client.consume("q", exclusive=first)
@@ -378,6 +394,7 @@ def test_an_exclusive_consumer_is_alone(client, first, second):
     assert client.methods() == [("Channel.Close", 403, text, 60, 20)]
 
 
+@pytest.mark.covers("B-120")
 def test_after_an_exclusive_consumer_others_may_come(client):
     client.consume("q", exclusive=True)
     client.call(commands.Basic.Cancel("c"))
@@ -386,6 +403,7 @@ def test_after_an_exclusive_consumer_others_may_come(client):
     assert client.connection.channels[1].consumers.keys() == {"d", "e"}
 
 
+@pytest.mark.covers("B-120")
 def test_higher_priorities_are_served_first(client):
     client.prefetch(2)
     client.consume("q", "low")
@@ -395,6 +413,7 @@ def test_higher_priorities_are_served_first(client):
     assert tags == ["high", "high", "low"]
 
 
+@pytest.mark.covers("B-120")
 def test_a_priority_is_an_integer(client):
     arguments = {"x-priority": "high"}
     client.send(commands.Basic.Consume(queue="q", arguments=arguments))
@@ -414,6 +433,7 @@ def test_consume_ok_comes_before_the_first_delivery(client):
 # -- auto-delete
 
 
+@pytest.mark.covers("B-125")
 def test_an_auto_delete_queue_goes_with_its_last_consumer(stage, client):
     other = Client(stage).open()
     client.declare("temporary", auto_delete=True)
@@ -426,6 +446,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(stage, client):
     assert stage.log("temporary").deleted
 
 
+@pytest.mark.covers("B-125")
 def test_an_auto_delete_queue_that_never_had_a_consumer_stays(stage, client):
     client.declare("temporary", auto_delete=True)
     client.link.lose()

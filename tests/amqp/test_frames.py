@@ -344,6 +344,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.covers("B-310", "B-311")
 @pytest.mark.parametrize("case", ANSWERS)
 def test_mistakes_are_answered_as_rabbitmq_answers_them(case):
     sent, code, text = ANSWERS[case]
@@ -391,6 +392,7 @@ def short(text):
     return bytes([len(text)]) + text
 
 
+@pytest.mark.covers("B-212")
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -414,6 +416,7 @@ def test_an_expiration_is_any_number_of_milliseconds(text):
     assert (outcome.events, len(outcome.records["odd"])) == ([], 1)
 
 
+@pytest.mark.covers("B-107", "B-223")
 @pytest.mark.parametrize(
     ("user", "claimed", "taken"),
     [
@@ -445,6 +448,7 @@ def test_every_cut_of_a_message_gives_the_same_message():
         assert read([sent[:stop], sent[stop:]]) == whole
 
 
+@pytest.mark.covers("B-310")
 def test_more_body_than_announced_closes_the_connection():
     for sent in (
         publish() + head(2) + framed(3, 1, b"abc"),
@@ -455,6 +459,7 @@ def test_more_body_than_announced_closes_the_connection():
         assert not any(outcome.records.values())
 
 
+@pytest.mark.covers("B-018", "B-214")
 @pytest.mark.parametrize("size", [MESSAGE_SIZE_MAX + 1, 2**32, 2**63, 2**64 - 8, 2**64 - 1])
 def test_a_message_too_large_closes_its_channel_and_costs_nothing(size):
     sent = publish() + head(size) + framed(3, 1, b"abc") + framed(1, 2, method(85, 10, b"\0"))
@@ -462,11 +467,13 @@ def test_a_message_too_large_closes_its_channel_and_costs_nothing(size):
     assert read([sent]).events == [(1, (406, text)), (2, method(85, 10, b"\0"))]
 
 
+@pytest.mark.covers("B-314")
 def test_immediate_is_not_implemented():
     sent = framed(1, 1, method(60, 40, b"\0\0\0\0\x02"))
     assert read([sent]).error == (540, "immediate=true")
 
 
+@pytest.mark.covers("B-310")
 def test_the_largest_frame_is_taken_and_one_byte_more_is_not():
     largest = FRAME_MAX  # eight bytes of overhead are forgiven, as RabbitMQ does
     sent = publish(b"a") + head(largest) + framed(3, 1, b"x" * largest)
@@ -475,6 +482,7 @@ def test_the_largest_frame_is_taken_and_one_byte_more_is_not():
     assert read([sent]).error[0] == 501
 
 
+@pytest.mark.covers("B-015")
 def test_after_a_channel_error_only_its_close_comes_through():
     refused = framed(1, 1, method(60, 40, b"\0\0\x07missing\x00\0")) + head(0)
     close_ok = framed(1, 1, method(20, 41))

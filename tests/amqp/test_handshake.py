@@ -46,6 +46,7 @@ def closes(client):
 # -- negotiation
 
 
+@pytest.mark.covers("B-005", "B-006")
 @pytest.mark.parametrize(
     ("answer", "tuned"),
     [
@@ -58,6 +59,7 @@ def test_a_client_may_ask_for_less(answer, tuned):
     assert handshake.negotiate(CONFIGURATION, commands.Connection.TuneOk(*answer)) == tuned
 
 
+@pytest.mark.covers("B-005")
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
@@ -74,12 +76,14 @@ def test_what_was_not_offered_is_refused(stage, answer, text):
     assert closes(client) == [(530, f"NOT_ALLOWED - negotiated {text}", 10, 31)]
 
 
+@pytest.mark.covers("B-005")
 def test_heartbeats_are_the_clients_choice(stage):
     client = logged_in(stage)
     client.send(commands.Connection.TuneOk(1, 4096, 7), channel=0)
     assert client.link.heartbeat_seconds == 7
 
 
+@pytest.mark.covers("B-006", "B-310")
 def test_frames_are_cut_to_what_was_negotiated(stage):
     client = Client(stage).open(frame_max=4096)
     client.declare("q")
@@ -96,6 +100,7 @@ def test_frames_are_cut_to_what_was_negotiated(stage):
 # -- capabilities
 
 
+@pytest.mark.covers("B-004")
 @pytest.mark.parametrize(
     ("properties", "understood"),
     [
@@ -108,6 +113,7 @@ def test_capabilities_are_those_set_to_true(properties, understood):
     assert handshake.client_capabilities(properties) == understood
 
 
+@pytest.mark.covers("B-002", "B-003", "B-004")
 def test_the_server_says_who_it_is(stage):
     client = Client(stage)
     client.feed(PROTOCOL_HEADER)
@@ -136,6 +142,7 @@ def test_the_server_says_who_it_is(stage):
 # -- protocol headers
 
 
+@pytest.mark.covers("B-001")
 @pytest.mark.parametrize("step", [0, 1, 3])
 @pytest.mark.parametrize("data", [PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09"])
 def test_headers_that_are_understood(stage, data, step):
@@ -144,6 +151,7 @@ def test_headers_that_are_understood(stage, data, step):
     assert client.names() == ["Connection.Start"]
 
 
+@pytest.mark.covers("B-001")
 @pytest.mark.parametrize("step", [0, 1])
 @pytest.mark.parametrize(
     "data",
@@ -165,6 +173,7 @@ def test_a_header_and_what_follows_may_come_at_once(stage):
 # -- login
 
 
+@pytest.mark.covers("B-007", "B-008", "B-301")
 def test_a_wrong_password_is_answered_late_and_told_who_understands(stage):
     client = begun(stage)
     client.send(start_ok("\0guest\0wrong", authentication_failure_close=True), channel=0)
@@ -174,6 +183,7 @@ def test_a_wrong_password_is_answered_late_and_told_who_understands(stage):
     assert closes(client) == [(403, REFUSED, 0, 0)]
 
 
+@pytest.mark.covers("B-008")
 def test_a_wrong_password_is_not_told_who_does_not_understand(stage):
     client = begun(stage)
     client.send(start_ok("\0guest\0wrong"), channel=0)
@@ -182,6 +192,7 @@ def test_a_wrong_password_is_not_told_who_does_not_understand(stage):
     assert client.link.closed
 
 
+@pytest.mark.covers("B-301")
 def test_an_unknown_user_is_answered_alike(stage):
     client = begun(stage)
     client.send(start_ok("\0nobody\0x", authentication_failure_close=True), channel=0)
@@ -189,6 +200,7 @@ def test_an_unknown_user_is_answered_alike(stage):
     assert closes(client) == [(403, REFUSED, 0, 0)]
 
 
+@pytest.mark.covers("B-013")
 def test_guest_must_come_from_this_machine(stage):
     client = begun(stage)
     client.link.peer_is_loopback = False
@@ -197,6 +209,7 @@ def test_guest_must_come_from_this_machine(stage):
     assert closes(client) == [(403, REFUSED, 0, 0)]
 
 
+@pytest.mark.covers("B-308")
 def test_an_unknown_mechanism(stage):
     client = begun(stage)
     client.send(start_ok("x", "GSSAPI"), channel=0)
@@ -217,6 +230,7 @@ def test_a_client_gone_while_its_password_is_checked(stage):
 # -- order
 
 
+@pytest.mark.covers("B-309")
 @pytest.mark.parametrize(
     ("method", "channel", "state"),
     [
@@ -231,6 +245,7 @@ def test_methods_before_their_time(stage, method, channel, state):
     assert (code, text) == (504, f"CHANNEL_ERROR - unexpected method in connection state {state}")
 
 
+@pytest.mark.covers("B-309")
 def test_opening_before_tuning(stage):
     client = logged_in(stage)
     client.send(commands.Connection.Open("/"), channel=0)
@@ -238,18 +253,21 @@ def test_opening_before_tuning(stage):
     assert closes(client) == [(504, text, 10, 40)]
 
 
+@pytest.mark.covers("connection")
 def test_a_client_may_leave_at_any_time(stage):
     client = logged_in(stage)
     assert client.call(commands.Connection.Close(200, "", 0, 0), 0).name == "Connection.CloseOk"
     assert client.link.closed
 
 
+@pytest.mark.covers("B-302")
 def test_a_vhost_that_is_not_there(stage):
     client = logged_in(stage)
     client.send(commands.Connection.TuneOk(1, 4096, 0), commands.Connection.Open("x"), channel=0)
     assert closes(client) == [(530, "NOT_ALLOWED - vhost x not found", 10, 40)]
 
 
+@pytest.mark.covers("B-303")
 def test_a_vhost_that_is_not_the_users(stage):
     stage.access.remove_permission("guest", "/")
     client = logged_in(stage)

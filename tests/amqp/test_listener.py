@@ -135,6 +135,7 @@ class Rim:
 # -- heartbeats
 
 
+@pytest.mark.covers("B-009")
 @pytest.mark.parametrize("quiet_from", [0.1, 2.5, 4.9, 5.1, 7.5, 9.9, 13.0])
 def test_a_silent_peer_is_closed_between_two_and_three_intervals(quiet_from):
     rim = Rim().open()
@@ -145,6 +146,7 @@ def test_a_silent_peer_is_closed_between_two_and_three_intervals(quiet_from):
     assert rim.stage.broker.connections == set()
 
 
+@pytest.mark.covers("B-009")
 @pytest.mark.parametrize("sign_of_life", [HEARTBEAT, wire(commands.Channel.Open()), b"\x08"])
 def test_any_byte_is_a_sign_of_life(sign_of_life):
     rim = Rim().open()
@@ -154,6 +156,7 @@ def test_any_byte_is_a_sign_of_life(sign_of_life):
     assert rim.transport.ended_at is None
 
 
+@pytest.mark.covers("B-009")
 def test_heartbeats_are_sent_while_nothing_else_is():
     rim = Rim().open()
     for _ in range(4):
@@ -162,6 +165,7 @@ def test_heartbeats_are_sent_while_nothing_else_is():
     assert rim.names().count("Heartbeat") in {7, 8}
 
 
+@pytest.mark.covers("B-009")
 def test_no_heartbeat_is_sent_beside_other_traffic():
     rim = Rim().open()
     rim.feed(wire(commands.Channel.Open()))
@@ -171,6 +175,7 @@ def test_no_heartbeat_is_sent_beside_other_traffic():
     assert rim.names() == ["Heartbeat"]
 
 
+@pytest.mark.covers("B-009")
 def test_without_heartbeats_a_peer_may_be_silent():
     rim = Rim().open(heartbeat=0)
     rim.loop.advance(1000)
@@ -178,6 +183,7 @@ def test_without_heartbeats_a_peer_may_be_silent():
     assert rim.names() == []
 
 
+@pytest.mark.covers("B-009", "B-010")
 def test_a_peer_is_not_blamed_while_nothing_is_read():
     rim = Rim().open()
     rim.protocol.hold(held=True)
@@ -191,6 +197,7 @@ def test_a_peer_is_not_blamed_while_nothing_is_read():
 # -- limits of time
 
 
+@pytest.mark.covers("B-007")
 @pytest.mark.parametrize("sent", [0, 1, 2, 3])
 def test_a_handshake_must_end_in_time(sent):
     rim = Rim(handshake_timeout_seconds=10)

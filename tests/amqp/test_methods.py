@@ -144,6 +144,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.covers("B-310", "B-308")
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_say_what_rabbitmq_says(case):
     payload, code, text = REFUSED[case]
@@ -218,6 +219,7 @@ def plain(properties, *, empty=None):
     return values
 
 
+@pytest.mark.covers("properties")
 @given(any_properties(), st.integers(0, 2**64 - 1))
 def test_properties_read_back(properties, size):
     wire = encode_properties(properties, size)
@@ -225,6 +227,7 @@ def test_properties_read_back(properties, size):
     assert dict(decode_properties(wire)) == dict(properties)
 
 
+@pytest.mark.covers("properties")
 @given(any_properties(), st.integers(0, 2**64 - 1))
 def test_pamqp_reads_the_same_properties(properties, size):
     read = header.ContentHeader()

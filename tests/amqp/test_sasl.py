@@ -25,6 +25,7 @@ def amqplain(**fields: object) -> bytes:
     return encode_table(fields)[4:]
 
 
+@pytest.mark.covers("B-002")
 @given(names, names)
 def test_both_mechanisms_carry_name_and_password(user, password):
     plain = b"\0".join([b"", user.encode(), password.encode()])
@@ -62,6 +63,7 @@ def test_malformed_amqplain_is_a_refused_login(response):
     assert (caught.value.code, caught.value.reply_text) == (403, REFUSED.format("AMQPLAIN"))
 
 
+@pytest.mark.covers("B-308")
 @pytest.mark.parametrize("mechanism", ["", "plain", "EXTERNAL", "CRAM-MD5"])
 def test_unknown_mechanisms_are_named(mechanism):
     with pytest.raises(ConnectionClosingError) as caught:

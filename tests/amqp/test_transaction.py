@@ -49,6 +49,7 @@ def leased(client):
 # -- publishes
 
 
+@pytest.mark.covers("B-112")
 def test_publishes_appear_with_the_commit(client):
     begin(client)
     client.publish("q", b"a", b"b")
@@ -57,6 +58,7 @@ def test_publishes_appear_with_the_commit(client):
     assert client.count("q", channel=2) == 2
 
 
+@pytest.mark.covers("B-112")
 def test_publishes_are_gone_after_a_rollback(client):
     begin(client)
     client.publish("q", b"a")
@@ -138,6 +140,7 @@ def test_the_commit_waits_until_all_queues_are_safe():
     assert client.names() == ["Tx.CommitOk"]
 
 
+@pytest.mark.covers("B-112", "B-216")
 @pytest.mark.parametrize("failing", ["a", "b"])
 def test_a_commit_that_lost_a_part_is_refused(failing):
     stage = Stage(Durability.FSYNC)
@@ -168,6 +171,7 @@ def test_a_transaction_has_a_limit(client, monkeypatch):
 # -- settlements
 
 
+@pytest.mark.covers("B-112")
 def test_acks_count_with_the_commit(client):
     begin(client)
     hold(client, b"a", b"b", b"c")
@@ -177,6 +181,7 @@ def test_acks_count_with_the_commit(client):
     assert leased(client) == 1
 
 
+@pytest.mark.covers("B-112")
 @pytest.mark.parametrize("multiple", [False, True])
 def test_acks_count_not_after_a_rollback_and_can_be_given_again(client, multiple):
     begin(client)
@@ -243,12 +248,14 @@ def test_what_was_not_committed_goes_back_when_the_channel_ends(stage, client, e
 # -- modes
 
 
+@pytest.mark.covers("B-216")
 def test_commit_without_select(client):
     client.send(commands.Tx.Commit())
     text = "PRECONDITION_FAILED - channel is not transactional"
     assert client.methods() == [("Channel.Close", 406, text, 90, 20)]
 
 
+@pytest.mark.covers("B-216")
 @pytest.mark.parametrize(
     ("first", "second", "text"),
     [

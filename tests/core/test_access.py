@@ -13,6 +13,7 @@ def access():
     return access
 
 
+@pytest.mark.covers("B-406")
 @pytest.mark.parametrize(
     ("permission", "name", "allowed"),
     [
@@ -38,6 +39,7 @@ def test_nameless_exchange_is_called_amq_default(access):
     )
 
 
+@pytest.mark.covers("B-235")
 def test_refusal_carries_rabbitmqs_text(access):
     access.authorise("u", "/", "queue", "q", "write")
     with pytest.raises(ChannelError) as raised:
@@ -48,6 +50,7 @@ def test_refusal_carries_rabbitmqs_text(access):
     )
 
 
+@pytest.mark.covers("B-303")
 def test_vhost_without_permissions_is_refused(access):
     access.check_vhost("u", "/")
     with pytest.raises(ConnectionClosingError) as raised:
@@ -55,6 +58,7 @@ def test_vhost_without_permissions_is_refused(access):
     assert raised.value.reply_text == ("NOT_ALLOWED - access to vhost 'other' refused for user 'u'")
 
 
+@pytest.mark.covers("B-406")
 def test_nothing_is_allowed_where_nothing_was_permitted(access):
     assert not access.allows("u", "other", "queue", "q", "write")
     assert not access.allows("stranger", "/", "queue", "q", "write")
@@ -120,6 +124,7 @@ def test_loopback_addresses(host, expected):
     assert is_loopback(host) is expected
 
 
+@pytest.mark.covers("B-013")
 def test_loopback_users_only_from_this_machine(access):
     assert access.may_connect_from("guest", "127.0.0.1", ("guest",))
     assert not access.may_connect_from("guest", "10.0.0.1", ("guest",))

@@ -1,3 +1,5 @@
+import pytest
+
 from leveret.core.alarms import Alarms, Resource
 
 
@@ -9,6 +11,7 @@ class Heard:
         self.reasons.append(reason)
 
 
+@pytest.mark.covers("B-010")
 def test_texts_name_memory_before_disk_and_end_empty() -> None:
     heard = Heard()
     alarms = Alarms([heard])

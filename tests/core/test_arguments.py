@@ -20,6 +20,7 @@ def refusal(arguments, **properties):
     return caught.value.explanation
 
 
+@pytest.mark.covers("B-217")
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
@@ -55,6 +56,7 @@ def test_a_wrong_value_is_refused_on_a_classic_queue(key, value, problem):
     assert refusal({key: value}) == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
 
 
+@pytest.mark.covers("B-217")
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
@@ -72,6 +74,7 @@ def test_a_wrong_value_is_refused_on_a_quorum_queue(key, value, problem):
     assert text == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
 
 
+@pytest.mark.covers("B-218")
 @pytest.mark.parametrize("key", ["x-max-age", "x-delivery-limit", "x-dead-letter-strategy"])
 def test_an_argument_of_another_type_is_refused_whatever_its_value(key):
     assert refusal({key: object()}) == (
@@ -79,6 +82,7 @@ def test_an_argument_of_another_type_is_refused_whatever_its_value(key):
     )
 
 
+@pytest.mark.covers("B-218")
 def test_quorum_queues_know_no_priorities():
     assert refusal({**QUORUM, "x-max-priority": 1}) == (
         "invalid arg 'x-max-priority' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
@@ -90,6 +94,7 @@ def test_values_are_checked_before_keys_that_do_not_belong():
     assert text == "invalid arg 'x-expires' for queue 'q' in vhost '/': {value_zero,0}"
 
 
+@pytest.mark.covers("B-220")
 @pytest.mark.parametrize(
     ("properties", "named"),
     [
@@ -145,6 +150,7 @@ def test_right_values_pass(arguments):
     check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
 
 
+@pytest.mark.covers("B-221")
 def test_a_server_named_queue_cannot_be_quorum():
     check_server_named({})
     check_server_named({"x-queue-type": "foo"})  # refused for its type later, with the better text
@@ -155,6 +161,7 @@ def test_a_server_named_queue_cannot_be_quorum():
     )
 
 
+@pytest.mark.covers("B-219")
 def test_arguments_that_name_exchanges_are_strings():
     check_exchange_name("alternate-exchange", "exchange 'x' in vhost '/'", {})
     with pytest.raises(ChannelError) as caught:
@@ -166,6 +173,7 @@ def test_arguments_that_name_exchanges_are_strings():
     )
 
 
+@pytest.mark.covers("B-141")
 def test_the_default_type_fills_in_only_where_it_can():
     assert with_default_type({}, "quorum", replicable=True) == QUORUM
     assert with_default_type({}, "quorum", replicable=False) == {}

@@ -14,6 +14,7 @@ def with_arguments(**arguments):
     return replace(QUEUE, arguments={f"x-{k.replace('_', '-')}": v for k, v in arguments.items()})
 
 
+@pytest.mark.covers("B-207")
 @pytest.mark.parametrize(
     ("current", "received", "text"),
     [
@@ -53,6 +54,7 @@ def test_a_queue_that_differs_is_refused_by_what_differs_first(current, received
     )
 
 
+@pytest.mark.covers("B-207")
 @pytest.mark.parametrize(
     ("current", "received"),
     [
@@ -67,6 +69,7 @@ def test_a_queue_that_means_the_same_is_the_same(current, received):
     check_queue(current, received)
 
 
+@pytest.mark.covers("B-207")
 @pytest.mark.parametrize(
     ("received", "text"),
     [
@@ -94,5 +97,6 @@ def test_an_exchange_that_differs_is_refused_by_what_differs_first(received, tex
     )
 
 
+@pytest.mark.covers("B-207")
 def test_other_arguments_of_an_exchange_do_not_matter():
     check_exchange(EXCHANGE, replace(EXCHANGE, arguments={"x-whatever": 1}))

@@ -29,6 +29,7 @@ def test_salt_changes_the_hash():
     assert hash_password("secret", SALT) != hash_password("secret", bytes(16))
 
 
+@pytest.mark.covers("B-405")
 def test_blank_password_never_verifies():
     assert not verify_password(hash_password("", SALT), "")
     assert not verify_password("", "")
@@ -47,6 +48,7 @@ def test_what_is_no_hash_never_verifies(phc):
     assert not verify_password(phc, "secret")
 
 
+@pytest.mark.covers("B-405")
 @pytest.mark.parametrize("digest", ["sha256", "sha512"])
 def test_hash_from_rabbitmq(digest):
     salted = b"salt" + hashlib.new(digest, b"salt" + b"secret").digest()

@@ -9,6 +9,7 @@ from leveret.ports.fields import WireInteger
 MOMENT = datetime(2020, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.covers("B-207")
 @pytest.mark.parametrize(
     ("value", "type_", "printed"),
     [
@@ -56,6 +57,7 @@ def test_values_of_different_kinds_are_not_the_same(one, other):
     assert frozen(one) != frozen(other)
 
 
+@pytest.mark.covers("B-207")
 def test_integers_of_all_widths_are_the_same():
     assert frozen(WireInteger(5, "long")) == frozen(WireInteger(5, "byte")) == frozen(5)
 

@@ -39,6 +39,7 @@ def builders(vhost, exchange_name, key):
     return [b.owner.definition.name for b in vhost.cache(exchange_name).lookup(key).builders]
 
 
+@pytest.mark.covers("B-109")
 def test_a_vhost_starts_with_the_exchanges_clients_expect(vhost, store):
     assert {x.name: x.definition.type for x in vhost.exchanges.values()} == {
         "": "direct",
@@ -89,6 +90,7 @@ def test_a_broker_s_own_exchange_may_be_declared_as_it_is(vhost):
         exchange(vhost, "amq.x")
 
 
+@pytest.mark.covers("B-201", "B-208")
 def test_a_missing_exchange_and_a_missing_type_are_named(vhost):
     with refused("NOT_FOUND - no exchange 'x' in vhost '/'"):
         vhost.check_exchange("x")
@@ -101,6 +103,7 @@ def test_a_missing_exchange_and_a_missing_type_are_named(vhost):
         exchange(vhost, "x", arguments={"alternate-exchange": 1})
 
 
+@pytest.mark.covers("B-229")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -119,6 +122,7 @@ def test_the_default_exchange_is_left_alone(vhost, operation):
         operation(vhost)
 
 
+@pytest.mark.covers("exchange.delete")
 def test_deleting_an_exchange(vhost):
     vhost.delete_exchange("missing", if_unused=True)
     with refused(
@@ -200,6 +204,7 @@ def test_a_queue_that_differs_or_is_ill_declared_is_refused(vhost):
     assert list(vhost.queues) == ["q"]
 
 
+@pytest.mark.covers("B-126")
 def test_the_broker_names_a_queue_and_knows_the_name_again(vhost):
     queue = declare(vhost, "\n")
     assert queue.definition.name == "amq.gen-random1"
@@ -211,6 +216,7 @@ def test_the_broker_names_a_queue_and_knows_the_name_again(vhost):
         declare(vhost, "", arguments={"x-queue-type": "quorum"})
 
 
+@pytest.mark.covers("B-124", "B-204")
 def test_an_exclusive_queue_is_its_connection_s_alone(vhost):
     mine, yours = object(), object()
     queue = declare(vhost, "q", mine, exclusive=True, durable=True)
@@ -246,6 +252,7 @@ def test_exclusive_queues_are_found_by_their_connection(vhost):
     assert vhost.exclusive_queues(mine) == []
 
 
+@pytest.mark.covers("B-141")
 def test_a_default_queue_type_applies_where_it_can():
     vhost = make_vhost(default_queue_type="quorum")
     assert declare(vhost, "a", durable=True).definition.arguments == {"x-queue-type": "quorum"}
@@ -270,6 +277,7 @@ def test_a_queue_that_cannot_be_opened_leaves_no_trace(store):
 # ----- bindings
 
 
+@pytest.mark.covers("B-201")
 def test_binding_needs_both_ends_and_names_the_source_first(vhost):
     with refused("NOT_FOUND - no exchange 'x' in vhost '/'"):
         vhost.bind_queue("q", "x", "k", {}, None)
@@ -327,6 +335,7 @@ def test_unbinding_another_connection_s_queue_is_refused(vhost):
     vhost.unbind_queue("q", "amq.direct", "k", {}, owner)
 
 
+@pytest.mark.covers("B-104")
 def test_exchanges_hand_on_to_exchanges_and_cycles_end(vhost):
     for name in ("a", "b", "c"):
         exchange(vhost, name, "fanout")
@@ -343,6 +352,7 @@ def test_exchanges_hand_on_to_exchanges_and_cycles_end(vhost):
     assert builders(vhost, "a", b"k") == ["q"]
 
 
+@pytest.mark.covers("B-108")
 def test_an_auto_delete_exchange_goes_with_its_last_binding(vhost):
     for name in ("a", "b", "c"):
         exchange(vhost, name, "fanout", auto_delete=True)
@@ -363,6 +373,7 @@ def test_an_auto_delete_exchange_that_was_never_bound_stays(vhost):
     assert "a" in vhost.exchanges
 
 
+@pytest.mark.covers("B-105")
 def test_what_cannot_be_routed_goes_to_the_alternate(vhost):
     declare(vhost, "q")
     declare(vhost, "lost")

@@ -56,6 +56,7 @@ LETTERS = [
 ]
 
 
+@pytest.mark.covers("B-016")
 @pytest.mark.parametrize(("wire", "value"), LETTERS, ids=lambda part: repr(part)[:30])
 def test_every_letter_reads_as_its_value(wire, value):
     decoded = decode_table(sized(b"\x01k" + wire))["k"]
@@ -287,6 +288,7 @@ def test_bits_share_octets():
     assert encode_fields("bob", [True, 7, True]) == b"\x01\x07\x01"
 
 
+@pytest.mark.covers("B-016")
 def test_short_strings_must_be_utf8_where_the_kind_says_so():
     with pytest.raises(MalformedTextError, match="Malformed UTF-8 in shortstr"):
         decode_fields(b"\x02\xff\xfe", 0, "s")

@@ -48,6 +48,7 @@ def test_garbage_is_answered_with_the_protocol_header(broker):
             assert wire.await_end() in {PROTOCOL_HEADER, b""}  # a reset may swallow it
 
 
+@pytest.mark.covers("B-001")
 @pytest.mark.parametrize("header", [b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", b"HTTP/1.1"])
 def test_a_wrong_version_is_told_the_right_one(broker, header):
     with Wire(broker.port) as wire:
@@ -55,6 +56,7 @@ def test_a_wrong_version_is_told_the_right_one(broker, header):
         assert wire.await_end() == PROTOCOL_HEADER
 
 
+@pytest.mark.covers("B-007")
 @pytest.mark.parametrize("said", [b"", b"AMQP", PROTOCOL_HEADER])
 def test_an_unfinished_handshake_ends_with_its_time(broker, said):
     with Wire(broker.port) as wire:
@@ -85,6 +87,7 @@ def test_a_frame_too_large_before_login(broker):
         assert wire.await_close().code == 501
 
 
+@pytest.mark.covers("B-306")
 def test_channels_end_at_channel_max(broker):
     with Client(broker.port) as client:
         opened = b"".join(
@@ -205,6 +208,7 @@ def test_rapid_connects(broker):
         Client(broker.port).hang_up()
 
 
+@pytest.mark.covers("B-122")
 def test_what_a_dead_consumer_held_is_delivered_again_in_order(broker):
     bodies = [b"%d" % i for i in range(1000)]
     with Client(broker.port).confirming() as client:

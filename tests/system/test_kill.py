@@ -60,6 +60,7 @@ def survive(data: Path, durability: str, kills: int) -> None:
         broker.kill()
 
 
+@pytest.mark.covers("B-101")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_kills_lose_nothing_confirmed(tmp_path, durability):
     survive(tmp_path / "data", durability, kills=3)

@@ -196,6 +196,7 @@ def declare_until_closed(client: Client) -> list[str]:
     return declared
 
 
+@pytest.mark.covers("B-010")
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

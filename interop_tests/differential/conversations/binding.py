@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pamqp import commands
 
 from interop_tests.differential.client import unchecked
@@ -23,6 +24,7 @@ def _drain(channel: Channel, queue: str) -> None:
         pass
 
 
+@pytest.mark.covers("queue.bind", "exchange.bind", "B-201")
 def bind_missing_things(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -35,6 +37,7 @@ def bind_missing_things(talk: Talk) -> None:
     connection.channel(5).call(exchange_bind(0, "amq.direct", talk.name("missing"), "k"))
 
 
+@pytest.mark.covers("queue.bind", "exchange.bind")
 def unbind_missing_things(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -48,6 +51,7 @@ def unbind_missing_things(talk: Talk) -> None:
     connection.channel(4).call(exchange_unbind(0, talk.name("missing"), "amq.direct", "k"))
 
 
+@pytest.mark.covers("queue.bind")
 def bind_twice_is_one_binding(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -60,6 +64,7 @@ def bind_twice_is_one_binding(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("queue.bind")
 def unbind_needs_the_same_arguments(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("x"), "direct")
@@ -73,6 +78,7 @@ def unbind_needs_the_same_arguments(talk: Talk) -> None:
     channel.count(talk.name("q"), 1)
 
 
+@pytest.mark.covers("queue.delete")
 def queue_deletion_removes_bindings(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -83,6 +89,7 @@ def queue_deletion_removes_bindings(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-104")
 def one_message_per_queue_whatever_the_bindings(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("x"), "topic")
@@ -93,6 +100,7 @@ def one_message_per_queue_whatever_the_bindings(talk: Talk) -> None:
     channel.count(talk.name("q"), 1)
 
 
+@pytest.mark.covers("B-170")
 def direct_and_fanout(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("direct"), "direct")
@@ -112,6 +120,7 @@ TOPIC_PATTERNS += ["", ".", "a..b", "*.#", "#.*", "lazy.#.#", "a.*b"]
 TOPIC_KEYS = ["", "a", "b", "a.b", "a.b.c", "a.c", "a.x.y.c", "a..b", ".", ".b", "a.", "lazy", "#"]
 
 
+@pytest.mark.covers("B-171")
 def topic_routing_table(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("x"), "topic")
@@ -149,6 +158,7 @@ HEADERS_MESSAGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.covers("B-172")
 def headers_routing_table(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("x"), "headers")
@@ -161,6 +171,7 @@ def headers_routing_table(talk: Talk) -> None:
         _drain(channel, talk.name(f"q{number}"))
 
 
+@pytest.mark.covers("B-226")
 def headers_binding_of_wrong_match(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -171,6 +182,7 @@ def headers_binding_of_wrong_match(talk: Talk) -> None:
     two.bind(talk.name("q"), talk.name("x"), "", arguments={"x-match": 5})
 
 
+@pytest.mark.covers("B-104", "exchange.bind")
 def exchange_to_exchange(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("source"), "topic")
@@ -187,6 +199,7 @@ def exchange_to_exchange(talk: Talk) -> None:
     _drain(channel, talk.name("q"))
 
 
+@pytest.mark.covers("B-104")
 def exchange_bindings_in_a_circle(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("one"), "fanout")
@@ -203,6 +216,7 @@ def exchange_bindings_in_a_circle(talk: Talk) -> None:
     _drain(channel, talk.name("q2"))
 
 
+@pytest.mark.covers("B-105")
 def alternate_exchange_takes_the_unrouted(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("spare"), "fanout")
@@ -216,6 +230,7 @@ def alternate_exchange_takes_the_unrouted(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-106", "B-213")
 def sender_selected_keys(talk: Talk) -> None:
     channel = talk.channel()
     for word in ("one", "two", "three"):
@@ -228,6 +243,7 @@ def sender_selected_keys(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("exchange.delete", "B-210")
 def exchange_delete(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -244,6 +260,7 @@ def exchange_delete(talk: Talk) -> None:
     two.call(commands.Exchange.Delete(exchange=talk.name("x"), if_unused=True))
 
 
+@pytest.mark.covers("B-210")
 def exchange_used_by_an_exchange_is_in_use(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("source"), "fanout")
@@ -255,6 +272,7 @@ def exchange_used_by_an_exchange_is_in_use(talk: Talk) -> None:
     channel.call(commands.Exchange.Delete(exchange=talk.name("source"), if_unused=True))
 
 
+@pytest.mark.covers("B-108")
 def auto_delete_exchange(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -269,6 +287,7 @@ def auto_delete_exchange(talk: Talk) -> None:
     channel.exchange(talk.name("x"), passive=True)
 
 
+@pytest.mark.covers("B-108", "B-232")
 def internal_exchange_refuses_publish(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("x"), "fanout", internal=True)
@@ -276,6 +295,7 @@ def internal_exchange_refuses_publish(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("B-201")
 def publish_to_a_missing_exchange(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -287,6 +307,7 @@ def publish_to_a_missing_exchange(talk: Talk) -> None:
     confirming.read_answer()
 
 
+@pytest.mark.covers("B-109")
 def predeclared_exchanges(talk: Talk) -> None:
     connection = talk.connection()
     names = ["amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match"]

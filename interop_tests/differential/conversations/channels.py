@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands, header
 
 from interop_tests.differential.client import raw_frame
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from interop_tests.differential.talk import Talk
 
 
+@pytest.mark.covers("channel")
 def open_close_reopen(talk: Talk) -> None:
     connection = talk.connection()
     for _ in range(2):
@@ -21,23 +23,27 @@ def open_close_reopen(talk: Talk) -> None:
         connection.read()
 
 
+@pytest.mark.covers("B-309")
 def double_open(talk: Talk) -> None:
     channel = talk.channel()
     channel.call(commands.Channel.Open())
 
 
+@pytest.mark.covers("B-309")
 def method_on_an_unopened_channel(talk: Talk) -> None:
     connection = talk.connection()
     connection.send(5, commands.Queue.Declare(queue=talk.name("q")))
     connection.read()
 
 
+@pytest.mark.covers("B-309")
 def close_of_an_unopened_channel(talk: Talk) -> None:
     connection = talk.connection()
     connection.send(5, commands.Channel.Close(200, "bye", 0, 0))
     connection.read()
 
 
+@pytest.mark.covers("channel")
 def close_ok_that_nobody_asked_for(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel()
@@ -45,12 +51,14 @@ def close_ok_that_nobody_asked_for(talk: Talk) -> None:
     connection.read()
 
 
+@pytest.mark.covers("B-309")
 def method_after_close(talk: Talk) -> None:
     channel = talk.channel()
     channel.close()
     channel.declare(talk.name("q"))
 
 
+@pytest.mark.covers("B-015")
 def error_leaves_the_other_channel_alone(talk: Talk) -> None:
     connection = talk.connection()
     one, two = connection.channel(1), connection.channel(2)
@@ -62,6 +70,7 @@ def error_leaves_the_other_channel_alone(talk: Talk) -> None:
     again.count(talk.name("q"))
 
 
+@pytest.mark.covers("B-015")
 def methods_after_an_error_are_ignored_until_close_ok(talk: Talk) -> None:
     connection = talk.connection()
     connection.polite = False
@@ -74,6 +83,7 @@ def methods_after_an_error_are_ignored_until_close_ok(talk: Talk) -> None:
     connection.channel(1).count(talk.name("q"))
 
 
+@pytest.mark.covers("B-015")
 def close_crossing_the_error(talk: Talk) -> None:
     connection = talk.connection()
     connection.polite = False
@@ -84,18 +94,21 @@ def close_crossing_the_error(talk: Talk) -> None:
     connection.channel(1).declare(talk.name("q"))
 
 
+@pytest.mark.covers("channel", "B-314")
 def flow_on_and_off(talk: Talk) -> None:
     channel = talk.channel()
     channel.call(commands.Channel.Flow(active=True))
     channel.call(commands.Channel.Flow(active=False))
 
 
+@pytest.mark.covers("B-314")
 def error_closes_the_connection_with_all_channels(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(2).declare(talk.name("q"), exclusive=True)
     connection.channel(1).call(commands.Basic.Qos(10, 0, False))
 
 
+@pytest.mark.covers("B-308")
 def methods_a_client_must_not_send(talk: Talk) -> None:
     one = talk.channel()
     deliver = commands.Basic.Deliver("tag", 1, False, "", "q")
@@ -105,6 +118,7 @@ def methods_a_client_must_not_send(talk: Talk) -> None:
     talk.channel().call(commands.Basic.ConsumeOk("tag"))
 
 
+@pytest.mark.covers("access.request")
 def access_request(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel()

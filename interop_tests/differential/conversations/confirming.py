@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 if TYPE_CHECKING:
     from interop_tests.differential.talk import Talk
 
 
+@pytest.mark.covers("B-101", "confirm.select")
 def confirm_select_and_confirms(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), durable=True)
@@ -23,6 +25,7 @@ def confirm_select_and_confirms(talk: Talk) -> None:
     channel.count(talk.name("q"), 21)
 
 
+@pytest.mark.covers("confirm.select", "nowait")
 def confirm_select_nowait(talk: Talk) -> None:
     channel = talk.channel()
     channel.send(commands.Confirm.Select(nowait=True))
@@ -30,6 +33,7 @@ def confirm_select_nowait(talk: Talk) -> None:
     channel.connection.read_confirms(1)
 
 
+@pytest.mark.covers("B-101")
 def unroutable_is_confirmed(talk: Talk) -> None:
     channel = talk.channel()
     channel.call(commands.Confirm.Select())
@@ -37,6 +41,7 @@ def unroutable_is_confirmed(talk: Talk) -> None:
     channel.connection.read_confirms(1)
 
 
+@pytest.mark.covers("B-101", "B-102")
 def return_comes_before_the_confirm(talk: Talk) -> None:
     channel = talk.channel()
     channel.call(commands.Confirm.Select())
@@ -46,12 +51,14 @@ def return_comes_before_the_confirm(talk: Talk) -> None:
     channel.read(2)
 
 
+@pytest.mark.covers("B-102")
 def returned_large_message(talk: Talk) -> None:
     channel = talk.channel(frame_max=4096)
     channel.publish("", talk.name("missing"), b"x" * 4000, mandatory=True)
     channel.read()
 
 
+@pytest.mark.covers("B-102")
 def mandatory_and_routed_is_not_returned(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -59,6 +66,7 @@ def mandatory_and_routed_is_not_returned(talk: Talk) -> None:
     channel.count(talk.name("q"), 1)
 
 
+@pytest.mark.covers("B-314")
 def immediate_is_not_implemented(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -66,6 +74,7 @@ def immediate_is_not_implemented(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("B-101")
 def confirms_for_several_queues(talk: Talk) -> None:
     channel = talk.channel()
     channel.exchange(talk.name("x"), "fanout")
@@ -92,6 +101,7 @@ def confirms_after_the_channel_error_do_not_come(talk: Talk) -> None:
     again.connection.read_confirms(1)
 
 
+@pytest.mark.covers("B-112", "tx")
 def transaction_commits(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -109,6 +119,7 @@ def transaction_commits(talk: Talk) -> None:
     channel.count(talk.name("q"))
 
 
+@pytest.mark.covers("B-112", "tx")
 def transaction_rolls_back(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -124,6 +135,7 @@ def transaction_rolls_back(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-112")
 def transaction_with_returns_and_rejects(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -138,6 +150,7 @@ def transaction_with_returns_and_rejects(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-112")
 def transaction_closed_without_commit(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -154,12 +167,14 @@ def publish_errors_in_a_transaction_come_at_once(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("B-216")
 def commit_outside_a_transaction(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(1).call(commands.Tx.Commit())
     connection.channel(2).call(commands.Tx.Rollback())
 
 
+@pytest.mark.covers("B-216")
 def confirm_and_transaction_exclude_each_other(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ def _publish_numbers(channel: Channel, queue: str, count: int) -> None:
         channel.publish("", queue, b"%d" % number)
 
 
+@pytest.mark.covers("basic.consume", "basic.cancel")
 def consume_and_cancel(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -30,6 +32,7 @@ def consume_and_cancel(talk: Talk) -> None:
     channel.count(talk.name("q"), 1)
 
 
+@pytest.mark.covers("B-120")
 def server_made_tag(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -38,10 +41,12 @@ def server_made_tag(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-201")
 def consume_a_missing_queue(talk: Talk) -> None:
     talk.channel().consume(talk.name("missing"), "tag")
 
 
+@pytest.mark.covers("B-307")
 def duplicate_tag(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -51,6 +56,7 @@ def duplicate_tag(talk: Talk) -> None:
     channel.consume(talk.name("q"), "tag")
 
 
+@pytest.mark.covers("B-120", "B-234")
 def exclusive_consumer(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -63,6 +69,7 @@ def exclusive_consumer(talk: Talk) -> None:
     connection.channel(4).consume(talk.name("q"), "fourth", exclusive=True)
 
 
+@pytest.mark.covers("basic.consume", "B-211")
 def consume_without_acks(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -74,6 +81,7 @@ def consume_without_acks(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("B-121", "basic.qos")
 def prefetch_for_each_consumer(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -90,6 +98,7 @@ def prefetch_for_each_consumer(talk: Talk) -> None:
     channel.expect_quiet()
 
 
+@pytest.mark.covers("B-121")
 def prefetch_changed_later(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -103,6 +112,7 @@ def prefetch_changed_later(talk: Talk) -> None:
     channel.read(3)
 
 
+@pytest.mark.covers("B-121", "basic.qos")
 def prefetch_over_the_channel(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -117,6 +127,7 @@ def prefetch_over_the_channel(talk: Talk) -> None:
     channel.expect_quiet()
 
 
+@pytest.mark.covers("B-121")
 def prefetch_does_not_bind_get_or_no_ack(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -128,6 +139,7 @@ def prefetch_does_not_bind_get_or_no_ack(talk: Talk) -> None:
     channel.read(2)
 
 
+@pytest.mark.covers("B-314")
 def prefetch_size_is_not_implemented(talk: Talk) -> None:
     talk.channel().call(commands.Basic.Qos(1024, 1, False))
 
@@ -142,6 +154,7 @@ def consumers_take_turns(talk: Talk) -> None:
         channel.read()
 
 
+@pytest.mark.covers("B-120")
 def consumer_priority(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -155,12 +168,14 @@ def consumer_priority(talk: Talk) -> None:
     channel.expect_quiet()
 
 
+@pytest.mark.covers("B-217")
 def consumer_priority_of_wrong_type(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
     channel.consume(talk.name("q"), "tag", arguments={"x-priority": "high"})
 
 
+@pytest.mark.covers("B-123", "B-205")
 def single_active_consumer(talk: Talk) -> None:
     connection = talk.connection()
     one, two = connection.channel(1), connection.channel(2)
@@ -177,6 +192,7 @@ def single_active_consumer(talk: Talk) -> None:
     connection.channel(4).consume(talk.name("q"), "alone", exclusive=True)
 
 
+@pytest.mark.covers("B-120", "basic.cancel")
 def cancelled_when_the_queue_is_deleted(talk: Talk) -> None:
     connection = talk.connection()
     one, two = connection.channel(1), connection.channel(2)
@@ -187,12 +203,14 @@ def cancelled_when_the_queue_is_deleted(talk: Talk) -> None:
     one.count("amq.none")
 
 
+@pytest.mark.covers("connection")
 def cancel_ok_from_a_client(talk: Talk) -> None:
     channel = talk.channel()
     channel.send(commands.Basic.CancelOk("tag"))
     channel.count("amq.none")
 
 
+@pytest.mark.covers("B-120")
 def cancel_is_not_told_to_those_who_do_not_know_it(talk: Talk) -> None:
     connection = talk.connection(capabilities={})
     one, two = connection.channel(1), connection.channel(2)
@@ -202,6 +220,7 @@ def cancel_is_not_told_to_those_who_do_not_know_it(talk: Talk) -> None:
     connection.expect_quiet()
 
 
+@pytest.mark.covers("nowait")
 def nowait_consume_and_cancel(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -218,6 +237,7 @@ def nowait_consume_and_cancel(talk: Talk) -> None:
     channel.count(talk.name("q"))
 
 
+@pytest.mark.covers("nowait")
 def nowait_errors_are_still_told(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -228,6 +248,7 @@ def nowait_errors_are_still_told(talk: Talk) -> None:
     two.read_answer()
 
 
+@pytest.mark.covers("B-124", "B-204")
 def exclusive_queue_is_for_one_connection(talk: Talk) -> None:
     owner, other = talk.connection(), talk.connection()
     owner.channel(1).declare(talk.name("q"), exclusive=True)
@@ -248,6 +269,7 @@ def exclusive_queue_is_for_one_connection(talk: Talk) -> None:
     publisher.count(queue)
 
 
+@pytest.mark.covers("B-124")
 def exclusive_queue_goes_with_a_lost_connection(talk: Talk) -> None:
     owner = talk.connection()
     owner.channel().declare(talk.name("q"), exclusive=True)
@@ -255,6 +277,7 @@ def exclusive_queue_goes_with_a_lost_connection(talk: Talk) -> None:
     talk.await_gone(talk.name("q"))
 
 
+@pytest.mark.covers("B-125")
 def auto_delete_queue(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -270,6 +293,7 @@ def auto_delete_queue(talk: Talk) -> None:
     channel.count(talk.name("q"))
 
 
+@pytest.mark.covers("B-125")
 def auto_delete_queue_goes_with_its_channel(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -279,6 +303,7 @@ def auto_delete_queue_goes_with_its_channel(talk: Talk) -> None:
     talk.await_gone(talk.name("q"))
 
 
+@pytest.mark.covers("B-110", "B-215")
 def direct_reply_to(talk: Talk) -> None:
     requester, responder = talk.channel(), talk.channel()
     requester.consume("amq.rabbitmq.reply-to", "replies", no_ack=True)
@@ -291,6 +316,7 @@ def direct_reply_to(talk: Talk) -> None:
     requester.consume("amq.rabbitmq.reply-to", "twice", no_ack=True)
 
 
+@pytest.mark.covers("B-110", "B-215", "B-233")
 def direct_reply_to_misused(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(1).consume("amq.rabbitmq.reply-to", "replies")

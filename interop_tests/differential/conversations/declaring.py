@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pamqp import commands
 
 from interop_tests.differential.client import raw_frame, unchecked
@@ -28,12 +29,14 @@ def _declare_once(talk: Talk, rows: list[dict[str, Any]]) -> None:
         connection.channel(number).declare(queue, durable=True, arguments=arguments)
 
 
+@pytest.mark.covers("B-207", "queue.declare")
 def queue_declared_twice_alike(talk: Talk) -> None:
     arguments = {"x-message-ttl": 60000, "x-max-length": 10, "x-dead-letter-exchange": "dlx"}
     everything = {"durable": True, "auto_delete": True, "arguments": arguments}
     _declare_twice(talk, [({}, {}), (everything, everything)])
 
 
+@pytest.mark.covers("B-207")
 def queue_flags_must_match(talk: Talk) -> None:
     rows: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"durable": True}, {"durable": False}),
@@ -48,6 +51,7 @@ def queue_flags_must_match(talk: Talk) -> None:
     _declare_twice(talk, rows)
 
 
+@pytest.mark.covers("B-207")
 def queue_argument_on_one_side_only(talk: Talk) -> None:
     values: dict[str, Any] = {
         "x-message-ttl": 1000,
@@ -68,6 +72,7 @@ def queue_argument_on_one_side_only(talk: Talk) -> None:
     _declare_twice(talk, rows)
 
 
+@pytest.mark.covers("B-207")
 def queue_arguments_of_other_value(talk: Talk) -> None:
     pairs: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"x-message-ttl": 1000}, {"x-message-ttl": 2000}),
@@ -108,6 +113,7 @@ def _declare_with_ttl(channel: Channel, queue: str, kind: bytes, size: int) -> N
 INTEGER_TYPES = {b"b": 1, b"B": 1, b"s": 2, b"u": 2, b"I": 4, b"i": 4, b"l": 8, b"L": 8}
 
 
+@pytest.mark.covers("B-207")
 def queue_argument_in_another_integer_width(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-message-ttl": 100})
@@ -115,6 +121,7 @@ def queue_argument_in_another_integer_width(talk: Talk) -> None:
         _declare_with_ttl(channel, talk.name("q"), kind, size)
 
 
+@pytest.mark.covers("B-207", "B-016")
 def integer_types_are_named(talk: Talk) -> None:
     connection = talk.connection()
     for number, (kind, size) in enumerate(INTEGER_TYPES.items(), start=1):
@@ -123,6 +130,7 @@ def integer_types_are_named(talk: Talk) -> None:
         _declare_with_ttl(channel, queue, kind, size)
 
 
+@pytest.mark.covers("B-207")
 def queue_checks_come_in_order(talk: Talk) -> None:
     _declare_twice(
         talk,
@@ -134,6 +142,7 @@ def queue_checks_come_in_order(talk: Talk) -> None:
     )
 
 
+@pytest.mark.covers("B-217")
 def queue_arguments_of_wrong_value(talk: Talk) -> None:
     rows: list[dict[str, Any]] = [
         {"x-message-ttl": -1},
@@ -162,6 +171,7 @@ def queue_arguments_of_wrong_value(talk: Talk) -> None:
     _declare_once(talk, rows)
 
 
+@pytest.mark.covers("B-220")
 def quorum_queue_properties(talk: Talk) -> None:
     connection = talk.connection()
     quorum = {"x-queue-type": "quorum"}
@@ -177,6 +187,7 @@ def quorum_queue_properties(talk: Talk) -> None:
         connection.channel(number).declare(name, arguments=arguments, **options)
 
 
+@pytest.mark.covers("B-220")
 def stream_properties(talk: Talk) -> None:
     connection = talk.connection()
     stream = {"x-queue-type": "stream"}
@@ -191,11 +202,13 @@ def stream_properties(talk: Talk) -> None:
         connection.channel(number).declare(name, arguments={**stream, **extra}, **options)
 
 
+@pytest.mark.covers("B-217")
 def stream_of_wrong_age(talk: Talk) -> None:
     arguments = {"x-queue-type": "stream", "x-max-age": "soon"}
     talk.channel().declare(talk.name("q"), durable=True, arguments=arguments)
 
 
+@pytest.mark.covers("queue.declare", "exchange.declare", "B-201")
 def passive_declare(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -212,6 +225,7 @@ def passive_declare(talk: Talk) -> None:
     connection.channel(4).count("amq.missing")
 
 
+@pytest.mark.covers("B-126", "queue.bind")
 def server_named_queue(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare("", exclusive=True)
@@ -225,6 +239,7 @@ def server_named_queue(talk: Talk) -> None:
     channel.call(commands.Queue.Delete(0, ""))
 
 
+@pytest.mark.covers("B-202")
 def no_previously_declared_queue(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(1).get("")
@@ -234,6 +249,7 @@ def no_previously_declared_queue(talk: Talk) -> None:
     connection.channel(5).call(commands.Queue.Delete())
 
 
+@pytest.mark.covers("B-201", "queue.declare")
 def passive_declare_without_a_name(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(1).declare("", passive=True)
@@ -242,6 +258,7 @@ def passive_declare_without_a_name(talk: Talk) -> None:
     two.declare("", passive=True)
 
 
+@pytest.mark.covers("B-201")
 def last_declared_queue_after_deletion(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -249,6 +266,7 @@ def last_declared_queue_after_deletion(talk: Talk) -> None:
     channel.get("")
 
 
+@pytest.mark.covers("queue.bind")
 def bind_of_the_last_queue_without_key(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -258,6 +276,7 @@ def bind_of_the_last_queue_without_key(talk: Talk) -> None:
     channel.call(commands.Queue.Unbind(0, talk.name("q"), "amq.direct", talk.name("q")))
 
 
+@pytest.mark.covers("B-231", "B-230")
 def reserved_prefix(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(1).declare("amq.mine")
@@ -268,6 +287,7 @@ def reserved_prefix(talk: Talk) -> None:
     connection.channel(6).call(commands.Queue.Delete(queue="amq.mine"))
 
 
+@pytest.mark.covers("B-229", "B-103")
 def default_exchange_is_protected(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -281,6 +301,7 @@ def default_exchange_is_protected(talk: Talk) -> None:
     connection.channel(7).call(commands.Exchange.Bind(0, "", "amq.direct", "k"))
 
 
+@pytest.mark.covers("B-207")
 def exchange_properties_must_match(talk: Talk) -> None:
     connection = talk.connection()
     alternate = {"alternate-exchange": "ae"}
@@ -305,20 +326,24 @@ def exchange_properties_must_match(talk: Talk) -> None:
         channel.exchange(name, **second)
 
 
+@pytest.mark.covers("B-208")
 def unknown_exchange_type(talk: Talk) -> None:
     talk.channel().exchange(talk.name("x"), "no-such-type")
 
 
+@pytest.mark.covers("B-219")
 def alternate_exchange_of_wrong_type(talk: Talk) -> None:
     talk.channel().exchange(talk.name("x"), arguments={"alternate-exchange": 5})
 
 
+@pytest.mark.covers("B-017")
 def names_lose_line_breaks(talk: Talk) -> None:
     channel = talk.channel()
     channel.call(unchecked(commands.Queue.Declare, queue=talk.name("a") + "\r\nb"))
     channel.count(talk.name("ab"))
 
 
+@pytest.mark.covers("B-017")
 def names_of_any_characters(talk: Talk) -> None:
     channel = talk.channel()
     name = talk.name("spaces / slashes é ☃ \t'")
@@ -328,11 +353,13 @@ def names_of_any_characters(talk: Talk) -> None:
     channel.call(unchecked(commands.Queue.Declare, queue=name, durable=True))
 
 
+@pytest.mark.covers("B-201")
 def long_names_are_cut_in_texts(talk: Talk) -> None:
     channel = talk.channel()
     channel.call(unchecked(commands.Queue.Declare, queue="n" * 250, passive=True))
 
 
+@pytest.mark.covers("nowait", "queue.declare", "exchange.declare", "queue.bind")
 def nowait_declares(talk: Talk) -> None:
     channel = talk.channel()
     channel.send(commands.Queue.Declare(queue=talk.name("q"), nowait=True))

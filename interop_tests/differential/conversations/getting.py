@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 if TYPE_CHECKING:
     from interop_tests.differential.talk import Talk
 
 
+@pytest.mark.covers("B-128", "basic.get", "B-201")
 def get_and_get_empty(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -25,6 +27,7 @@ def get_and_get_empty(talk: Talk) -> None:
     channel.get(talk.name("missing"))
 
 
+@pytest.mark.covers("properties", "B-016")
 def every_property_comes_back(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -48,6 +51,7 @@ def every_property_comes_back(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("basic.publish")
 def empty_and_large_bodies(talk: Talk) -> None:
     channel = talk.channel(frame_max=4096)
     channel.declare(talk.name("q"))
@@ -67,6 +71,7 @@ def body_in_many_frames(talk: Talk) -> None:
     small.count(talk.name("q"), 1)
 
 
+@pytest.mark.covers("queue.purge")
 def purge_takes_the_ready_ones(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -81,6 +86,7 @@ def purge_takes_the_ready_ones(talk: Talk) -> None:
     channel.call(commands.Queue.Purge(queue=talk.name("missing")))
 
 
+@pytest.mark.covers("queue.delete")
 def delete_says_how_many(talk: Talk) -> None:
     connection = talk.connection()
     channel = connection.channel(1)
@@ -93,6 +99,7 @@ def delete_says_how_many(talk: Talk) -> None:
     channel.count(talk.name("q"))
 
 
+@pytest.mark.covers("queue.delete", "B-210")
 def delete_if_empty_and_if_unused(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -109,6 +116,7 @@ def delete_if_empty_and_if_unused(talk: Talk) -> None:
     three.call(commands.Queue.Delete(queue=talk.name("missing"), if_unused=True, if_empty=True))
 
 
+@pytest.mark.covers("basic.ack")
 def ack_of_a_deleted_queues_message(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -119,6 +127,7 @@ def ack_of_a_deleted_queues_message(talk: Talk) -> None:
     channel.declare(talk.name("q"))
 
 
+@pytest.mark.covers("B-111")
 def expired_messages_are_gone(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"))
@@ -128,6 +137,7 @@ def expired_messages_are_gone(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-111", "B-212")
 def expiration_of_wrong_value(talk: Talk) -> None:
     connection = talk.connection()
     connection.channel(1).declare(talk.name("q"))
@@ -137,12 +147,14 @@ def expiration_of_wrong_value(talk: Talk) -> None:
         channel.read_answer()
 
 
+@pytest.mark.covers("B-107", "B-223")
 def foreign_user_id(talk: Talk) -> None:
     channel = talk.channel()
     channel.publish("", talk.name("q"), user_id="somebody")
     channel.read_answer()
 
 
+@pytest.mark.covers("B-144")
 def length_limit_drops_the_oldest(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-max-length": 2})
@@ -152,6 +164,7 @@ def length_limit_drops_the_oldest(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-144", "B-101")
 def length_limit_rejects_publishes(talk: Talk) -> None:
     channel = talk.channel()
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -164,6 +177,7 @@ def length_limit_rejects_publishes(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-140")
 def priorities_come_first(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-max-priority": 5})

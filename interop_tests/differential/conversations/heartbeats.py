@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import heartbeat
 
 if TYPE_CHECKING:
     from interop_tests.differential.talk import Talk
 
 
+@pytest.mark.covers("B-009")
 def heartbeats_are_sent_when_idle(talk: Talk) -> None:
     connection = talk.connection(heartbeat_seconds=1)
     for _ in range(2):
@@ -20,6 +22,7 @@ def heartbeats_are_sent_when_idle(talk: Talk) -> None:
     connection.channel().count("amq.none")
 
 
+@pytest.mark.covers("B-009")
 def silent_client_is_cut_off(talk: Talk) -> None:
     """Between two and three intervals after its last byte; a slow machine may add to that."""
     connection = talk.connection(heartbeat_seconds=1)
@@ -31,6 +34,7 @@ def silent_client_is_cut_off(talk: Talk) -> None:
     talk.note(f"{found} after at least 1.5 s: {lasted > 1.5}, within 6 s: {lasted < 6}")
 
 
+@pytest.mark.covers("B-009")
 def any_traffic_counts_as_a_heartbeat(talk: Talk) -> None:
     connection = talk.connection(heartbeat_seconds=1)
     channel = connection.channel()

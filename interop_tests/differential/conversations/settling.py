@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def _get(channel: Channel, queue: str, count: int) -> None:
         channel.get(queue)
 
 
+@pytest.mark.covers("basic.ack")
 def ack_one_and_multiple(talk: Talk) -> None:
     channel = _with_messages(talk, 5)
     _get(channel, talk.name("q"), 4)
@@ -36,6 +38,7 @@ def ack_one_and_multiple(talk: Talk) -> None:
     _get(channel, talk.name("q"), 1)
 
 
+@pytest.mark.covers("B-211")
 def ack_of_an_unknown_tag(talk: Talk) -> None:
     connection = talk.connection()
     for number, send in enumerate(("ack", "nack", "reject"), start=1):
@@ -44,6 +47,7 @@ def ack_of_an_unknown_tag(talk: Talk) -> None:
         channel.read_answer()
 
 
+@pytest.mark.covers("B-211")
 def ack_twice(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 2)
@@ -52,6 +56,7 @@ def ack_twice(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("B-211")
 def ack_of_zero_without_multiple(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 2)
@@ -59,6 +64,7 @@ def ack_of_zero_without_multiple(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("basic.ack")
 def ack_multiple_with_nothing_outstanding(talk: Talk) -> None:
     connection = talk.connection()
     one = connection.channel(1)
@@ -68,6 +74,7 @@ def ack_multiple_with_nothing_outstanding(talk: Talk) -> None:
     one.read_answer()
 
 
+@pytest.mark.covers("B-211")
 def ack_multiple_beyond_the_last_tag(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 2)
@@ -75,6 +82,7 @@ def ack_multiple_beyond_the_last_tag(talk: Talk) -> None:
     channel.read_answer()
 
 
+@pytest.mark.covers("B-211")
 def ack_on_another_channel(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 1)
@@ -83,6 +91,7 @@ def ack_on_another_channel(talk: Talk) -> None:
     other.read_answer()
 
 
+@pytest.mark.covers("B-122", "basic.nack")
 def reject_and_requeue(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 2)
@@ -91,6 +100,7 @@ def reject_and_requeue(talk: Talk) -> None:
     _get(channel, talk.name("q"), 4)
 
 
+@pytest.mark.covers("B-122", "basic.nack")
 def nack_multiple_requeues_in_order(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 3)
@@ -98,6 +108,7 @@ def nack_multiple_requeues_in_order(talk: Talk) -> None:
     _get(channel, talk.name("q"), 5)
 
 
+@pytest.mark.covers("B-122")
 def nack_in_reverse_keeps_the_place(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 3)
@@ -106,6 +117,7 @@ def nack_in_reverse_keeps_the_place(talk: Talk) -> None:
     _get(channel, talk.name("q"), 4)
 
 
+@pytest.mark.covers("basic.nack")
 def nack_of_zero_multiple_is_all(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 3)
@@ -113,6 +125,7 @@ def nack_of_zero_multiple_is_all(talk: Talk) -> None:
     _get(channel, talk.name("q"), 2)
 
 
+@pytest.mark.covers("B-122")
 def requeue_to_the_same_consumer(talk: Talk) -> None:
     channel = _with_messages(talk, 3)
     channel.qos(1)
@@ -124,6 +137,7 @@ def requeue_to_the_same_consumer(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-122", "basic.recover")
 def recover_requeues(talk: Talk) -> None:
     channel = _with_messages(talk, 3)
     _get(channel, talk.name("q"), 2)
@@ -131,6 +145,7 @@ def recover_requeues(talk: Talk) -> None:
     _get(channel, talk.name("q"), 4)
 
 
+@pytest.mark.covers("basic.recover")
 def recover_async_requeues(talk: Talk) -> None:
     channel = _with_messages(talk, 3)
     _get(channel, talk.name("q"), 2)
@@ -138,6 +153,7 @@ def recover_async_requeues(talk: Talk) -> None:
     _get(channel, talk.name("q"), 4)
 
 
+@pytest.mark.covers("basic.recover")
 def recover_to_the_same_consumer(talk: Talk) -> None:
     channel = _with_messages(talk, 2)
     channel.consume(talk.name("q"), "tag")
@@ -146,10 +162,12 @@ def recover_to_the_same_consumer(talk: Talk) -> None:
     channel.read_any_order(3)
 
 
+@pytest.mark.covers("B-314")
 def recover_without_requeue(talk: Talk) -> None:
     talk.channel().call(commands.Basic.Recover(requeue=False))
 
 
+@pytest.mark.covers("B-122")
 def channel_close_requeues(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 2)
@@ -159,6 +177,7 @@ def channel_close_requeues(talk: Talk) -> None:
     _get(other, talk.name("q"), 4)
 
 
+@pytest.mark.covers("B-122")
 def lost_connection_requeues(talk: Talk) -> None:
     channel = _with_messages(talk)
     _get(channel, talk.name("q"), 2)
@@ -167,6 +186,7 @@ def lost_connection_requeues(talk: Talk) -> None:
     _get(talk.channel(), talk.name("q"), 4)
 
 
+@pytest.mark.covers("basic.cancel")
 def cancel_keeps_what_was_delivered(talk: Talk) -> None:
     channel = _with_messages(talk, 2)
     channel.qos(1)
@@ -178,6 +198,7 @@ def cancel_keeps_what_was_delivered(talk: Talk) -> None:
     _get(channel, talk.name("q"), 2)
 
 
+@pytest.mark.covers("B-150", "B-151", "B-152", "B-153")
 def rejected_goes_to_the_dead_letter_exchange(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("dead"))
@@ -190,6 +211,7 @@ def rejected_goes_to_the_dead_letter_exchange(talk: Talk) -> None:
     channel.get(talk.name("dead"), no_ack=True)
 
 
+@pytest.mark.covers("B-151")
 def death_is_counted(talk: Talk) -> None:
     channel = talk.channel()
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("q")}
@@ -202,6 +224,7 @@ def death_is_counted(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-150", "B-154")
 def expired_and_too_many_go_to_the_dead_letter_exchange(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("dead"))

@@ -26,6 +26,7 @@ def matches(arguments, headers):
     return found == [binding]
 
 
+@pytest.mark.covers("B-172")
 @pytest.mark.parametrize(
     ("arguments", "headers", "expected"),
     [
@@ -76,6 +77,7 @@ def test_any_and_all_are_each_other_s_complement(conditions, headers):
         assert matches({**conditions, "x-match": mode}, headers) == expected
 
 
+@pytest.mark.covers("B-226")
 @pytest.mark.parametrize(
     ("mode", "explanation"),
     [

@@ -1,3 +1,5 @@
+import pytest
+
 from leveret.core.exchanges.direct import DirectRouter
 from leveret.core.exchanges.fanout import FanoutRouter
 from leveret.ports.definitions import BindingDefinition
@@ -10,6 +12,7 @@ class Bound:
         self.definition = BindingDefinition("/", "x", "q", "queue", key)
 
 
+@pytest.mark.covers("B-170")
 def test_direct_takes_the_key_literally():
     router = DirectRouter({})
     star, first, second = Bound("*"), Bound("k"), Bound("k")
@@ -25,6 +28,7 @@ def test_direct_takes_the_key_literally():
     assert router.by_key == {}
 
 
+@pytest.mark.covers("B-170")
 def test_fanout_ignores_the_key():
     router = FanoutRouter({})
     first, second = Bound("a"), Bound("b")

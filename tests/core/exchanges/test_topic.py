@@ -45,6 +45,7 @@ KEYS = st.lists(WORDS, max_size=6).map(".".join)
 PATTERNS = st.lists(st.one_of(WORDS, st.sampled_from(["*", "#"])), max_size=6).map(".".join)
 
 
+@pytest.mark.covers("B-171")
 @pytest.mark.parametrize(
     ("pattern", "key", "expected"),
     [
@@ -102,6 +103,7 @@ def test_removing_what_was_never_there_is_a_mistake():
             router.remove(Bound(key))
 
 
+@pytest.mark.covers("B-171", "B-227")
 def test_hashes_are_limited():
     router = TopicRouter({})
     router.check(Bound("#.a.#").definition)
