@@ -1,8 +1,8 @@
 """One channel: what was opened on it, what it was delivered, what it waits to have confirmed.
 
 The reader keeps the channel's hot state in a slot; after each read the connection lets every
-channel that something happened on `collect` it. Methods that are not hot come through `handle`,
-which looks up their operation (see leveret.amqp.operations).
+channel that something happened on `collect` it. Methods that are not hot are operations on it (see
+leveret.amqp.operations).
 """
 
 from __future__ import annotations
@@ -150,17 +150,17 @@ class Channel:
 
     def apply(self, kind: int, held: list[Holding]) -> None:
         """Give back the credit of what was held and tell each queue its ranges."""
-        ranges: dict[Queue, list[tuple[int, int]]] = {}
-        for holder, first, stop in held:
+        if len(held) == 1:  # whoever acknowledges one by one comes here once a message
+            holder, first, stop = held[0]
             holder.release(stop - first)
-            ranges.setdefault(holder.queue, []).append((first, stop))
-        for queue, of_queue in ranges.items():
-            if kind == frames.SETTLE:
-                queue.settle(of_queue)
-            elif kind == frames.RETURN:
-                queue.return_(of_queue)
-            else:
-                queue.discard(of_queue)
+            _tell(holder.queue, kind, [(first, stop)])
+        else:
+            ranges: dict[Queue, list[tuple[int, int]]] = {}
+            for holder, first, stop in held:
+                holder.release(stop - first)
+                ranges.setdefault(holder.queue, []).append((first, stop))
+            for queue, of_queue in ranges.items():
+                _tell(queue, kind, of_queue)
         if self.consumers:
             self.wake_consumers()
 
@@ -204,14 +204,7 @@ class Channel:
             if queue.definition.auto_delete and not queue.consumer_count:
                 self.broker.delete_queue(self.vhost, queue)
 
-    # -- methods
-
-    def handle(self, method: base.Frame) -> Awaitable[None] | None:
-        """Carry out one method. An awaitable result must end before the next frame is handled."""
-        operation = self.connection.operations.get(type(method))
-        if operation is None:
-            raise ConnectionClosingError(503, "unimplemented method")
-        return operation(self, method)
+    # -- answers
 
     def send(self, method: base.Frame) -> None:
         """Queue a method for the client."""
@@ -302,6 +295,16 @@ class Channel:
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
         self.apply(frames.RETURN, self.unacked.take_up_to(frames.ALL_TAGS))
+
+
+def _tell(queue: Queue, kind: int, ranges: list[tuple[int, int]]) -> None:
+    """Tell a queue what became of ranges that it delivered."""
+    if kind == frames.SETTLE:
+        queue.settle(ranges)
+    elif kind == frames.RETURN:
+        queue.return_(ranges)
+    else:
+        queue.discard(ranges)
 
 
 def unknown_tag(kind: int, tag: int) -> ChannelError:

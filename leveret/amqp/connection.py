@@ -80,7 +80,7 @@ class Connection:
         self.capabilities: frozenset[str] = frozenset()
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
-        self._generation: object = None
+        self._generation = -1
         self._waiting = False
         self._held = False  # by an alarm, because it publishes
         self._method_ids = (0, 0)  # of the method being handled, for close methods
@@ -197,6 +197,17 @@ class Connection:
         self._handle_method(number, self._decoded)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
+        channel = self.channels.get(number)
+        operation = self.operations.get(type(method))
+        if operation is not None and channel is not None and channel.alive:
+            work = operation(channel, method)
+            if work is not None:
+                self._start(work)
+        else:
+            self._handle_other(number, channel, method)
+
+    def _handle_other(self, number: int, channel: Channel | None, method: base.Frame) -> None:
+        """Handle what is no operation of an open channel."""
         if number == 0:
             self._start(self._handle_connection_method(method))
             return
@@ -204,7 +215,6 @@ class Connection:
             return
         if self.state is not State.RUNNING:
             raise self._unexpected()
-        channel = self.channels.get(number)
         if channel is not None and not channel.alive and not isinstance(method, CHANNEL_ENDS):
             return  # it closed after the reader had read this
         if isinstance(method, CHANNEL_OPERATIONS):
@@ -212,7 +222,7 @@ class Connection:
         elif channel is None:
             raise ConnectionClosingError(504, "expected 'channel.open'")
         else:
-            self._start(channel.handle(method))
+            raise ConnectionClosingError(503, "unimplemented method")
 
     def _start(self, work: Awaitable[None] | None) -> None:
         if work is not None:
@@ -222,7 +232,7 @@ class Connection:
     def _forget_stale_routes(self) -> None:
         """Exchanges came or went, or permissions changed, since this connection looked."""
         if self.state is State.RUNNING:
-            generation = (self.vhost.generation, self.broker.access.generation)
+            generation = self.vhost.generation + self.broker.access.generation  # both only grow
             if generation != self._generation:
                 self._generation = generation
                 self.reader.forget_routes()
