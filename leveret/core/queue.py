@@ -2,13 +2,13 @@
 
 Called by the channels (declare, get, settle), by the turn (flush, pump) and by the log when a flush
 to disk has moved the committed offset. It decides nothing about order or turns: that is the
-machine's; it touches no file: that is the log's.
+machine's; it touches no file: that is the log's; and what it has in common with streams is
+`OpenQueue`'s.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.loss import loss_error
 from leveret.core.machine import QueueMachine
+from leveret.core.open_queue import PUMP_RECORDS_MAX, READ_BYTES_MAX, OpenQueue
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.ranges import RangeSet
 
@@ -23,45 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Sequence
 
     from leveret.core.machine import Deliver
+    from leveret.core.open_queue import QueueConsumer
     from leveret.core.settings import QueueSettings
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
-    from leveret.ports.records import Batch, BatchBuilder
-
-# Read ahead of the consumers this far: large enough that a read call costs little per message,
-# small enough that a thousand queues being drained stay within a few hundred megabytes.
-READ_BYTES_MAX = 256 * 1024
-# One queue's share of a turn, so that a long backlog does not keep other queues and sockets
-# waiting.
-PUMP_RECORDS_MAX = 20_000
-
-
-class QueueConsumer(Protocol):
-    """What a queue needs of a consumer beyond what its machine does."""
-
-    priority: int
-    no_ack: bool
-
-    def capacity(self) -> int:
-        """How many more deliveries it may take now."""
-        ...
-
-    def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Write deliveries of the records [first, stop). Returns the offset behind the last."""
-        ...
-
-    def queue_gone(self) -> None:
-        """The queue was deleted: tell the client."""
-        ...
-
-
-class Waiter(Protocol):
-    """Whoever waits until records are committed: a publisher's confirm, a barrier."""
-
-    def done(self, *, failed: bool) -> None:
-        """Called once."""
-        ...
+    from leveret.ports.records import Batch
 
 
 class Reason(StrEnum):
@@ -109,11 +77,11 @@ class QueueServices:
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[Queue, Exception], None]
+    report: Callable[[OpenQueue, Exception], None]
     dead_letter: DeadLetter = drop
 
 
-class Queue:
+class Queue(OpenQueue):
     """One queue of a virtual host, open."""
 
     def __init__(
@@ -124,41 +92,13 @@ class Queue:
         log: TopicLog,
         services: QueueServices,
     ) -> None:
-        self.definition = definition
-        self.settings = settings
-        self.owner = owner
-        self.log = log
-        self.builder: BatchBuilder = log.builder
-        self.builder.owner = self
+        super().__init__(definition, settings, owner, log, services)
         self.machine = QueueMachine(log.first, log.committed, log.settled, log.redelivered_stop)
-        self.touched = False
-        self.deleted = False
-        self._turn = services.turn
-        self._spawn = services.spawn
-        self._report = services.report
-        self._waiting: list[Waiter] = []  # for records that are still in the builder
-        self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
         self._window: list[Batch] = []  # what was read last; deliveries go on from there
         self._fetching = False
         self._complaint = ""  # what was reported of reading, until it works again
-        log.on_commit(self._committed)
-        log.on_failure(self._failed)
-
-    def __repr__(self) -> str:
-        return f"Queue({self.definition.vhost!r}, {self.definition.name!r})"
-
-    def reconfigure(self, settings: QueueSettings) -> None:
-        """Behave by other settings from now on: a policy has changed."""
-        self.settings = settings
-        if not self.deleted:
-            self._turn.touch(self)
 
     # -- what it holds
-
-    @property
-    def name(self) -> str:
-        """The queue's name within its virtual host."""
-        return self.definition.name
 
     @property
     def message_count(self) -> int:
@@ -175,67 +115,17 @@ class Queue:
         """Consumers, whether or not they can take anything now."""
         return self.machine.consumer_count
 
-    # -- publishing
-
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when everything published so far is committed, perhaps at once."""
-        if self.deleted:
-            waiter.done(failed=False)
-        elif self.builder.count:
-            self._waiting.append(waiter)
-            self._turn.touch(self)
-        elif self.log.committed < self.log.end:
-            self._uncommitted.append((self.log.end, [waiter]))
-        else:
-            waiter.done(failed=False)
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether everything published so far is committed."""
-        return not self.builder.count and self.log.committed == self.log.end
-
-    def flush(self) -> None:
-        """Write what has gathered as one batch, and confirm what that commits."""
-        if not self.builder.count or self.deleted:
-            return
-        waiting, self._waiting = self._waiting, []
-        try:
-            self.log.append()
-        except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
-            self._report(self, error)
-            for waiter in waiting:
-                waiter.done(failed=True)
-            return
-        if self.log.committed == self.log.end:
-            self.machine.committed(self.log.committed)
-            for waiter in waiting:
-                waiter.done(failed=False)
-        elif waiting:
-            self._uncommitted.append((self.log.end, waiting))
-
-    def _committed(self) -> None:
-        """The log's committed offset has moved: its records may be shown and confirmed."""
-        if self.deleted:
-            return
-        committed = self.log.committed
-        self.machine.committed(committed)
-        while self._uncommitted and self._uncommitted[0][0] <= committed:
-            for waiter in self._uncommitted.popleft()[1]:
-                waiter.done(failed=False)
-        self._turn.touch(self)
-
-    def _failed(self, error: Exception) -> None:
-        """Records that were written could not be flushed: whoever waits for them hears no."""
-        self._report(self, error)
-        uncommitted, self._uncommitted = self._uncommitted, deque()
-        for _, waiters in uncommitted:
-            for waiter in waiters:
-                waiter.done(failed=True)
+    def _show_committed(self) -> None:
+        self.machine.committed(self.log.committed)
 
     # -- consuming
 
+    def admits(self, *, exclusive: bool) -> bool:
+        """Whether nobody consumes who wants to be alone, or else would have to be."""
+        return self.machine.admits(exclusive=exclusive)
+
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
-        """Let `consumer` take part from the next turn on. Ask `machine.admits` first."""
+        """Let `consumer` take part from the next turn on. Ask `admits` first."""
         self.machine.add_consumer(consumer, exclusive=exclusive)
         self._turn.touch(self)
 
@@ -401,14 +291,8 @@ class Queue:
 
     def mark_deleted(self) -> None:
         """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
-        self.deleted = True
-        self.builder.clear()
-        waiters = self._waiting
-        for _, more in self._uncommitted:
-            waiters += more
-        self._waiting, self._uncommitted, self._window = [], deque(), []
-        for waiter in waiters:
-            waiter.done(failed=False)
+        self._let_publishers_go()
+        self._window = []
         for consumer in list(self.machine.consumers):
             consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer
 

@@ -45,7 +45,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         raise ConnectionClosingError(530, f"attempt to reuse consumer tag '{tag}'")
     channel.require("read", "queue", name)
     queue = channel.queue(name)
-    if not queue.machine.admits(exclusive=method.exclusive):
+    if not queue.admits(exclusive=method.exclusive):
         raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")
     consumer = ChannelConsumer(
         channel,
