@@ -126,6 +126,12 @@ class Configuration(BaseSettings):
         le=512 * MIB,
         description="Bytes of a message body, as in RabbitMQ 4: a body is held in memory whole.",
     )
+    unfinished_message_bytes_max: int = Field(
+        128 * MIB,
+        ge=0,
+        description="Bytes that a connection's half-sent messages may hold, on all its channels: "
+        "2,047 channels could keep 16 MiB each otherwise. One message of any size is allowed.",
+    )
     read_buffer_bytes: int = Field(
         256 * KIB,
         ge=8 * KIB,

@@ -184,6 +184,7 @@ class Channel:
         connection.outbox.get_ok(self.slot, batch, offset, redelivered, queue.message_count)
         connection.touch()
         if no_ack:
+            self.slot.has_free_tags = True
             queue.settle([(offset, offset + 1)])
         else:
             self.unacked.add(self.slot.delivery_tag, 1, offset, self.getter(queue))
@@ -193,6 +194,8 @@ class Channel:
     def add_consumer(self, consumer: ChannelConsumer, *, exclusive: bool) -> None:
         """Remember a consumer and let its queue serve it."""
         self.consumers[consumer.tag] = consumer
+        if consumer.no_ack:
+            self.slot.has_free_tags = True
         consumer.queue.add_consumer(consumer, exclusive=exclusive)
 
     def cancel_consumer(self, consumer: ChannelConsumer) -> None:

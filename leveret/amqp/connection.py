@@ -68,7 +68,11 @@ class Connection:
         self.broker = broker
         self.configuration = configuration
         self.state = State.HEADER
-        self.reader = FrameReader(FRAME_MAX_HANDSHAKE, configuration.message_bytes_max)
+        self.reader = FrameReader(
+            FRAME_MAX_HANDSHAKE,
+            configuration.message_bytes_max,
+            configuration.unfinished_message_bytes_max,
+        )
         self.outbox = Outbox()
         self.vhost: Vhost
         self.user = ""

@@ -28,6 +28,8 @@ cdef class ChannelSlot:
     cdef public uint64_t published
     cdef public uint64_t unroutable
     cdef public uint64_t delivery_tag
+    cdef public uint64_t settled_tag    # the highest that was settled so far
+    cdef public bint has_free_tags      # some deliveries needed no acknowledgement
 
     cdef dict caches
     cdef bytes exchange
@@ -56,6 +58,7 @@ cdef class ChannelSlot:
     cdef int touch(self, BatchBuilder builder) except -1
     cdef int close_run(self) except -1
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1
+    cdef bint is_settling_surely(self) noexcept
     cdef void forget_content(self) noexcept
 
 
@@ -74,6 +77,8 @@ cdef class FrameReader:
     cdef Buffer carry
     cdef size_t used
     cdef readonly bint lost
+    cdef readonly uint64_t unfinished_bytes_max
+    cdef uint64_t gathered      # bytes of bodies since the unfinished ones were counted
 
     cdef list dirty
     cdef list filled
@@ -86,6 +91,8 @@ cdef class FrameReader:
     cdef object publish(self, ChannelSlot slot, const uint8_t* p, size_t total, size_t available)
     cdef object _await_content(self, ChannelSlot slot, const uint8_t* address, uint32_t address_size)
     cdef object _gathered(self, ChannelSlot slot)
+    cdef int gather(self, ChannelSlot slot, const uint8_t* p, uint32_t size) except -1
+    cdef uint64_t unfinished_bytes(self)
     cdef object header(self, ChannelSlot slot, const uint8_t* p, uint32_t size)
     cdef object body(self, ChannelSlot slot, const uint8_t* p, uint32_t size)
     cdef int settle(self, ChannelSlot slot, uint16_t method, const uint8_t* p, uint32_t size) except -1

@@ -48,6 +48,8 @@ cdef enum:
     BASIC_NACK = 120
     CHANNEL_CLOSE = 40
     CHANNEL_CLOSE_OK = 41
+    # What is kept of unfinished messages is counted whenever so many bytes of them have come.
+    UNFINISHED_COUNT_BYTES = 4 * 1024 * 1024
 
 # What a channel's next frame must be.
 cdef enum:
@@ -239,8 +241,24 @@ cdef class ChannelSlot:
         settles = self.settles
         if settles:
             self.settles = []
+            for _, _, last, _ in settles:
+                self.settled_tag = max(self.settled_tag, min(<uint64_t>last, self.delivery_tag))
         self.dirty = False
         return settles
+
+    cdef bint is_settling_surely(self) noexcept:
+        """Whether every tag that waits to be settled is outstanding for sure, without asking.
+
+        It is where acknowledgements only go forward: behind all that were settled before, and not
+        behind the last delivery.
+        """
+        if len(self.settles) or self.has_free_tags:
+            return False
+        if self.run_multiple and self.run_last == _ALL_TAGS:
+            return True
+        if self.run_last > self.delivery_tag:
+            return False
+        return self.run_last > self.settled_tag if self.run_multiple else self.run_first > self.settled_tag
 
     def forget_routes(self):
         """Drop what was remembered of exchanges: one was deleted or a permission changed."""
@@ -264,9 +282,11 @@ cdef class FrameReader:
     publishes to collect, `take_filled()` the builders that got their first record.
     """
 
-    def __init__(self, uint32_t frame_max, uint64_t message_size_max):
+    def __init__(self, uint32_t frame_max, uint64_t message_size_max, uint64_t unfinished_bytes_max=0):
+        """`unfinished_bytes_max` is for all channels together; one message of any size is allowed."""
         self.slots = [None]
         self.message_size_max = message_size_max
+        self.unfinished_bytes_max = max(unfinished_bytes_max, message_size_max + UNFINISHED_COUNT_BYTES)
         self.set_frame_max(frame_max)
         self.carry = Buffer()
         self.dirty = []
@@ -505,6 +525,13 @@ cdef class FrameReader:
         address_size = <uint32_t>(q - address)
         if q[0] & 2:
             raise publish_error(540, "immediate=true")
+        if (slot.run_kind != NOTHING or len(slot.settles)) and not slot.is_settling_surely():
+            # A wrong tag closes the channel before this publish; what it was right about counts.
+            try:
+                slot.channel.collect_settles()
+            except ChannelError as error:
+                slot.closing = True
+                return slot.number, error
         slot.mandatory = q[0] & 1
         q = p + total
         # Content header in sight, whole, of this channel and class?
@@ -575,7 +602,7 @@ cdef class FrameReader:
             return slot.number, ChannelError(
                 406, f"message size {body_size} is larger than max size {self.message_size_max}"
             )
-        slot.content.extend(p, size)
+        self.gather(slot, p, size)
         slot.header_size = size
         slot.expecting = EXPECT_BODY
         if slot.body_size == 0:
@@ -594,10 +621,33 @@ cdef class FrameReader:
         received = slot.content.size - slot.address_size - slot.header_size
         if received + size > slot.body_size:
             raise publish_error(501, "content body frame exceeds remaining content size")
-        slot.content.extend(p, size)
+        self.gather(slot, p, size)
         if received + size == slot.body_size:
             return self._gathered(slot)
         return None
+
+    cdef int gather(self, ChannelSlot slot, const uint8_t* p, uint32_t size) except -1:
+        """Keep a piece of a message, unless too much is kept already on all channels together.
+
+        What is kept is counted anew now and then: so nobody has to count what was finished or dropped.
+        """
+        slot.content.extend(p, size)
+        self.gathered += size
+        if self.gathered >= UNFINISHED_COUNT_BYTES:
+            self.gathered = 0
+            if self.unfinished_bytes() > self.unfinished_bytes_max:
+                raise publish_error(
+                    506, f"unfinished messages of more than {self.unfinished_bytes_max} bytes on this connection"
+                )
+        return 0
+
+    cdef uint64_t unfinished_bytes(self):
+        cdef ChannelSlot slot
+        cdef uint64_t total = 0
+        for slot in self.slots:
+            if slot is not None:
+                total += slot.content.size
+        return total
 
     cdef object _gathered(self, ChannelSlot slot):
         """The last piece of a message has come."""

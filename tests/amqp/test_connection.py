@@ -5,6 +5,8 @@ import struct
 import pytest
 from pamqp import commands, frame, header
 
+from leveret.amqp import frames
+from leveret.amqp.channel import Channel
 from leveret.core.alarms import Resource
 from leveret.errors import ConnectionClosingError
 from leveret.ports import Durability
@@ -167,6 +169,59 @@ def test_frames_that_follow_a_failing_ack_in_the_same_read_are_ignored(client):
 
 
 @pytest.mark.covers("B-211")
+def settled_twice(client):
+    client.publish("q", b"a", b"b")
+    client.send(commands.Basic.Get(queue="q"), commands.Basic.Get(queue="q"))
+    client.send(commands.Basic.Ack(1))
+    return commands.Basic.Ack(1)
+
+
+def never_delivered(client):
+    return commands.Basic.Nack(1, multiple=True)
+
+
+def needs_no_ack(client):
+    client.publish("q", b"a")
+    client.send(commands.Basic.Get(queue="q", no_ack=True))
+    return commands.Basic.Ack(1)
+
+
+def recovered(client):
+    client.publish("q", b"a")
+    client.send(commands.Basic.Get(queue="q"), commands.Basic.Recover(requeue=True))
+    return commands.Basic.Ack(1)
+
+
+@pytest.mark.covers("B-015", "B-211")
+@pytest.mark.parametrize("mistake", [settled_twice, never_delivered, needs_no_ack, recovered])
+def test_publishes_behind_a_wrong_ack_in_the_same_read_are_ignored(client, mistake):
+    client.declare("q")
+    client.declare("after")
+    wrong = mistake(client)
+    client.received()
+    client.feed(wire(wrong) + message("after", b"m"))
+    ((name, code, *_),) = client.methods()
+    assert (name, code) == ("Channel.Close", 406)
+    client.open_channel(2)
+    assert client.count("after", channel=2) == 0
+
+
+def test_publishes_between_right_acks_are_taken_and_the_acks_stay_together(client, monkeypatch):
+    runs = []
+    settle = Channel.settle
+    monkeypatch.setattr(
+        Channel, "settle", lambda *args, **more: runs.append(args[1:]) or settle(*args, **more)
+    )
+    client.declare("q")
+    client.publish("q", *(b"m" for _ in range(4)))
+    for _ in range(4):
+        client.send(commands.Basic.Get(queue="q"))
+    client.received()
+    client.feed(b"".join(wire(commands.Basic.Ack(n)) + message("q", b"n") for n in range(1, 5)))
+    assert runs == [(frames.SETTLE, 1, 4)]
+    assert client.count("q") == 4
+
+
 @pytest.mark.parametrize(
     ("method", "ids"),
     [

@@ -41,6 +41,9 @@ class Broker:
             exchange, lambda key: self.resolve(exchange, key), cacheable=exchange != b"headers"
         )
 
+    def collect_settles(self):
+        """Asked when a publish follows settlements that may be wrong: here none is."""
+
     def resolve(self, exchange: bytes, key: bytes) -> Route:
         return Route(self.builders[name] for name in destinations(exchange, key))
 
@@ -465,6 +468,51 @@ def test_a_message_too_large_closes_its_channel_and_costs_nothing(size):
     sent = publish() + head(size) + framed(3, 1, b"abc") + framed(1, 2, method(85, 10, b"\0"))
     text = f"message size {size} is larger than max size {MESSAGE_SIZE_MAX}"
     assert read([sent]).events == [(1, (406, text)), (2, method(85, 10, b"\0"))]
+
+
+MIB = 1 << 20
+
+
+def half_a_message(reader, number, size, broker):
+    """Announce a message of twice `size` on a new channel and send the first half."""
+    reader.open_channel(number, broker)
+    parts = [publish(), head(2 * size), framed(3, 1, b"x" * size)]
+    for part in parts:
+        reader.receive(part[:1] + struct.pack(">H", number) + part[3:], NOW)
+        assert reader.next() is None
+
+
+def test_unfinished_messages_of_all_channels_have_a_limit():
+    broker = Broker()
+    reader = FrameReader(2 * MIB, 4 * MIB, 16 * MIB)
+
+    def fill(numbers):
+        for number in numbers:
+            half_a_message(reader, number, MIB, broker)
+
+    fill(range(1, 17))
+    with pytest.raises(ConnectionClosingError) as caught:
+        fill(range(17, 22))  # what is kept is counted every 4 MiB
+    assert caught.value.code == 506
+    assert caught.value.explanation == (
+        "unfinished messages of more than 16777216 bytes on this connection"
+    )
+
+
+def test_finished_and_dropped_messages_do_not_count_as_unfinished():
+    broker = Broker()
+    reader = FrameReader(2 * MIB, 4 * MIB, 8 * MIB)
+    for _ in range(20):
+        half_a_message(reader, 1, MIB, broker)
+        reader.receive(framed(3, 1, b"x" * MIB), NOW)
+        assert reader.next() is None
+        half_a_message(reader, 2, MIB, broker)
+        reader.close_channel(2)
+    assert len(broker.records()["odd"]) == 20
+
+
+def test_one_message_of_any_size_may_be_unfinished():
+    assert FrameReader(FRAME_MAX, 512 * MIB, 0).unfinished_bytes_max > 512 * MIB
 
 
 @pytest.mark.covers("B-314")

@@ -142,6 +142,7 @@ def recover(channel: Channel, method: commands.Basic.Recover) -> None:
     if not method.requeue:
         raise ConnectionClosingError(540, "requeue=false")
     channel.apply(frames.RETURN, channel.unacked.take_up_to(frames.ALL_TAGS))
+    channel.slot.settled_tag = channel.slot.delivery_tag
     if isinstance(method, commands.Basic.Recover):
         channel.send(commands.Basic.RecoverOk())
 
