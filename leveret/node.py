@@ -155,7 +155,7 @@ class Node:
                 flush=True,
             )  # the contract with whoever started us
             managed = ManagedNode(
-                f"leveret@{platform.node()}",
+                broker.node_name,
                 broker,
                 administration,
                 configuration,
@@ -197,11 +197,13 @@ class Node:
             turn=Turn(loop.call_soon, self._report),
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
+            node_name=f"leveret@{platform.node()}",
             cache_key=secrets.token_bytes(32),
             spawn=spawn,
             in_thread=partial(loop.run_in_executor, self._password_threads),
             report=self._report,
             random_name=lambda: secrets.token_urlsafe(16),
+            wall_ms=SystemClock().wall_ms,
         )
         self._broker = broker
         administration = Administration(
@@ -210,6 +212,7 @@ class Node:
             on_vhost_added=broker.add_vhost,
             on_vhost_deleted=broker.remove_vhost,
             on_user_deleted=broker.shut_user,
+            emit=broker.events.emit,
         )
         definitions = await metadata.load()
         administration.restore(definitions)

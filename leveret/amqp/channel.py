@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.amqp import frames
+from leveret.amqp import announcements, frames
 from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter
 from leveret.amqp.methods import encode_method
@@ -62,6 +62,11 @@ class Channel:
         self._collected = 0  # publishes that stand in a confirm group
         self._getters: dict[Queue, Getter] = {}
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
+
+    @property
+    def name(self) -> str:
+        """Its connection's name with its number."""
+        return f"{self.connection.name} ({self.number})"
 
     # -- what comes in
 
@@ -197,11 +202,13 @@ class Channel:
         if consumer.no_ack:
             self.slot.has_free_tags = True
         consumer.queue.add_consumer(consumer, exclusive=exclusive)
+        announcements.consumer_started(consumer, exclusive=exclusive)
 
     def cancel_consumer(self, consumer: ChannelConsumer) -> None:
         """Serve it no more; what it holds stays outstanding on the channel."""
         self.consumers.pop(consumer.tag, None)
         queue = consumer.queue
+        announcements.consumer_ended(consumer)
         if not queue.deleted:
             queue.remove_consumer(consumer)
             if queue.definition.auto_delete and not queue.consumer_count:
@@ -298,6 +305,7 @@ class Channel:
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
         self.apply(frames.RETURN, self.unacked.take_up_to(frames.ALL_TAGS))
+        announcements.channel_closed(self)
 
 
 def _tell(queue: Queue, kind: int, ranges: list[tuple[int, int]]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp import handshake
+from leveret.amqp import announcements, handshake
 from leveret.amqp.channel import Channel
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe
@@ -29,6 +29,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.arguments import plain_table
 from leveret.amqp.operations.opening import NO_METHOD, OPENING
+from leveret.core.events import acting_as
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 
@@ -76,6 +77,7 @@ class Connection:
         self.outbox = Outbox()
         self.vhost: Vhost
         self.user = ""
+        self.name = ""  # from its ends, once it is open
         self.mechanism = ""
         self.connected_at_ms = 0
         self.client_properties: dict[str, object] = {}
@@ -92,6 +94,9 @@ class Connection:
         self._decoded: base.Frame
         self._decoded_ids = (0, 0)
         self._channel_number = 0
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def is_waiting(self) -> bool:
@@ -121,7 +126,8 @@ class Connection:
             self._look_for_close_ok(data)
             return
         self.reader.receive(data, self.link.wall_ms())
-        self._advance()
+        with acting_as(self.user):
+            self._advance()
 
     def _look_for_close_ok(self, data: memoryview) -> None:
         """Frames cannot be told apart any more; the client's last one ends what it sends."""
@@ -134,9 +140,10 @@ class Connection:
         self._waiting = False
         if self.state is State.CLOSED:
             return
-        if error is not None:
-            self._failed(error)
-        self._advance()
+        with acting_as(self.user):
+            if error is not None:
+                self._failed(error)
+            self._advance()
 
     def _advance(self) -> None:
         reader = self.reader
@@ -314,10 +321,11 @@ class Connection:
             )
             error.method_ids = NO_METHOD
             raise error
-        self.channels[number] = Channel(self, number)
+        self.channels[number] = channel = Channel(self, number)
         opened = build(commands.Channel.OpenOk, channel_id="")
         self.outbox.write(encode_method(number, opened))
         self.touch()
+        announcements.channel_opened(channel)
 
     def _drop_channel(self, number: int) -> None:
         channel = self.channels.pop(number)
@@ -385,6 +393,10 @@ class Connection:
 
     def release(self) -> None:
         """Give back all that the connection held. Called at its end, however it comes."""
+        with acting_as(self.user):
+            self._release()
+
+    def _release(self) -> None:
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             try:
@@ -394,6 +406,7 @@ class Connection:
         if self in self.broker.connections:
             self.broker.connections.discard(self)
             self.broker.release_owner(self.vhost, self)
+            announcements.connection_closed(self)
 
     def lost(self) -> None:
         """The socket is gone."""

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from leveret.amqp import announcements
+
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
     from leveret.core.queue import Queue
+    from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
 UNLIMITED = 1 << 32  # what a consumer without prefetch may take at a time
@@ -31,6 +34,7 @@ class ChannelConsumer:
         no_ack: bool,
         prefetch: int,
         priority: int,
+        arguments: Arguments,
         added: AddedField | None = None,
     ) -> None:
         """`added` is put into the headers of every delivery."""
@@ -41,6 +45,7 @@ class ChannelConsumer:
         self.no_ack = no_ack
         self.prefetch = prefetch
         self.priority = priority
+        self.arguments = arguments
         self.added = added
         self.in_flight = 0
 
@@ -81,6 +86,7 @@ class ChannelConsumer:
     def queue_gone(self) -> None:
         """The queue was deleted: the client hears basic.cancel if it said that it understands."""
         self.channel.consumers.pop(self.tag, None)
+        announcements.consumer_ended(self)
         if self.channel.connection.client_understands("consumer_cancel_notify"):
             self.channel.send(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))
 

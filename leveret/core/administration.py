@@ -7,10 +7,11 @@ perform the same operations.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from leveret.core.access import AccessControl, InvalidPatternError
+from leveret.core.events import silent
 from leveret.errors import LeveretError
 from leveret.ports.definitions import (
     Definitions,
@@ -22,6 +23,7 @@ from leveret.ports.definitions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from leveret.core.events import Emit
     from leveret.ports import MetadataStore
 
 __all__ = ["DEFAULT_USER", "DEFAULT_VHOST", "Administration", "AdministrationError"]
@@ -52,14 +54,19 @@ class Administration:
         on_vhost_added: Callable[[VhostDefinition], None],
         on_vhost_deleted: Callable[[str], None],
         on_user_deleted: Callable[[str], None] = lambda _name: None,
+        emit: Emit = silent,
     ) -> None:
-        """The callbacks are called after the change, before a flush."""
+        """The callbacks are called after the change, before a flush.
+
+        So is `emit`, which is told what changed (see leveret.core.events).
+        """
         self.access = access
         self.store = store
         self._vhosts: dict[str, VhostDefinition] = {}
         self._on_vhost_added = on_vhost_added
         self._on_vhost_deleted = on_vhost_deleted
         self._on_user_deleted = on_user_deleted
+        self._emit = emit
 
     def restore(self, definitions: Definitions) -> None:
         """Take over what the store kept; no callback is called."""
@@ -88,15 +95,23 @@ class Administration:
         _check_name("user", name)
         if self.access.user(name) is not None:
             raise AdministrationError("already_exists", f"user '{name}' exists already")
-        self._keep_user(UserDefinition(name, password_hash, _checked_tags(tags)))
+        user = UserDefinition(name, password_hash, _checked_tags(tags))
+        self._keep_user(user)
+        self._emit("user.created", {"name": name})
+        if user.tags:
+            self._emit("user.tags.set", {"name": name, "tags": user.tags})
 
     def set_password_hash(self, name: str, password_hash: str) -> None:
         """Replace a user's password. Raises AdministrationError."""
         self._keep_user(replace(self._user(name), password_hash=password_hash))
+        key = "user.password.changed" if password_hash else "user.password.cleared"
+        self._emit(key, {"name": name})
 
     def set_user_tags(self, name: str, tags: Iterable[str]) -> None:
         """Replace a user's tags. Raises AdministrationError."""
-        self._keep_user(replace(self._user(name), tags=_checked_tags(tags)))
+        user = replace(self._user(name), tags=_checked_tags(tags))
+        self._keep_user(user)
+        self._emit("user.tags.set", {"name": name, "tags": user.tags})
 
     def delete_user(self, name: str) -> None:
         """Delete a user and its permissions. Raises AdministrationError."""
@@ -104,6 +119,7 @@ class Administration:
         self._drop_permissions(self.access.remove_user(name))
         self.store.remove(user)
         self._on_user_deleted(name)
+        self._emit("user.deleted", {"name": name})
 
     # Virtual hosts.
 
@@ -119,6 +135,16 @@ class Administration:
         vhost = VhostDefinition(name, description, _checked_tags(tags))
         self._keep_vhost(vhost)
         self._on_vhost_added(vhost)
+        self._emit(
+            "vhost.created",
+            {
+                "name": name,
+                "description": description,
+                "tags": vhost.tags,
+                "default_queue_type": vhost.default_queue_type,
+                "tracing": False,
+            },
+        )
 
     def describe_vhost(self, name: str, description: str, tags: Iterable[str]) -> None:
         """Replace a virtual host's description and tags. Raises AdministrationError."""
@@ -132,6 +158,7 @@ class Administration:
         self._drop_permissions(self.access.remove_vhost(name))
         self.store.remove(vhost)
         self._on_vhost_deleted(name)
+        self._emit("vhost.deleted", {"name": name})
 
     # Permissions.
 
@@ -154,12 +181,14 @@ class Administration:
         except InvalidPatternError as error:
             raise AdministrationError("invalid", str(error)) from None
         self.store.put(definition)
+        self._emit("permission.created", asdict(definition))
 
     def clear_permission(self, user: str, vhost: str) -> None:
         """Forbid a user a virtual host; no error if it was. Raises AdministrationError."""
         self._user(user)
         self._vhost(vhost)
         self._drop_permissions(self.access.remove_permission(user, vhost))
+        self._emit("permission.deleted", {"user": user, "vhost": vhost})
 
     def _user(self, name: str) -> UserDefinition:
         user = self.access.user(name)

@@ -24,11 +24,20 @@ class Watcher(Protocol):
         ...
 
 
-class Alarms:
-    """Which resources are low. `watchers` are told when that changes."""
+class Observer(Protocol):
+    """Who is told of each resource by itself."""
 
-    def __init__(self, watchers: Iterable[Watcher]) -> None:
+    def __call__(self, resource: Resource, *, low: bool) -> None:
+        """`resource` has become low, or is no more."""
+        ...
+
+
+class Alarms:
+    """Which resources are low. `watchers` and `observer` are told when that changes."""
+
+    def __init__(self, watchers: Iterable[Watcher], observer: Observer | None = None) -> None:
         self._watchers = watchers
+        self._observer = observer
         self._low: set[Resource] = set()
         self.reason = ""
 
@@ -46,4 +55,6 @@ class Alarms:
         self.reason = f"low on {' & '.join(names)}" if names else ""
         for watcher in list(self._watchers):
             watcher.alarm_changed(self.reason)
+        if self._observer is not None:
+            self._observer(resource, low=low)
         return True

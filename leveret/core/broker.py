@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from leveret.core.alarms import Alarms
+from leveret.core.alarms import Alarms, Resource
+from leveret.core.events import Events
 from leveret.core.names import resource
 from leveret.core.passwords import PasswordCache, verify_password
+from leveret.core.publishing import InternalPublisher
 from leveret.core.queue import DeadLetter, Queue, QueueServices, drop
 from leveret.core.settings import resolve_settings
 from leveret.core.vhost import Vhost
@@ -31,7 +33,7 @@ class Broker:
 
     `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what
     would hold up the loop; `report(subject, error)` is told of what should not have happened;
-    `random_name()` gives a unique string.
+    `random_name()` gives a unique string; `wall_ms()` the time that the broker's own messages get.
     """
 
     def __init__(
@@ -43,21 +45,26 @@ class Broker:
         turn: Turn,
         durability: Durability,
         platform: str,
+        node_name: str,
         cache_key: bytes,
         spawn: Callable[[Coroutine[object, object, None]], object],
         in_thread: Callable[..., Awaitable[Any]],
         report: Callable[[object, Exception], None],
         random_name: Callable[[], str],
+        wall_ms: Callable[[], int],
         dead_letter: DeadLetter = drop,
     ) -> None:
         self.access = access
         self.metadata = metadata
         self.turn = turn
         self.platform = platform
+        self.node_name = node_name
         self.report = report
         self.vhosts: dict[str, Vhost] = {}
+        self.publisher = InternalPublisher(turn, wall_ms)
+        self.events = Events(self.vhosts, self.publisher)
         self.connections: set[Any] = set()
-        self.alarms = Alarms(self.connections)
+        self.alarms = Alarms(self.connections, self._tell_alarm)
         self._topics = topics
         self._durability = durability
         self._passwords = PasswordCache(cache_key)
@@ -82,7 +89,11 @@ class Broker:
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Open a virtual host with its predeclared exchanges."""
         self.vhosts[definition.name] = Vhost(
-            definition, open_queue=self._open_queue, store=self.metadata, random_name=self._unique
+            definition,
+            open_queue=self._open_queue,
+            store=self.metadata,
+            random_name=self._unique,
+            emit=self.events.emit,
         )
 
     def remove_vhost(self, name: str) -> None:
@@ -92,6 +103,8 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         for queue in list(vhost.queues.values()):
             self._drop_queue(vhost, self._opened(queue))
+        for exchange in vhost.exchanges:
+            self.events.emit("exchange.deleted", {"name": exchange, "vhost": name})
 
     def shut_user(self, name: str) -> None:
         """A user was deleted: whoever is connected as such is told and closed."""
@@ -101,6 +114,10 @@ class Broker:
     def _shut(self, reason: ConnectionClosingError, concerns: Callable[[Any], bool]) -> None:
         for connection in [held for held in self.connections if concerns(held)]:
             connection.shut(reason)
+
+    def _tell_alarm(self, resource: Resource, *, low: bool) -> None:
+        key = "alarm.set" if low else "alarm.cleared"
+        self.events.emit(key, {"source": resource.value, "node": self.node_name})
 
     def random_name(self, prefix: str) -> str:
         """A unique name behind `prefix`."""

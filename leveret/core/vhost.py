@@ -19,6 +19,14 @@ from leveret.core.arguments import (
     with_default_type,
 )
 from leveret.core.bindings import Binding, QueueLike
+from leveret.core.events import (
+    EVENT_EXCHANGE,
+    EVENT_VHOST,
+    binding_headers,
+    exchange_headers,
+    queue_headers,
+    silent,
+)
 from leveret.core.exchange import Exchange
 from leveret.core.exchanges import check_type
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
@@ -36,6 +44,7 @@ from leveret.ports.definitions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from leveret.core.events import Emit
     from leveret.core.routes import RouteCache
 
 __all__ = ["DefinitionSink", "Exchange", "QueueLike", "Vhost"]
@@ -50,7 +59,7 @@ PREDECLARED = {
     "amq.match": "headers",
     "amq.rabbitmq.trace": "topic",
 }
-INTERNAL = {"amq.rabbitmq.trace"}  # only the broker publishes there
+INTERNAL = {"amq.rabbitmq.trace", EVENT_EXCHANGE}  # only the broker publishes there
 
 
 class DefinitionSink(Protocol):
@@ -69,8 +78,9 @@ class Vhost:
     """Exchanges, queues and bindings of one name space.
 
     `open_queue(definition, owner)` makes a queue, its log included; `random_name()` gives a string
-    that is unique for practical purposes. `generation` changes whenever an exchange comes or goes:
-    connections then drop the RouteCaches they hold.
+    that is unique for practical purposes; `emit(key, headers)` is told what came and went (see
+    leveret.core.events). `generation` changes whenever an exchange comes or goes: connections then
+    drop the RouteCaches they hold.
     """
 
     def __init__(
@@ -80,6 +90,7 @@ class Vhost:
         open_queue: Callable[[QueueDefinition, object | None], QueueLike],
         store: DefinitionSink,
         random_name: Callable[[], str],
+        emit: Emit = silent,
     ) -> None:
         self.definition = definition
         self.name = definition.name
@@ -90,11 +101,13 @@ class Vhost:
         self._open_queue = open_queue
         self._store = store
         self._random_name = random_name
+        self._emit = emit
         self._owned: dict[object, dict[str, QueueLike]] = {}
-        for name, kind in PREDECLARED.items():
-            self._graph.add_exchange(
-                ExchangeDefinition(self.name, name, kind, internal=name in INTERNAL)
-            )
+        predeclared = dict(PREDECLARED)
+        if self.name == EVENT_VHOST:
+            predeclared[EVENT_EXCHANGE] = "topic"
+        for name, kind in predeclared.items():
+            self._add_exchange(ExchangeDefinition(self.name, name, kind, internal=name in INTERNAL))
 
     # ----- publishing
 
@@ -136,10 +149,11 @@ class Vhost:
             return exchange
         check_not_reserved("exchange", name)
         check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), arguments)
+        exchange = self._add_exchange(received)
         if durable:
             self._store.put(received)
         self.generation += 1
-        return self._graph.add_exchange(received)
+        return exchange
 
     def check_exchange(self, name: str) -> Exchange:
         """Look an exchange up for a client: 404 when missing, 403 for the default one."""
@@ -228,7 +242,9 @@ class Vhost:
             self._remove_binding(binding)
         if queue.definition.durable:
             self._store.remove(queue.definition)
+        self._tell_unbound(bindings)
         self._drop_exchanges(self._abandoned(bindings))
+        self._emit("queue.deleted", {"name": name, "vhost": self.name})
 
     def exclusive_queues(self, owner: object) -> list[QueueLike]:
         """List the queues that go with a connection."""
@@ -321,7 +337,13 @@ class Vhost:
         if definition.durable:
             self._store.put(definition)
         self._enter_queue(queue)
+        self._emit("queue.created", queue_headers(definition, owner))
         return queue
+
+    def _add_exchange(self, definition: ExchangeDefinition) -> Exchange:
+        exchange = self._graph.add_exchange(definition)
+        self._emit("exchange.created", exchange_headers(definition))
+        return exchange
 
     def _enter_queue(self, queue: QueueLike) -> None:
         """Make a queue known, reachable by its name over the default exchange."""
@@ -355,17 +377,24 @@ class Vhost:
         if binding.durable:
             self._store.put(binding.definition)
         self._graph.add_binding(binding)
+        self._emit("binding.created", binding_headers(binding.definition))
 
     def _unbind(self, wanted: BindingDefinition) -> None:
         binding = self._graph.find_binding(wanted)
         if binding is not None:
             self._remove_binding(binding)
+            self._tell_unbound([binding])
             self._drop_exchanges(self._abandoned([binding]))
 
     def _remove_binding(self, binding: Binding) -> None:
         if binding.durable and binding.source.name != DEFAULT_EXCHANGE:
             self._store.remove(binding.definition)
         self._graph.remove_binding(binding)
+
+    def _tell_unbound(self, bindings: Iterable[Binding]) -> None:
+        for binding in bindings:
+            if binding.source.name != DEFAULT_EXCHANGE:
+                self._emit("binding.deleted", binding_headers(binding.definition))
 
     def _abandoned(self, removed: Iterable[Binding]) -> list[Exchange]:
         """List the auto-delete exchanges that lost their last binding as a source."""
@@ -378,13 +407,18 @@ class Vhost:
             exchange = doomed.pop()
             if self.exchanges.get(exchange.name) is not exchange:
                 continue
-            bindings = [*exchange.outgoing.values(), *exchange.incoming.values()]
-            for binding in dict.fromkeys(bindings):  # one from an exchange to itself is in both
+            # One from an exchange to itself is in both.
+            bindings = list(
+                dict.fromkeys([*exchange.outgoing.values(), *exchange.incoming.values()])
+            )
+            for binding in bindings:
                 self._remove_binding(binding)
             self._graph.remove_exchange(exchange)
             if exchange.definition.durable:
                 self._store.remove(exchange.definition)
             self.generation += 1
+            self._emit("exchange.deleted", {"name": exchange.name, "vhost": self.name})
+            self._tell_unbound(bindings)
             doomed.extend(self._abandoned(bindings))
 
     def _exchange(self, name: str) -> Exchange:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leveret.core.events import COMMAND_LINE_USER, acting_as
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations import perform
 
@@ -87,7 +88,8 @@ class ControlServer:
 
     async def _answer(self, line: bytes) -> dict[str, object]:
         try:
-            return await perform(self._administration, json.loads(line))
+            with acting_as(COMMAND_LINE_USER):
+                return await perform(self._administration, json.loads(line))
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
         except Exception:  # a mistake of ours in one command must not stop the node

@@ -120,3 +120,53 @@ async def test_refused_operations_change_nothing(recorder, administration, code,
     assert raised.value.code == code
     assert not recorder.store.pending
     assert await recorder.store.load() == before
+
+
+@pytest.mark.covers("B-178")
+def test_every_change_is_an_event():
+    events = []
+    administration = Administration(
+        AccessControl(),
+        MemoryMetadataStore(),
+        on_vhost_added=lambda vhost: events.append(("(vhost added)", vhost.name)),
+        on_vhost_deleted=lambda name: events.append(("(vhost deleted)", name)),
+        on_user_deleted=lambda name: events.append(("(user deleted)", name)),
+        emit=lambda key, headers: events.append((key, dict(headers))),
+    )
+    administration.add_vhost("v", "for tests", ["a"])
+    administration.add_user("u", "secret hash", ["monitoring"])
+    administration.set_password_hash("u", "another")
+    administration.set_password_hash("u", "")
+    administration.set_user_tags("u", [])
+    administration.set_permission(PermissionDefinition("v", "u", "c", "w", "r"))
+    administration.clear_permission("u", "v")
+    administration.delete_user("u")
+    administration.delete_vhost("v")
+    assert "secret" not in str(events)
+    assert events == [
+        ("(vhost added)", "v"),
+        (
+            "vhost.created",
+            {
+                "name": "v",
+                "description": "for tests",
+                "tags": ("a",),
+                "default_queue_type": "classic",
+                "tracing": False,
+            },
+        ),
+        ("user.created", {"name": "u"}),
+        ("user.tags.set", {"name": "u", "tags": ("monitoring",)}),
+        ("user.password.changed", {"name": "u"}),
+        ("user.password.cleared", {"name": "u"}),
+        ("user.tags.set", {"name": "u", "tags": ()}),
+        (
+            "permission.created",
+            {"vhost": "v", "user": "u", "configure": "c", "write": "w", "read": "r"},
+        ),
+        ("permission.deleted", {"user": "u", "vhost": "v"}),
+        ("(user deleted)", "u"),
+        ("user.deleted", {"name": "u"}),
+        ("(vhost deleted)", "v"),
+        ("vhost.deleted", {"name": "v"}),
+    ]

@@ -48,6 +48,7 @@ def test_a_vhost_starts_with_the_exchanges_clients_expect(vhost, store):
         "amq.topic": "topic",
         "amq.headers": "headers",
         "amq.match": "headers",
+        "amq.rabbitmq.event": "topic",
         "amq.rabbitmq.trace": "topic",
     }
     assert all(x.definition.durable for x in vhost.exchanges.values())

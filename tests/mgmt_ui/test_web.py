@@ -193,7 +193,7 @@ async def test_overview(site, amqp):
         "channels": 1,
         "connections": 1,
         "consumers": 1,
-        "exchanges": 7,
+        "exchanges": 8,
         "queues": 1,
     }
     assert overview["queue_totals"] == {

@@ -57,11 +57,13 @@ class Stage:
             turn=self.turn,
             durability=durability,
             platform="stage",
+            node_name="leveret@stage",
             cache_key=b"k" * 32,
             spawn=self.spawn,
             in_thread=self._in_thread,
             report=self.report,
             random_name=lambda: f"random{next(numbers)}",
+            wall_ms=lambda: self.now,
         )
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")

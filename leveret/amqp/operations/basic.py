@@ -47,13 +47,15 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     queue = channel.queue(name)
     if not queue.admits(exclusive=method.exclusive):
         raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")
+    arguments = plain_table(method.arguments)
     consumer = ChannelConsumer(
         channel,
         queue,
         tag,
         no_ack=method.no_ack,
         prefetch=channel.consumer_prefetch,
-        priority=_priority(queue, plain_table(method.arguments)),
+        priority=_priority(queue, arguments),
+        arguments=arguments,
     )
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))

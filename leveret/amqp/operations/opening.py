@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp import handshake
+from leveret.amqp import announcements, handshake
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES
 from leveret.amqp.operations.arguments import plain_table
@@ -27,6 +27,7 @@ NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's faul
 
 async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:
     """Check who the client claims to be."""
+    connection.mechanism = method.mechanism
     connection.client_properties = plain_table(method.client_properties)
     connection.capabilities = handshake.client_capabilities(connection.client_properties)
     try:
@@ -39,9 +40,9 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
     if connection.state is not State.START:
         return  # the node stops, or the client has gone
     connection.user = credentials.user
+    announcements.login_accepted(connection)
     if not connection.broker.access.may_impersonate(connection.user):
         connection.reader.accept_user_id(connection.user)
-    connection.mechanism = method.mechanism
     connection.state = State.TUNE
     connection.send(handshake.tune(connection.configuration))
 
@@ -60,6 +61,7 @@ async def _authenticated(
     )
     known = await connection.broker.authenticate(credentials.user, credentials.password)
     if not (known and allowed):
+        announcements.login_refused(connection, credentials.user)
         raise refusal(method.mechanism)
     return credentials
 
@@ -88,10 +90,12 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
         raise ConnectionClosingError(530, f"vhost {name} not found")
     connection.broker.access.check_vhost(connection.user, name)
     connection.vhost = vhost
+    connection.name = str(connection.link.endpoints)
     connection.connected_at_ms = connection.link.wall_ms()
     connection.broker.connections.add(connection)
     connection.state = State.RUNNING
     connection.send(commands.Connection.OpenOk())
+    announcements.connection_opened(connection)
 
 
 OPENING: dict[type, Callable[..., Awaitable[None] | None]] = {

@@ -1,0 +1,139 @@
+"""What connections, channels and consumers tell exchange `amq.rabbitmq.event` (core.events).
+
+RabbitMQ identifies connections and channels by their Erlang processes; here the headers `pid`,
+`connection` and `channel` carry their names, which tell them apart as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.events import address_term
+
+if TYPE_CHECKING:
+    from leveret.amqp.channel import Channel
+    from leveret.amqp.connection import Connection
+    from leveret.amqp.consumer import ChannelConsumer
+
+PROTOCOL = "{0,9,1}"
+
+
+def login_accepted(connection: Connection) -> None:
+    """The client is who it claims to be."""
+    _login(connection, "user.authentication.success", connection.user)
+
+
+def login_refused(connection: Connection, user: str) -> None:
+    """It is not."""
+    error = f"user '{user}' - invalid credentials"
+    _login(connection, "user.authentication.failure", user, error=error)
+
+
+def _login(connection: Connection, key: str, user: str, **more: object) -> None:
+    events = connection.broker.events
+    if events.wanted:
+        ends = connection.link.endpoints
+        headers = {
+            "connection_type": "network",
+            "name": user,
+            "connection_name": str(ends),
+            "host": address_term(ends.host),
+            "peer_host": address_term(ends.peer_host),
+            "peer_port": ends.peer_port,
+            "protocol": PROTOCOL,
+            "auth_mechanism": connection.mechanism,
+            "ssl": False,
+        }
+        events.emit(key, {**headers, **more})
+
+
+def connection_opened(connection: Connection) -> None:
+    """It has entered its virtual host."""
+    events = connection.broker.events
+    if events.wanted:
+        ends = connection.link.endpoints
+        events.emit(
+            "connection.created",
+            {
+                **_identity(connection),
+                "type": "network",
+                "host": address_term(ends.host),
+                "port": ends.port,
+                "peer_host": address_term(ends.peer_host),
+                "peer_port": ends.peer_port,
+                "ssl": False,
+                "auth_mechanism": connection.mechanism,
+                "protocol": PROTOCOL,
+                "user": connection.user,
+                "vhost": connection.vhost.name,
+                "timeout": connection.tuned.heartbeat_seconds,
+                "frame_max": connection.tuned.frame_max,
+                "channel_max": connection.tuned.channel_max,
+                "connected_at": connection.connected_at_ms,
+            },
+        )
+
+
+def connection_closed(connection: Connection) -> None:
+    """It is over, however it ended."""
+    connection.broker.events.emit("connection.closed", _identity(connection))
+
+
+def _identity(connection: Connection) -> dict[str, object]:
+    headers: dict[str, object] = {
+        "pid": connection.name,
+        "name": connection.name,
+        "node": connection.broker.node_name,
+        "client_properties": connection.client_properties,
+    }
+    provided = connection.client_properties.get("connection_name")
+    return {**headers, "user_provided_name": provided} if isinstance(provided, str) else headers
+
+
+def channel_opened(channel: Channel) -> None:
+    """A channel of an open connection."""
+    connection = channel.connection
+    channel.broker.events.emit(
+        "channel.created",
+        {
+            "pid": channel.name,
+            "name": channel.name,
+            "connection": connection.name,
+            "number": channel.number,
+            "user": connection.user,
+            "vhost": channel.vhost.name,
+        },
+    )
+
+
+def channel_closed(channel: Channel) -> None:
+    """It was closed by either side, or with its connection."""
+    channel.broker.events.emit("channel.closed", {"pid": channel.name})
+
+
+def consumer_started(consumer: ChannelConsumer, *, exclusive: bool) -> None:
+    """A queue serves it."""
+    consumer.channel.broker.events.emit(
+        "consumer.created",
+        {
+            **_consumer(consumer),
+            "exclusive": exclusive,
+            "ack_required": not consumer.no_ack,
+            "prefetch_count": consumer.prefetch,
+            "arguments": consumer.arguments,
+        },
+    )
+
+
+def consumer_ended(consumer: ChannelConsumer) -> None:
+    """It was cancelled, by whomever."""
+    consumer.channel.broker.events.emit("consumer.deleted", _consumer(consumer))
+
+
+def _consumer(consumer: ChannelConsumer) -> dict[str, object]:
+    return {
+        "consumer_tag": consumer.tag,
+        "channel": consumer.channel.name,
+        "queue": consumer.queue.name,
+        "vhost": consumer.channel.vhost.name,
+    }
