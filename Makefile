@@ -63,7 +63,9 @@ $(VENV)/.built: pyproject.toml setup.py $(PYX)
 
 # Other people's clients, and the other broker to compare with.
 $(VENV)/.interop: pyproject.toml $(VENV)/.built
-	.ci/packages rabbitmq-server amqp-tools
+	.ci/packages rabbitmq-server amqp-tools librabbitmq-client-java ruby-bunny \
+		golang-go golang-github-rabbitmq-amqp091-go-dev
+	command -v javac >/dev/null || .ci/packages default-jdk-headless
 	command -v npm >/dev/null || .ci/packages npm  # Node's own distribution brings it along
 	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')
 	npm install --silent --no-audit --no-fund --no-package-lock --prefix interop_tests
