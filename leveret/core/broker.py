@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.alarms import Alarms, Resource
+from leveret.core.dead_lettering import DeadLettering
 from leveret.core.events import Events
 from leveret.core.names import resource
 from leveret.core.passwords import PasswordCache, verify_password
 from leveret.core.publishing import InternalPublisher
-from leveret.core.queue import DeadLetter, Queue, QueueServices, drop
+from leveret.core.queue import Queue, QueueServices
 from leveret.core.settings import resolve_settings
 from leveret.core.vhost import Vhost
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -33,7 +34,7 @@ class Broker:
 
     `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what
     would hold up the loop; `report(subject, error)` is told of what should not have happened;
-    `random_name()` gives a unique string; `wall_ms()` the time that the broker's own messages get.
+    `random_name()` gives a unique string; `wall_ms()` is the time, in milliseconds since 1970.
     """
 
     def __init__(
@@ -52,7 +53,6 @@ class Broker:
         report: Callable[[object, Exception], None],
         random_name: Callable[[], str],
         wall_ms: Callable[[], int],
-        dead_letter: DeadLetter = drop,
     ) -> None:
         self.access = access
         self.metadata = metadata
@@ -71,7 +71,9 @@ class Broker:
         self._spawn = spawn
         self._in_thread = in_thread
         self._unique = random_name
-        self._queue_services = QueueServices(turn, spawn, report, dead_letter)
+        self._queue_services = QueueServices(
+            turn, spawn, report, DeadLettering(self.vhosts, turn, wall_ms)
+        )
 
     # -- definitions
 

@@ -14,6 +14,7 @@ cpdef enum RecordFlag:
     HAS_HEADERS = 8
     HAS_USER_ID = 16
     HAS_REPLY_TO = 32
+    DEAD_LETTERED = 64      # its x-death is the broker's own, not a client's
 
 cpdef enum BatchAttribute:
     CONTROL = 1             # settlements, not messages

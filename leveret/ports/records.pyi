@@ -9,6 +9,7 @@ class RecordFlag(IntFlag):
     HAS_HEADERS = 8
     HAS_USER_ID = 16
     HAS_REPLY_TO = 32
+    DEAD_LETTERED = 64
 
 class BatchAttribute(IntFlag):
     CONTROL = 1

@@ -450,3 +450,23 @@ def encode_table(dict values):
     cdef bytearray out = bytearray()
     write_table(out, values or {}, 1)
     return bytes(out)
+
+
+def decode_value(data):
+    """The value of a RawValue, letter first and nothing behind it. Raises MalformedFieldError."""
+    cdef bytes octets = bytes(data)     # of the exact type
+    cdef Cursor cursor
+    cursor.data = <const uint8_t*>PyBytes_AS_STRING(octets)
+    cursor.stop = PyBytes_GET_SIZE(octets)
+    cursor.position = 0
+    cursor.depth = 0
+    cursor.values_left = VALUES_MAX
+    value = value_of(&cursor)
+    if cursor.position != cursor.stop:
+        raise MalformedFieldError("octets are left behind the value")
+    return value
+
+
+def decode_raw_table(bytes data not None):
+    """As decode_table, with every value a RawValue: what is only passed on keeps its exact type."""
+    return decode_fields(data, 0, "w")[0]

@@ -1,0 +1,187 @@
+"""Packs the dead of one queue into the builders of the queues that get them as dead letters.
+
+A dead letter is the same record with another address and other headers. What the two become depends
+on the record's address, its expiration and those of its headers that tell of deaths or of CC; records
+alike in these share one `Letter`, which is worked out in Python once. Per record there is only compiled
+work: look at the properties, put the letter's headers beside the record's own, copy the body once.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
+from leveret.ports.headers cimport field_end, field_is
+from leveret.ports.records cimport (
+    Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RecordView,
+)
+
+from leveret.errors import CorruptBatchError
+
+# Letters of one call: a backlog with a routing key for each message must not be held in memory twice.
+LETTERS_MAX = 1024
+
+
+cdef class Letter:
+    """What records that are alike become: their new address, headers and destinations.
+
+    `headers` is a table with its length. It takes the place of the record's own where the record's own
+    were needed to make it; otherwise its fields join theirs.
+    """
+
+    cdef readonly bytes address
+    cdef readonly bytes headers
+    cdef readonly tuple builders
+
+    def __init__(self, bytes exchange not None, bytes routing_key not None, bytes headers not None, builders):
+        self.address = bytes((len(exchange),)) + exchange + bytes((len(routing_key),)) + routing_key
+        self.headers = headers
+        self.builders = tuple(builders)
+
+
+cdef class LetterWriter:
+    """Writes dead letters, of one queue for one reason, at one time.
+
+    `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> Letter` is asked for each
+    kind of record; `expiration` is None where the record has none, `headers` where they do not matter.
+    With `reads_headers` they always do. `touched` has the builders that were written to, `unrouted` the
+    ranges of offsets that no queue took.
+    """
+
+    cdef readonly set touched
+    cdef readonly list unrouted
+    cdef object compose
+    cdef bint reads_headers
+    cdef uint64_t now
+    cdef dict letters
+    cdef Letter letter          # of the record before, if that had neither expiration nor headers
+    cdef bytes address
+
+    def __init__(self, compose, uint64_t now, bint reads_headers):
+        self.compose = compose
+        self.now = now
+        self.reads_headers = reads_headers
+        self.letters = {}
+        self.touched = set()
+        self.unrouted = []
+
+    def write(self, Batch batch not None, uint64_t first, uint64_t stop):
+        """Write the records [first, stop) of `batch`."""
+        cdef RecordView record
+        cdef size_t position = batch.locate(first)
+        cdef uint64_t offset
+        for offset in range(first, stop):
+            position = batch.view(position, &record)
+            if not self.write_record(&record):
+                self.note_unrouted(offset)
+
+    cdef int write_record(self, RecordView* record) except -1:
+        """Write one record to all its destinations. Returns whether there were any."""
+        cdef Properties properties
+        cdef int found = -1
+        cdef bint own_headers = False
+        cdef Letter letter
+        cdef BatchBuilder builder
+        cdef bytes header
+        cdef uint32_t flags
+        if record.header_size >= 14:
+            found = read_properties(record.header, record.header_size, &properties)
+        if found < 0:
+            raise CorruptBatchError("a record's content header cannot be read")
+        if found & HAS_HEADERS:
+            own_headers = self.reads_headers or not is_plain(&properties.headers)
+        letter = self.letter_for(record, found, &properties, own_headers)
+        if not letter.builders:
+            return 0
+        header = rewrite(
+            record.header, record.header_size,
+            letter.headers if own_headers or not found & HAS_HEADERS else joined(&properties.headers, letter.headers),
+            None, False,
+        )
+        flags = (record.flags & ~<uint32_t>HAS_EXPIRATION) | HAS_HEADERS | DEAD_LETTERED
+        for builder in letter.builders:
+            builder.append(
+                flags, self.now, record.tag_mask,
+                <const uint8_t*>PyBytes_AS_STRING(letter.address), <uint32_t>PyBytes_GET_SIZE(letter.address),
+                <const uint8_t*>PyBytes_AS_STRING(header), <uint32_t>PyBytes_GET_SIZE(header),
+                record.body, record.body_size,
+            )
+            self.touched.add(builder)
+        return 1
+
+    cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bint own_headers):
+        cdef bytes address = self.address
+        cdef bytes expiration = None
+        cdef bytes headers = None
+        cdef Letter letter
+        cdef bint plain = not own_headers and not found & HAS_EXPIRATION
+        if (
+            address is None
+            or <uint32_t>PyBytes_GET_SIZE(address) != record.address_size
+            or memcmp(PyBytes_AS_STRING(address), record.address, record.address_size)
+        ):
+            self.address = address = (<const char*>record.address)[: record.address_size]
+            self.letter = None
+        elif plain and self.letter is not None:
+            return self.letter
+        if found & HAS_EXPIRATION:
+            expiration = (<const char*>properties.expiration.data)[: properties.expiration.size]
+        if own_headers:
+            headers = (<const char*>properties.headers.data - 4)[: properties.headers.size + 4]
+        kind = (address, expiration, headers, record.flags & DEAD_LETTERED)
+        letter = self.letters.get(kind)
+        if letter is None:
+            if len(self.letters) >= LETTERS_MAX:
+                self.letters.clear()
+            letter = self.composed(address, expiration, headers, bool(record.flags & DEAD_LETTERED))
+            self.letters[kind] = letter
+        if plain:
+            self.letter = letter
+        return letter
+
+    cdef Letter composed(self, bytes address, bytes expiration, bytes headers, bint is_dead_letter):
+        cdef size_t size = address[0]
+        return self.compose(address[1 : 1 + size], address[2 + size :], expiration, headers, is_dead_letter)
+
+    cdef int note_unrouted(self, uint64_t offset) except -1:
+        cdef list unrouted = self.unrouted
+        if unrouted and unrouted[len(unrouted) - 1][1] == offset:
+            unrouted[len(unrouted) - 1] = (unrouted[len(unrouted) - 1][0], offset + 1)
+        else:
+            unrouted.append((offset, offset + 1))
+        return 0
+
+
+cdef bint is_plain(Piece* headers) noexcept nogil:
+    """Whether a table's fields tell nothing of deaths or of further keys, and can be joined by others."""
+    cdef const uint8_t* field = headers.data
+    cdef const uint8_t* stop = field + headers.size
+    cdef const uint8_t* end
+    while field < stop:
+        end = field_end(field, stop)
+        if end == NULL or field_is(field, b"CC", 2) or field_is(field, b"x-death", 7):
+            return False
+        if begins(field, b"x-first-death-", 14) or begins(field, b"x-last-death-", 13):
+            return False
+        field = end
+    return True
+
+
+cdef inline bint begins(const uint8_t* field, const char* prefix, uint8_t size) noexcept nogil:
+    return field[0] >= size and memcmp(field + 1, prefix, size) == 0
+
+
+cdef bytes joined(Piece* fields, bytes table):
+    """A table's fields with those of `table` behind them, as one table with its length."""
+    cdef size_t more = PyBytes_GET_SIZE(table) - 4
+    cdef size_t size = fields.size + more
+    cdef bytes whole = PyBytes_FromStringAndSize(NULL, size + 4)
+    cdef uint8_t* o = <uint8_t*>PyBytes_AS_STRING(whole)
+    o[0] = <uint8_t>(size >> 24)
+    o[1] = <uint8_t>(size >> 16)
+    o[2] = <uint8_t>(size >> 8)
+    o[3] = <uint8_t>size
+    memcpy(o + 4, fields.data, fields.size)
+    memcpy(o + 4 + fields.size, PyBytes_AS_STRING(table) + 4, more)
+    return whole

@@ -1,0 +1,19 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+
+
+cdef struct Piece:
+    const uint8_t* data
+    uint32_t size
+
+
+# The properties that the broker itself looks at; what a message does not have stays as it was.
+cdef struct Properties:
+    Piece headers        # the table's fields, without its length
+    Piece reply_to
+    Piece expiration
+    Piece user_id
+
+
+cdef int read_properties(const uint8_t* header, uint32_t size, Properties* properties) noexcept nogil
+cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes reply_to, bint expires)

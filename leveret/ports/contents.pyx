@@ -1,0 +1,172 @@
+"""The content header of a message: which properties it has, and the same message with others.
+
+A header is stored and sent on as the publisher wrote it. Compiled code looks into it on the way (the
+frame reader: who is named as author, is there a reply-to) and writes it anew only where the broker
+must change it: a dead letter, a reply-to of the broker's making.
+
+    content header   u16 class | u16 weight | u64 body size | u16 property flags | properties
+    flag, property   15 content-type   short string      8 expiration   short string
+                     14 content-encoding   "             7 message-id       "
+                     13 headers            table         6 timestamp    64 bits
+                     12 delivery-mode      octet         5 type         short string
+                     11 priority           octet         4 user-id          "
+                     10 correlation-id     short string  3 app-id           "
+                      9 reply-to           "             2 cluster-id       "
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+
+from leveret.ports.headers cimport be32
+from leveret.ports.records cimport (
+    HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID, PERSISTENT,
+)
+
+cdef enum:
+    FIXED_BYTES = 14        # class, weight, body size, property flags
+    HEADERS_BIT = 13
+    DELIVERY_MODE_BIT = 12
+    PRIORITY_BIT = 11
+    REPLY_TO_BIT = 9
+    EXPIRATION_BIT = 8
+    TIMESTAMP_BIT = 6
+    USER_ID_BIT = 4
+    LAST_BIT = 2
+
+
+cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
+    return <uint16_t>((p[0] << 8) | p[1])
+
+
+cdef inline int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil:
+    """Bytes of the property at `p`, its length included; -1 when `rest` bytes do not hold it."""
+    cdef uint32_t size
+    if bit == HEADERS_BIT:
+        if rest < 4:
+            return -1
+        size = be32(p)
+        return -1 if size > rest - 4 else <int64_t>size + 4
+    if bit == DELIVERY_MODE_BIT or bit == PRIORITY_BIT:
+        size = 1
+    elif bit == TIMESTAMP_BIT:
+        size = 8
+    elif rest == 0:
+        return -1
+    else:
+        size = <uint32_t>p[0] + 1
+    return -1 if size > rest else <int64_t>size
+
+
+cdef inline void note_short(Piece* text, const uint8_t* p) noexcept nogil:
+    text.data = p + 1
+    text.size = p[0]
+
+
+cdef int read_properties(const uint8_t* header, uint32_t size, Properties* properties) noexcept nogil:
+    """The RecordFlag word of a content header; -1 when its properties are not exactly its bytes."""
+    cdef uint32_t position = FIXED_BYTES
+    cdef uint16_t bits = be16(header + 12)
+    cdef int flags = 0
+    cdef int bit
+    cdef int64_t taken
+    cdef const uint8_t* p
+    if bits & 3:        # a second flag word, and a property that does not exist
+        return -1
+    if bits == 0:
+        return 0 if position == size else -1
+    for bit in range(15, LAST_BIT - 1, -1):
+        if not bits & (1 << bit):
+            continue
+        p = header + position
+        taken = property_size(bit, p, size - position)
+        if taken < 0:
+            return -1
+        if bit == HEADERS_BIT:
+            flags |= HAS_HEADERS
+            properties.headers.data = p + 4
+            properties.headers.size = <uint32_t>taken - 4
+        elif bit == DELIVERY_MODE_BIT:
+            if p[0] == 2:
+                flags |= PERSISTENT
+        elif bit == PRIORITY_BIT:
+            flags |= HAS_PRIORITY
+        elif bit == REPLY_TO_BIT:
+            flags |= HAS_REPLY_TO
+            note_short(&properties.reply_to, p)
+        elif bit == EXPIRATION_BIT:
+            flags |= HAS_EXPIRATION
+            note_short(&properties.expiration, p)
+        elif bit == USER_ID_BIT:
+            flags |= HAS_USER_ID
+            note_short(&properties.user_id, p)
+        position += <uint32_t>taken
+    return flags if position == size else -1
+
+
+cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes reply_to, bint expires):
+    """A content header that was read, with another table (its length first) or reply-to.
+
+    None keeps what is there, an empty table is left away; `expires` keeps the expiration.
+    """
+    cdef size_t added = (PyBytes_GET_SIZE(table) if table is not None else 0) + (
+        PyBytes_GET_SIZE(reply_to) + 1 if reply_to is not None else 0
+    )
+    cdef bytes room = PyBytes_FromStringAndSize(NULL, size + added)
+    cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(room)
+    cdef uint8_t* o = start + FIXED_BYTES
+    cdef uint16_t bits = be16(header + 12)
+    cdef uint16_t kept = bits
+    cdef const uint8_t* p = header + FIXED_BYTES
+    cdef int64_t taken
+    cdef int bit
+    memcpy(start, header, 12)
+    for bit in range(15, LAST_BIT - 1, -1):
+        taken = property_size(bit, p, <uint32_t>(header + size - p)) if bits & (1 << bit) else 0
+        if bit == HEADERS_BIT and table is not None:
+            if PyBytes_GET_SIZE(table) > 4:
+                kept |= 1 << bit
+                o = put(o, <const uint8_t*>PyBytes_AS_STRING(table), PyBytes_GET_SIZE(table))
+            else:
+                kept &= ~(1 << bit)
+        elif bit == REPLY_TO_BIT and reply_to is not None:
+            kept |= 1 << bit
+            o[0] = <uint8_t>PyBytes_GET_SIZE(reply_to)
+            o = put(o + 1, <const uint8_t*>PyBytes_AS_STRING(reply_to), PyBytes_GET_SIZE(reply_to))
+        elif bit == EXPIRATION_BIT and not expires:
+            kept &= ~(1 << bit)
+        else:
+            o = put(o, p, taken)
+        p += taken
+    start[12] = <uint8_t>(kept >> 8)
+    start[13] = <uint8_t>kept
+    return room[: o - start]
+
+
+cdef inline uint8_t* put(uint8_t* o, const uint8_t* data, size_t size) noexcept nogil:
+    memcpy(o, data, size)
+    return o + size
+
+
+def with_properties(bytes header not None, *, bytes table=None, bytes reply_to=None, bint expires=True):
+    """See `rewrite`, for callers in Python. Raises ValueError for bytes that are no content header."""
+    cdef Properties properties
+    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(header)
+    cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(header)
+    if size < FIXED_BYTES or read_properties(data, size, &properties) < 0:
+        raise ValueError("no content header")
+    return rewrite(data, size, table, reply_to, expires)
+
+
+def headers_table(bytes header not None):
+    """The headers of a content header as a table with its length; an empty one where it has none."""
+    cdef Properties properties
+    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(header)
+    cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(header)
+    cdef int flags = read_properties(data, size, &properties) if size >= FIXED_BYTES else -1
+    if flags < 0:
+        raise ValueError("no content header")
+    if not flags & HAS_HEADERS:
+        return b"\0\0\0\0"
+    return (<const char*>properties.headers.data - 4)[: properties.headers.size + 4]
