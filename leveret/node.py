@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# What the ready line calls a protocol, where RabbitMQ's name for it is no word.
+SCHEMES = {"amqp/ssl": "amqps"}
+
 # How long clients may take to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
 
@@ -146,20 +149,22 @@ class Node:
             stack.push_async_callback(management.close)
             http = await management.open(configuration.host, configuration.http_port)
             listener = AmqpListener(broker, configuration, spawn)
-            host, port = await listener.start()
+            amqp = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
             spawn(self._watch_resources(broker))
-            print(
-                f"ready amqp={host}:{port} http={http.host}:{http.port}"
-                f" data={configuration.data_dir}",
-                flush=True,
-            )  # the contract with whoever started us
+            listeners = (*(Listener(*each) for each in amqp), http)
+            addresses = " ".join(
+                f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
+                for each in listeners
+            )
+            # The contract with whoever started us.
+            print(f"ready {addresses} data={configuration.data_dir}", flush=True)
             managed = ManagedNode(
                 broker.node_name,
                 broker,
                 administration,
                 configuration,
-                (Listener("amqp", host, port), http),
+                listeners,
                 lambda: not self._stopping.is_set(),
             )
             spawn(management.serve(managed))

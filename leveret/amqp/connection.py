@@ -29,6 +29,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.arguments import plain_table
 from leveret.amqp.operations.opening import NO_METHOD, OPENING
+from leveret.amqp.sasl import offered
 from leveret.core.events import acting_as
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
@@ -263,7 +264,8 @@ class Connection:
             return data[:0]
         self._header = b""
         self.state = State.START
-        self.send(handshake.start(self.configuration, self.broker.platform))
+        mechanisms = offered(self.link.certificate_login, self.configuration.anonymous_login_user)
+        self.send(handshake.start(self.configuration, self.broker.platform, mechanisms))
         return data[missing:]
 
     def _handle_connection_method(self, method: base.Frame) -> Awaitable[None] | None:

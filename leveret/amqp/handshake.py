@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from leveret.amqp.sasl import MECHANISMS
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.config import Configuration
 
 # 0-9-1's own, and what clients of 0-9 send.
@@ -67,7 +68,9 @@ class Tuned:
     heartbeat_seconds: int
 
 
-def start(configuration: Configuration, platform: str) -> commands.Connection.Start:
+def start(
+    configuration: Configuration, platform: str, mechanisms: Iterable[str]
+) -> commands.Connection.Start:
     """connection.start with the server's properties."""
     return commands.Connection.Start(
         server_properties={
@@ -79,7 +82,7 @@ def start(configuration: Configuration, platform: str) -> commands.Connection.St
             "product": configuration.product,
             "version": configuration.version,
         },
-        mechanisms=" ".join(MECHANISMS),
+        mechanisms=" ".join(mechanisms),
         locales="en_US",
     )
 

@@ -25,6 +25,11 @@ class Link(Protocol):
         ...
 
     @property
+    def certificate_login(self) -> str:
+        """The user that the peer's verified certificate names; empty where there is none."""
+        ...
+
+    @property
     def endpoints(self) -> Endpoints:
         """Who is connected to where."""
         ...

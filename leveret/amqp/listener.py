@@ -1,22 +1,29 @@
-"""The rim of the AMQP side: sockets, timers and the loop around `Connection` machines."""
+"""The rim of the AMQP side: sockets, timers and the loop around `Connection` machines.
+
+What precedes AMQP on a socket, a PROXY header or a TLS handshake, stands in `leveret.amqp.arrival`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from leveret.amqp.arrival import BACKLOG, ArrivalServer
 from leveret.amqp.connection import OUTBOX_BYTES_MAX, Connection
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
 from leveret.core.access import is_loopback
 from leveret.core.clients import Endpoints
+from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine
 
+    from leveret.amqp.tls import TlsContexts
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.core.queue import Queue
@@ -49,9 +56,21 @@ class CommitBarrier:
 
 
 class AmqpProtocol(asyncio.BufferedProtocol):
-    """One socket: reads into the shared buffer, writes once a turn, keeps the heartbeat."""
+    """One socket: reads into the shared buffer, writes once a turn, keeps the heartbeat.
 
-    def __init__(self, listener: AmqpListener) -> None:
+    `endpoints` are what a proxy says of the two ends, where one is believed; `tls` can name the
+    user of the peer's certificate where the socket is one of TLS.
+    """
+
+    def __init__(
+        self,
+        listener: AmqpListener,
+        endpoints: Endpoints | None = None,
+        tls: TlsContexts | None = None,
+    ) -> None:
+        self.certificate_login = ""  # the user that the peer's verified certificate names
+        self.endpoints = endpoints or Endpoints()
+        self._tls = tls
         self._listener = listener
         self._loop = listener.loop
         self._transport: asyncio.Transport | None = None
@@ -77,9 +96,15 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake's time limit."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
-        peer = self._transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "local socket"
-        self.peer_is_loopback = not peer or is_loopback(peer[0])
+        if self.endpoints == Endpoints():
+            peer = self._transport.get_extra_info("peername") or ("unknown", 0)
+            here = self._transport.get_extra_info("sockname") or ("unknown", 0)
+            self.endpoints = Endpoints(peer[0], peer[1], here[0], here[1])
+        self.peer = f"{self.endpoints.peer_host}:{self.endpoints.peer_port}"
+        self.peer_is_loopback = is_loopback(self.endpoints.peer_host)
+        if self._tls is not None:
+            secured = self._transport.get_extra_info("ssl_object")
+            self.certificate_login = self._tls.login(secured)
         self._transport.set_write_buffer_limits(
             high=self._listener.configuration.write_high_water_bytes
         )
@@ -151,15 +176,6 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             clogged.set_result(None)
 
     # -- what the connection asks for (leveret.amqp.connection.Link)
-
-    @property
-    def endpoints(self) -> Endpoints:
-        """Who is connected to where."""
-        if self._transport is None:
-            return Endpoints()
-        peer = self._transport.get_extra_info("peername") or ("unknown", 0)
-        here = self._transport.get_extra_info("sockname") or ("unknown", 0)
-        return Endpoints(peer[0], peer[1], here[0], here[1])
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -304,8 +320,16 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._heartbeat = self._loop.call_later(self._heartbeat_seconds / 2, self._beat)
 
 
+class Listening(NamedTuple):
+    """An address that takes connections; the port is the real one where 0 was asked for."""
+
+    protocol: str  # as RabbitMQ calls it: "amqp", "amqp/ssl"
+    host: str
+    port: int
+
+
 class AmqpListener:
-    """Accepts AMQP connections on one address."""
+    """Accepts AMQP connections, in the clear, over TLS or both."""
 
     def __init__(
         self,
@@ -326,24 +350,59 @@ class AmqpListener:
             + OUTBOX_BYTES_MAX
             + configuration.message_bytes_max
         )
-        self._server: asyncio.Server | None = None
+        self.arriving = 0  # sockets that have not come as far as AMQP
+        self._servers: list[asyncio.Server | ArrivalServer] = []
 
-    async def start(self) -> tuple[str, int]:
-        """Listen. Returns the address, whose port is the real one where 0 was asked for."""
-        self._server = await self.loop.create_server(
-            self._accept, self.configuration.host, self.configuration.port, backlog=1024
-        )
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
+    async def start(self) -> list[Listening]:
+        """Listen. Raises LeveretError where an address or a certificate cannot be had."""
+        configuration = self.configuration
+        listening = []
+        if configuration.plain_listener:
+            listening.append(await self._open("amqp", configuration.port, None))
+        if configuration.tls_certificate_file is not None:
+            from leveret.amqp.tls import TlsContexts  # noqa: PLC0415  # who needs it pays for it
+
+            tls = TlsContexts(configuration, self.loop.time)
+            listening.append(await self._open("amqp/ssl", configuration.tls_port, tls))
+        return listening
+
+    async def _open(self, protocol: str, port: int, tls: TlsContexts | None) -> Listening:
+        host = self.configuration.host
+        try:
+            if tls is None and not self.configuration.proxy_protocol:
+                return Listening(protocol, *await self._open_server(host, port))
+            arrivals = ArrivalServer(self, tls)
+            self._servers.append(arrivals)
+            return Listening(protocol, *await arrivals.open(host, port))
+        except OSError as error:
+            setting = "port" if tls is None else "tls_port"
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror  # of a host's name
+            raise LeveretError(
+                f"cannot listen for {protocol} on {host}:{port}: {reason}; "
+                f"free the address or choose another one (host, {setting})"
+            ) from None
+
+    async def _open_server(self, host: str, port: int) -> tuple[str, int]:
+        server = await self.loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
+        return address[0], address[1]
 
     def _accept(self) -> asyncio.BaseProtocol:
-        if len(self.protocols) >= self.configuration.connections_max:
-            logger.warning(
-                "refused a connection: %d are open, the limit (connections_max)",
-                len(self.protocols),
-            )
-            return RefusingProtocol()
-        return AmqpProtocol(self)
+        return AmqpProtocol(self) if self.has_room() else RefusingProtocol()
+
+    def has_room(self) -> bool:
+        """Whether one more connection may come."""
+        open_count = len(self.protocols) + self.arriving
+        if open_count < self.configuration.connections_max:
+            return True
+        logger.warning("refused a connection: %d are open, the limit (connections_max)", open_count)
+        return False
+
+    def protocol(self, endpoints: Endpoints | None, tls: TlsContexts | None) -> AmqpProtocol:
+        """The AMQP side of a socket that has arrived."""
+        return AmqpProtocol(self, endpoints, tls)
 
     async def committed(self, queues: Collection[Queue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
@@ -356,8 +415,8 @@ class AmqpListener:
 
     def stop_reading(self) -> None:
         """Take nothing more in; what was taken is still answered."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for protocol in self.protocols:
             protocol.stop_reading()
 

@@ -2,6 +2,8 @@
 
 PLAIN       [authorization] NUL name NUL password          (RFC 4616)
 AMQPLAIN    field table without its length: LOGIN and PASSWORD, long strings
+EXTERNAL    anything: the name is that of the client's certificate, which TLS has verified
+ANONYMOUS   anything: the name is the operator's choice    (RFC 4505)
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MECHANISMS",
     "Credentials",
+    "offered",
     "parse_amqplain",
     "parse_plain",
     "parse_response",
@@ -28,19 +31,35 @@ class Credentials(NamedTuple):
     """What the client claims to be and the proof it offers."""
 
     user: str
-    password: str
+    password: str | None  # None where the mechanism has proved the name, or asks for no proof
 
 
-def parse_response(mechanism: str, response: bytes) -> Credentials:
-    """Read the response that `connection.start-ok` carries.
+def offered(certificate_login: str, anonymous_login_user: str) -> tuple[str, ...]:
+    """The mechanisms that one connection may use; both arguments may be empty: not available."""
+    names = list(MECHANISMS)
+    if anonymous_login_user:
+        names.append("ANONYMOUS")
+    if certificate_login:
+        names.append("EXTERNAL")
+    return tuple(names)
+
+
+def parse_response(
+    mechanism: str, response: bytes, certificate_login: str = "", anonymous_login_user: str = ""
+) -> Credentials:
+    """Read the response that `connection.start-ok` carries; the rest as in `offered`.
 
     Raises ConnectionClosingError: 503 for a mechanism that is not offered, 403 for a response that
     is not what the mechanism asks for.
     """
-    parse = MECHANISMS.get(mechanism)
-    if parse is None:
-        raise ConnectionClosingError(503, f"unknown authentication mechanism '{mechanism}'")
-    return parse(response)
+    if mechanism not in offered(certificate_login, anonymous_login_user):
+        what = "invalid" if mechanism in OTHER_MECHANISMS else "unknown"
+        raise ConnectionClosingError(503, f"{what} authentication mechanism '{mechanism}'")
+    if mechanism == "EXTERNAL":
+        return Credentials(certificate_login, None)
+    if mechanism == "ANONYMOUS":
+        return Credentials(anonymous_login_user, None)
+    return MECHANISMS[mechanism](response)
 
 
 def parse_plain(response: bytes) -> Credentials:
@@ -83,7 +102,9 @@ def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode()
 
 
-# In the order in which connection.start offers them.
+# Known, and not for everybody: RabbitMQ tells them from what it has never heard of.
+OTHER_MECHANISMS = ("ANONYMOUS", "EXTERNAL")
+# What every connection may use, in the order in which connection.start offers them.
 MECHANISMS: dict[str, Callable[[bytes], Credentials]] = {
     "PLAIN": parse_plain,
     "AMQPLAIN": parse_amqplain,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret import __version__
-from leveret.cli import logs, perf, permissions, serve, users, vhosts
+from leveret.cli import certs, logs, perf, permissions, serve, users, vhosts
 
 __all__ = ["app"]
 
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("perf")(perf.perf)
+app.command("certs")(certs.certs)
 app.add_typer(users.app, name="user")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(permissions.app, name="permission")

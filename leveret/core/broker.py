@@ -182,9 +182,14 @@ class Broker:
 
     # -- users
 
-    async def authenticate(self, user: str, password: str) -> bool:
-        """Whether this is the user's password. Takes as long where there is no such user."""
+    async def authenticate(self, user: str, password: str | None) -> bool:
+        """Whether this is the user's password. Takes as long where there is no such user.
+
+        Without a password (None) something else has proved the name: it only must be a user's.
+        """
         definition = self.access.user(user)
+        if password is None:
+            return definition is not None
         phc = definition.password_hash if definition is not None else ""
         if phc and self._passwords.knows(phc, password):
             return True

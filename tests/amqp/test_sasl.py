@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from leveret.amqp.sasl import (
     MECHANISMS,
     Credentials,
+    offered,
     parse_amqplain,
     parse_plain,
     parse_response,
@@ -64,7 +65,7 @@ def test_malformed_amqplain_is_a_refused_login(response):
 
 
 @pytest.mark.covers("B-308")
-@pytest.mark.parametrize("mechanism", ["", "plain", "EXTERNAL", "CRAM-MD5"])
+@pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5"])
 def test_unknown_mechanisms_are_named(mechanism):
     with pytest.raises(ConnectionClosingError) as caught:
         parse_response(mechanism, b"\0guest\0guest")
@@ -80,3 +81,24 @@ def test_any_response_gives_credentials_or_the_documented_error(mechanism, respo
     except ConnectionClosingError as error:
         code = error.code
     assert code in {0, 403}
+
+
+@pytest.mark.covers("B-308")
+@pytest.mark.parametrize("mechanism", ["EXTERNAL", "ANONYMOUS"])
+def test_mechanisms_that_are_not_for_this_client_are_told_from_unknown_ones(mechanism):
+    with pytest.raises(ConnectionClosingError) as caught:
+        parse_response(mechanism, b"guest")
+    text = f"COMMAND_INVALID - invalid authentication mechanism '{mechanism}'"
+    assert (caught.value.code, caught.value.reply_text) == (503, text)
+
+
+def test_a_certificate_names_the_user_whatever_the_response_says():
+    assert parse_response("EXTERNAL", b"somebody", "CN=probe") == Credentials("CN=probe", None)
+    assert offered("CN=probe", "") == ("PLAIN", "AMQPLAIN", "EXTERNAL")
+
+
+@pytest.mark.covers("B-002")
+def test_the_operator_names_the_anonymous_user():
+    assert parse_response("ANONYMOUS", b"trace", "", "visitor") == Credentials("visitor", None)
+    assert offered("", "visitor") == ("PLAIN", "AMQPLAIN", "ANONYMOUS")
+    assert offered("", "") == ("PLAIN", "AMQPLAIN")

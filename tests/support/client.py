@@ -34,6 +34,7 @@ class FakeLink:
         self.writable = True
         self.held = False
         self.peer_is_loopback = True
+        self.certificate_login = ""
         self.endpoints = Endpoints("127.0.0.1", 50_000, "127.0.0.1", 5672)
         self.heartbeat_seconds: int | None = None
         self.sent = b""

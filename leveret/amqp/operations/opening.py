@@ -53,7 +53,10 @@ async def _authenticated(
     """The credentials of the response, verified. Raises ConnectionClosingError 403 and 503."""
     response = method.response
     credentials = parse_response(
-        method.mechanism, response if isinstance(response, bytes) else response.encode()
+        method.mechanism,
+        response if isinstance(response, bytes) else response.encode(),
+        connection.link.certificate_login,
+        connection.configuration.anonymous_login_user,
     )
     allowed = (
         connection.link.peer_is_loopback

@@ -1,0 +1,125 @@
+"""Sockets before their first byte of AMQP: the PROXY header, the TLS handshake, a time limit.
+
+The listener opens an `ArrivalServer` for each address that needs one of the two. Whoever sends
+neither a header nor a handshake costs one socket for the time limit, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from leveret.amqp.proxy_protocol import MalformedProxyHeaderError, ProxyHeader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from leveret.amqp.listener import AmqpListener
+    from leveret.amqp.tls import TlsContexts
+    from leveret.core.clients import Endpoints
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed meanwhile
+
+
+class ArrivalServer:
+    """Accepts sockets on one address and brings each as far as its AMQP protocol."""
+
+    def __init__(self, listener: AmqpListener, tls: TlsContexts | None) -> None:
+        self._listener = listener
+        self._tls = tls
+        self._time_limit = listener.configuration.handshake_timeout_seconds
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._sockets: list[socket.socket] = []
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on all that `host` names. Returns the first address. Raises OSError."""
+        infos = await self._listener.loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, _, _, _, address in infos:
+                self._sockets.append(
+                    socket.create_server(address[:2], family=family, backlog=BACKLOG)
+                )
+        except OSError:
+            self.close()
+            raise
+        for listening in self._sockets:
+            listening.setblocking(False)
+            self._listener.spawn(self._accept(listening))
+        name = self._sockets[0].getsockname()
+        return name[0], name[1]
+
+    def close(self) -> None:
+        """Take nobody in any more; who has not arrived by now never will."""
+        for task in list(self._tasks):
+            task.cancel()
+        for listening in self._sockets:
+            listening.close()
+
+    @contextlib.asynccontextmanager
+    async def _closable(self) -> AsyncIterator[None]:
+        """Let `close` end the task that this is."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        async with self._closable():
+            while True:
+                try:
+                    accepted, address = await self._listener.loop.sock_accept(listening)
+                except OSError as error:
+                    logger.error("cannot accept a connection: %s", error.strerror)  # noqa: TRY400
+                    await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                    continue
+                if self._listener.has_room():
+                    self._listener.spawn(self._bring_in(accepted, f"{address[0]}:{address[1]}"))
+                else:
+                    accepted.close()
+
+    async def _bring_in(self, accepted: socket.socket, peer: str) -> None:
+        """Read the header, shake hands over TLS, and let AMQP begin."""
+        listener = self._listener
+        listener.arriving += 1
+        try:
+            async with self._closable():
+                endpoints = await self._endpoints(accepted)
+                await listener.loop.connect_accepted_socket(
+                    lambda: listener.protocol(endpoints, self._tls),
+                    accepted,
+                    ssl=self._tls.current() if self._tls else None,
+                    ssl_handshake_timeout=self._time_limit if self._tls else None,
+                )
+        except MalformedProxyHeaderError as error:
+            logger.warning("closed %s: %s", peer, error)
+        except OSError as error:  # of a time limit, of TLS, and of sockets
+            logger.info("%s did not get as far as AMQP: %s", peer, error or "too late")
+        else:
+            return
+        finally:
+            listener.arriving -= 1
+        accepted.close()
+
+    async def _endpoints(self, accepted: socket.socket) -> Endpoints | None:
+        """What a proxy says of the peer; None where the socket knows better."""
+        if not self._listener.configuration.proxy_protocol:
+            return None
+        header = ProxyHeader()
+        async with asyncio.timeout(self._time_limit):
+            while wanted := header.wanted:
+                data = await self._listener.loop.sock_recv(accepted, wanted)
+                if not data:
+                    raise MalformedProxyHeaderError("no more than the beginning of a PROXY header")
+                header.receive(data)
+        return header.endpoints

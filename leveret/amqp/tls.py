@@ -1,0 +1,143 @@
+"""TLS: the listener's certificate, renewed without a restart, and the name in a client's one.
+
+Imported by the listener when a certificate is configured. Touches the files it is given.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from leveret.config import CertificateLogin, ConfigurationError, VerifyPeer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from leveret.config import Configuration
+
+logger = logging.getLogger(__name__)
+
+# Renewed certificates are noticed this late. Whatever renews them rarely knows whom to signal, so
+# the files are looked at, when a client comes: three calls to the system, not one for each client.
+FILES_CHECK_SECONDS = 10.0
+
+VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+VERIFY_MODES = {
+    VerifyPeer.NONE: ssl.CERT_NONE,
+    VerifyPeer.OPTIONAL: ssl.CERT_OPTIONAL,
+    VerifyPeer.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+class TlsContexts:
+    """The TLS context that new connections get: made again when its files have changed.
+
+    Where the new files cannot be used, or are only half replaced, the old context stays. `clock`
+    gives seconds from some fixed moment.
+    """
+
+    def __init__(self, configuration: Configuration, clock: Callable[[], float]) -> None:
+        """Raises ConfigurationError where the files cannot be used."""
+        self._configuration = configuration
+        self._clock = clock
+        self._files = [
+            file
+            for file in (
+                configuration.tls_certificate_file,
+                configuration.tls_key_file,
+                configuration.tls_ca_file,
+            )
+            if file is not None
+        ]
+        self._seen = self._look()
+        self._next_check = clock() + FILES_CHECK_SECONDS
+        self._context = make_context(configuration)
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a connection that comes now."""
+        if self._clock() >= self._next_check:
+            self._next_check = self._clock() + FILES_CHECK_SECONDS
+            self._renew()
+        return self._context
+
+    def login(self, connection: ssl.SSLObject) -> str:
+        """The user that a client's verified certificate names; empty where there is none."""
+        return certificate_login(connection, self._configuration.ssl_cert_login_from)
+
+    def _renew(self) -> None:
+        seen = self._look()
+        if seen == self._seen:
+            return
+        try:
+            self._context = make_context(self._configuration)
+        except ConfigurationError as error:
+            logger.error("the TLS files changed and the old ones are kept: %s", error)  # noqa: TRY400
+            return  # to be tried again: key and certificate may not change at the same moment
+        self._seen = seen
+        logger.info("the TLS files changed and were read again")
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_identity(file) for file in self._files]
+
+
+def _identity(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def make_context(configuration: Configuration) -> ssl.SSLContext:
+    """The server's side of TLS. Raises ConfigurationError that names the file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[configuration.tls_version_min]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a way to make a server work for nothing
+    context.verify_mode = VERIFY_MODES[configuration.tls_verify_peer]
+    certificate, key = configuration.tls_certificate_file, configuration.tls_key_file
+    assert certificate is not None, "the configuration asks for both"
+    assert key is not None, "the configuration asks for both"
+    try:
+        # Without a password OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"cannot use the TLS certificate {certificate} with the key {key}: {error}"
+        ) from None
+    try:
+        if configuration.tls_ca_file is not None:
+            context.load_verify_locations(configuration.tls_ca_file)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"cannot use the certificates in {configuration.tls_ca_file}: {error}"
+        ) from None
+    try:
+        if configuration.tls_ciphers:
+            context.set_ciphers(configuration.tls_ciphers)
+    except ssl.SSLError:
+        raise ConfigurationError("setting 'tls_ciphers' names no cipher of TLS 1.2") from None
+    return context
+
+
+def certificate_login(connection: ssl.SSLObject, login_from: CertificateLogin) -> str:
+    """The user that a client's verified certificate names; empty where there is none.
+
+    OpenSSL has verified it, or there is none: an unverified one ends the handshake.
+    """
+    encoded = connection.getpeercert(binary_form=True)
+    if encoded is None:
+        return ""
+    try:
+        subject = x509.load_der_x509_certificate(encoded).subject
+    except ValueError:  # OpenSSL is more lenient than what reads it here
+        return ""
+    if login_from is CertificateLogin.DISTINGUISHED_NAME:
+        return subject.rfc4514_string()
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return ",".join(str(name.value) for name in names)  # several, as RabbitMQ writes them
