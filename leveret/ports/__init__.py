@@ -8,6 +8,7 @@ is a contract; each implementation of a protocol passes the suite of the same na
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ __all__ = [
     "Damage",
     "Durability",
     "MetadataStore",
+    "Retention",
     "StateStore",
     "TopicLog",
     "TopicStore",
@@ -51,6 +53,18 @@ class Damage(NamedTuple):
 
     lost: RangeSet  # unsettled offsets that cannot be read; committed ones only
     kept: Sequence[str]  # the files into which the damaged bytes were copied
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of a log is kept that no consumer ever settles. None: without that limit.
+
+    Whole segments go, oldest first, and never the one that is written to.
+    """
+
+    bytes_max: int | None = None
+    age_ms_max: int | None = None
+    segment_bytes_max: int | None = None  # None: the node's; a larger one counts as the node's
 
 
 class TopicLog(Protocol):
@@ -93,6 +107,9 @@ class TopicLog(Protocol):
         """Whether recovery found that the last run did not close the log."""
         ...
 
+    retention: Retention | None
+    """What is settled by and by without being asked, oldest first; None: nothing is."""
+
     redelivered_stop: int
     """Offsets below may have been delivered before; kept by `close`, everything after a crash."""
 
@@ -131,6 +148,13 @@ class TopicLog(Protocol):
         """The same, waiting for the device in a worker thread."""
         ...
 
+    async def offset_at(self, time_ms: int) -> int:
+        """The first offset whose record came at `time_ms` or later, about `end` if none has.
+
+        Times are milliseconds since 1970. What was settled may be told, too. Waits for the device.
+        """
+        ...
+
     async def set_aside(self, offset: int) -> Damage:
         """Deal with the damage that reading `offset` met; all else near it can be read afterwards.
 
@@ -153,7 +177,14 @@ class TopicStore(Protocol):
     """Opens logs. One for a node."""
 
     def open(
-        self, vhost: str, topic: str, incarnation: str, partition: int, durability: Durability
+        self,
+        vhost: str,
+        topic: str,
+        incarnation: str,
+        partition: int,
+        durability: Durability,
+        *,
+        retention: Retention | None = None,
     ) -> TopicLog:
         """Create or recover one partition's log.
 

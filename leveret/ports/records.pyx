@@ -79,6 +79,13 @@ cdef inline void store64(uint8_t* p, uint64_t v) noexcept nogil:
     memcpy(p, &v, 8)
 
 
+def first_time_of(const unsigned char[::1] header):
+    """The first record's timestamp, from a batch header alone. Raises CorruptBatchError."""
+    if header.shape[0] < BATCH_HEADER_BYTES or load32(&header[0]) != _MAGIC:
+        raise CorruptBatchError("no batch header")
+    return load64(&header[32])
+
+
 # Outside the collector: clearing a cycle, it would take `owner` away before `__dealloc__` asks for
 # it, and a window's memory would be freed as the batch's own. An owner holds bytes, no cycle.
 @cython.no_gc
@@ -160,6 +167,19 @@ cdef class Batch:
     def set_checksum(self, uint32_t crc):
         """Write the CRC-32C of `checked` into the header."""
         store32(self.data + 16, crc)
+
+    def offset_at(self, uint64_t time_ms):
+        """The first offset whose record came at `time_ms` or later; `stop_offset` if none has."""
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint64_t offset = self.base_offset
+        cdef uint64_t first_time = load64(self.data + 32)
+        cdef RecordView record
+        while offset < self.base_offset + self.count:
+            position = self.view(position, &record)
+            if first_time + record.time_delta >= time_ms:
+                break
+            offset += 1
+        return offset
 
     cdef size_t locate(self, uint64_t offset) except 0:
         """Position of the record with this offset. Raises IndexError outside the batch."""

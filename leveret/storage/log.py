@@ -22,16 +22,18 @@ from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flush import Flush, Unflushed
 from leveret.storage.reader import LogReader, OpenFiles
+from leveret.storage.retention import Retainer, segment_bytes
 from leveret.storage.segment import Segment
 from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail, TailCache
+from leveret.storage.times import TimeSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
-    from leveret.ports import Clock
+    from leveret.ports import Clock, Retention
     from leveret.storage.commit import Committer
     from leveret.storage.files import FileSystem
     from leveret.storage.recovery import Recovered
@@ -68,6 +70,7 @@ class PartitionLog:
         directory: Path,
         durability: Durability,
         recovered: Recovered,
+        retention: Retention | None = None,
     ) -> None:
         self.builder = BatchBuilder()
         self.directory = directory
@@ -86,9 +89,18 @@ class PartitionLog:
             segment_bytes_max=services.segment_bytes_max,
             checkpoint=(lambda: checkpoint_payload(self.settled)) if self._keeps else None,
             wall_ms=services.clock.wall_ms,
-            on_roll=self._start_flush if self._keeps else lambda: None,
+            on_roll=self._rolled if self._keeps else lambda: None,
         )
         self._segments.adopt(recovered.segments)
+        self._retainer = Retainer(
+            services.files,
+            self._segments,
+            services.committer,
+            wall_ms=services.clock.wall_ms,
+            is_given_up=lambda segment: self.settled.contains(segment.base, segment.stop),
+            settle_below=lambda stop: self.settle([(0, stop)]),
+            warn=services.warn,
+        )
         self._reader = LogReader(
             services.files,
             self._segments,
@@ -108,6 +120,7 @@ class PartitionLog:
         self._waiters: list[asyncio.Future[None]] = []
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
+        self.retention = retention
 
     def __repr__(self) -> str:
         return f"PartitionLog({str(self.directory)!r}, end={self.end})"
@@ -119,6 +132,24 @@ class PartitionLog:
         if self._keeps:
             return items[0].base if items else self.end
         return next(iter(self.settled))[1] if self.settled.first == 0 else 0
+
+    @property
+    def retention(self) -> Retention | None:
+        """See ports.TopicLog."""
+        return self._retainer.retention
+
+    @retention.setter
+    def retention(self, retention: Retention | None) -> None:
+        self._retainer.retention = retention
+        self._segments.segment_bytes_max = segment_bytes(
+            retention, self._services.segment_bytes_max
+        )
+        self.check_retention()
+
+    def check_retention(self) -> None:
+        """Settle what is to be kept no longer; due when a segment is sealed, and now and then."""
+        if not self._closed:
+            self._retainer.check()
 
     def on_commit(self, callback: Callable[[], None]) -> None:
         """See ports.TopicLog."""
@@ -170,6 +201,20 @@ class PartitionLog:
             return []
         found = self._tail.read(offset, self.committed, bytes_max)
         return found or await self._reader.fetch(offset, self.committed, bytes_max)
+
+    async def offset_at(self, time_ms: int) -> int:
+        """See ports.TopicLog. Raises StorageError."""
+        segments = list(self._segments.items)
+        search = TimeSearch(self._services.files, segments, time_ms, self.end)
+        for segment in segments:
+            segment.pins += 1
+        try:
+            return await self._services.loop.run_in_executor(self._services.pool, search.run)
+        except OSError as error:
+            raise storage_error("read the log in", self.directory, error) from error
+        finally:
+            for segment in segments:
+                segment.unpin(self._services.files)
 
     async def set_aside(self, offset: int) -> Damage:
         """See ports.TopicLog. One at a time: each reads a whole segment."""
@@ -251,6 +296,8 @@ class PartitionLog:
         for first, stop in pending:
             self._remove_settled(self._segments.overlapping(first, stop))
         self._roll_settled()
+        if self.retention is not None and self._covered is None:
+            self._start_flush()  # durability OS would not by itself, and no segment could go
 
     def _write_pending(self) -> None:
         if not self._keeps:
@@ -301,6 +348,10 @@ class PartitionLog:
         if self._flushes and not self._flushing and self._segments.dirty:
             self._start_flush()
 
+    def _rolled(self) -> None:
+        self._start_flush()
+        self.check_retention()
+
     def _start_flush(self) -> None:
         if self._flushing or not self._segments.dirty:
             return
@@ -325,6 +376,7 @@ class PartitionLog:
 
     def _flush_succeeded(self, flush: Flush) -> None:
         self._flush_failures = 0
+        newly_covered = flush.segments[-1] is not self._covered
         self._covered = flush.segments[-1]
         if flush.count:
             self._unflushed.flushed(flush.count)
@@ -332,6 +384,7 @@ class PartitionLog:
         if flush.sealed:
             for segment, _ in flush.sealed:
                 self._services.open_files.use(segment)
+        if newly_covered or flush.sealed:
             self._remove_settled(self._segments.items[:-1])
 
     def _advance(self, offset: int) -> None:

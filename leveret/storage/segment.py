@@ -37,12 +37,13 @@ class Segment:
 
     `size` is how much of the file counts; `dirty` whether some of it still waits for a flush;
     `doubtful` that a flush failed: nobody knows what of it the disk holds. `handle` is set on the
-    event loop only; `pins` counts worker threads that read through it.
+    event loop only; `pins` counts worker threads that read through it. `began_ms` is the time of
+    its first batch, None where that was not looked up.
     """
 
     __slots__ = (
-        "base", "directory", "dirty", "doubtful", "generation", "handle", "index", "listed",
-        "pins", "retired", "size", "stop",
+        "base", "began_ms", "directory", "dirty", "doubtful", "generation", "handle", "index",
+        "listed", "pins", "retired", "size", "stop",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base: int, generation: int, size: int = 0) -> None:
@@ -51,6 +52,7 @@ class Segment:
         self.generation = generation
         self.stop = OFFSET_MAX
         self.size = size
+        self.began_ms: int | None = None
         self.handle: int | None = None
         self.index: SparseIndex | None = None
         self.dirty = False

@@ -33,9 +33,10 @@ OPEN_FIRST = 0  # as `_roll_at`: the next write opens the last segment, if it st
 class Segments:
     """Ordered segments; the last one is written to. Invariant: each stops where the next begins.
 
-    `position` is where the next batch goes, `dirty` what has bytes that were not flushed, oldest
-    first. `checkpoint` gives the payload every segment begins with, None where nothing is kept;
-    `on_roll` is called when a segment was sealed: it now waits for its last flush.
+    A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` what
+    has bytes that were not flushed, oldest first. `checkpoint` gives the payload every segment
+    begins with, None where nothing is kept; `on_roll` is called when a segment was sealed: it now
+    waits for its last flush.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Segments:
         self._files = files
         self._pwrite = files.pwrite
         self._directory = directory
-        self._segment_bytes_max = segment_bytes_max
+        self.segment_bytes_max = segment_bytes_max
         self._checkpoint = checkpoint
         self._wall_ms = wall_ms
         self._on_roll = on_roll
@@ -139,6 +140,8 @@ class Segments:
 
     def roll(self, end: int) -> None:
         """Begin a new segment at offset `end`. Raises StorageError; nothing has changed then."""
+        if self.items and not self.items[-1].doubtful:
+            self._open(self.items[-1])  # to be flushed
         generation = 0
         if self.items and self.items[-1].base == end:
             generation = self.items[-1].generation + 1
@@ -156,7 +159,7 @@ class Segments:
         self._soil(segment)
         self.position = segment.size
         self._index = segment.index = SparseIndex()
-        self._roll_at = segment.size + self._segment_bytes_max
+        self._roll_at = segment.size + self.segment_bytes_max
         if rolled:
             self._on_roll()
 
@@ -178,7 +181,8 @@ class Segments:
         segment.handle = self._files.open(segment.path, create=True)
         if self._checkpoint is None:
             return
-        batch = Batch.control(segment.base, self._checkpoint(), self._wall_ms())
+        segment.began_ms = self._wall_ms()
+        batch = Batch.control(segment.base, self._checkpoint(), segment.began_ms)
         batch.set_checksum(crc32c(batch.checked))
         try:
             write_all(self._pwrite, segment.handle, batch, 0)
@@ -198,20 +202,25 @@ class Segments:
     def _prepare(self, end: int) -> None:
         """Open the recovered segment, or begin a new one where there is none or it is full."""
         reopen = self.items and self._roll_at == OPEN_FIRST
-        if not reopen or self.items[-1].size >= self._segment_bytes_max:
+        if not reopen or self.items[-1].size >= self.segment_bytes_max:
             self.roll(end)
             return
         active = self.items[-1]
-        try:
-            if active.handle is None:
-                active.handle = self._files.open(active.path)
-            if active.index is None:
-                active.index = active.load_index(self._files, active.handle)
-        except OSError as error:
-            active.release(self._files)
-            raise storage_error("open", active.path, error) from error
+        self._open(active)
+        assert active.index is not None
         self._index = active.index
-        self._roll_at = self._segment_bytes_max
+        self._roll_at = self.segment_bytes_max
+
+    def _open(self, segment: Segment) -> None:
+        """Have a segment's file and index at hand. Raises StorageError."""
+        try:
+            if segment.handle is None:
+                segment.handle = self._files.open(segment.path)
+            if segment.index is None:
+                segment.index = segment.load_index(self._files, segment.handle)
+        except OSError as error:
+            segment.release(self._files)
+            raise storage_error("open", segment.path, error) from error
 
     def cut(self, segment: Segment, position: int) -> None:
         """Forget what stands at or behind `position` of `segment`, whose flush has failed.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from leveret.ports import Clock, StateStore
+    from leveret.ports import Clock, Retention, StateStore
     from leveret.storage.files import FileSystem
 
 __all__ = ["FileTopicStore", "StorageLimits"]
@@ -53,6 +53,7 @@ class StorageLimits:
         50  # settlements this recent may be delivered again after a crash
     )
     settle_sync_interval_ms: int = 1000  # the same after the machine's death, without new messages
+    retention_interval_ms: int = 60_000  # how much longer than their age records may be kept
     commit_threads: int = (
         4  # flushes that run at once: a disk does several in about the time of one
     )
@@ -90,6 +91,7 @@ class FileTopicStore:
         self._touched: set[PartitionLog] = set()
         self._settle_timer: asyncio.TimerHandle | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._retention_timer: asyncio.TimerHandle | None = None
         self._to_flush: set[PartitionLog] = set()
         self._refused = False  # whether the last settlements could not be written: warn once
         self._committer = Committer(loop, self._limits.commit_threads)
@@ -152,7 +154,14 @@ class FileTopicStore:
     # Opening
 
     def open(
-        self, vhost: str, topic: str, incarnation: str, partition: int, durability: Durability
+        self,
+        vhost: str,
+        topic: str,
+        incarnation: str,
+        partition: int,
+        durability: Durability,
+        *,
+        retention: Retention | None = None,
     ) -> PartitionLog:
         """See ports.TopicStore. Raises StorageError."""
         root = self._transient if durability is Durability.NONE else self._topics
@@ -165,8 +174,10 @@ class FileTopicStore:
             recovered = recover(self._files, directory, mark)
         for finding in recovered.findings:
             logger.warning("queue %r in virtual host %r: %s", topic, vhost, finding)
-        log = PartitionLog(self._services, directory, durability, recovered)
+        log = PartitionLog(self._services, directory, durability, recovered, retention)
         self._logs[directory] = log
+        if self._retention_timer is None and retention is not None:
+            self._check_retention()
         return log
 
     def orphans(self) -> list[Path]:
@@ -229,6 +240,13 @@ class FileTopicStore:
         for log in logs:
             log.flush()
 
+    def _check_retention(self) -> None:
+        """Let logs look for what is too old by now, and come back later."""
+        for log in self._logs.values():
+            log.check_retention()
+        delay = self._limits.retention_interval_ms / 1000
+        self._retention_timer = self._loop.call_later(delay, self._check_retention)
+
     # Ending
 
     def _log_closed(self, log: PartitionLog, mark: CloseMark | None) -> None:
@@ -273,7 +291,7 @@ class FileTopicStore:
 
     async def close(self) -> None:
         """See ports.TopicStore. What cannot be closed cleanly is reported, and recovers later."""
-        for timer in (self._settle_timer, self._flush_timer):
+        for timer in (self._settle_timer, self._flush_timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
         for log in list(self._logs.values()):

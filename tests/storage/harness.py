@@ -54,8 +54,8 @@ async def store_at(data: Path, files=None, state=None, **limits):
         await store.close()
 
 
-def open_log(store, durability=Durability.OS, topic="orders"):
-    return store.open("/", topic, "i1", 0, durability)
+def open_log(store, durability=Durability.OS, topic="orders", retention=None):
+    return store.open("/", topic, "i1", 0, durability, retention=retention)
 
 
 def put(log, *bodies: bytes, flags: int = PERSISTENT) -> int:
@@ -102,7 +102,7 @@ async def until(condition) -> None:
 
 def abandon(store) -> None:
     """Let go of a store as `kill -9` does: nothing is flushed, nothing is marked."""
-    for timer in (store._settle_timer, store._flush_timer):
+    for timer in (store._settle_timer, store._flush_timer, store._retention_timer):
         if timer is not None:
             timer.cancel()
     for log in store.logs():

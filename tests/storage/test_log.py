@@ -229,3 +229,15 @@ async def test_logs_that_nobody_opens_are_orphans_and_stay_as_they_are(tmp_path)
             log = open_log(store, topic=topic)
             assert (log.end, log.unclean) == (1, False)
         assert store.orphans() == []
+
+
+async def test_a_last_segment_that_an_earlier_run_filled_is_sealed_and_flushed(tmp_path, caplog):
+    state = MemoryStateStore()
+    async with store_at(tmp_path, state=state) as store:
+        put(open_log(store, Durability.FSYNC), b"x" * 5000)
+    async with store_at(tmp_path, state=state, segment_bytes_max=2000) as store:
+        log = open_log(store, Durability.FSYNC)
+        put(log, b"more")
+        await committed(log, 2)
+        assert not caplog.text
+        assert len(await bodies(log)) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.ports import Damage, Durability
+from leveret.ports import Damage, Durability, Retention
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
 from tests.support.gate import Gate
@@ -23,6 +23,7 @@ class MemoryTopicLog:
         self.settled = RangeSet()
         self.unclean = False
         self.redelivered_stop = 0
+        self.retention: Retention | None = None
         self.deleted = False
         self.append_error: Exception | None = None
         self.durability = durability
@@ -90,6 +91,12 @@ class MemoryTopicLog:
             raise self.fetch_error
         return self._find(offset, bytes_max)
 
+    async def offset_at(self, time_ms: int) -> int:
+        for batch in self.batches:
+            if batch.last_time >= time_ms:
+                return batch.offset_at(time_ms)
+        return self.end
+
     async def set_aside(self, offset: int) -> Damage:
         await self.aside
         lost = RangeSet([(0, self.committed)])
@@ -112,9 +119,17 @@ class MemoryTopicStore:
         self.logs: dict[tuple[str, str], MemoryTopicLog] = {}
 
     def open(
-        self, vhost: str, topic: str, incarnation: str, partition: int, durability: Durability
+        self,
+        vhost: str,
+        topic: str,
+        incarnation: str,
+        partition: int,
+        durability: Durability,
+        *,
+        retention: Retention | None = None,
     ) -> MemoryTopicLog:
         log = self.logs[vhost, topic] = MemoryTopicLog(durability)
+        log.retention = retention
         return log
 
     async def close(self) -> None:

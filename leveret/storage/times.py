@@ -1,0 +1,107 @@
+"""When what was written: finding offsets by time, from the timestamps in batch headers.
+
+For worker threads: everything here waits for the device. A segment's first batch is its checkpoint,
+written after all records of the segment before it, and before all of its own. So segments are
+searched by that one time, batches within a segment by the sparse index, and only the last stretch
+is read. A wall clock that was set back makes the answer as wrong as the timestamps are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.errors import CorruptBatchError
+from leveret.ports.records import HEADER_BYTES, first_time_of
+from leveret.storage.files import read_exactly
+from leveret.storage.scan import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.storage.files import FileSystem
+    from leveret.storage.segment import Segment
+
+__all__ = ["TimeSearch", "began_ms"]
+
+
+def began_ms(files: FileSystem, segment: Segment) -> int:
+    """The time of a segment's first batch; 0 where it cannot be told. Raises OSError."""
+    if segment.began_ms is not None:
+        return segment.began_ms
+    handle = files.open(segment.path)
+    try:
+        return _time_at(files, handle, 0)
+    finally:
+        files.close(handle)
+
+
+def _time_at(files: FileSystem, handle: int, position: int) -> int:
+    """The time of the batch at `position`; 0 where none is to be seen."""
+    try:
+        return first_time_of(read_exactly(files, handle, position, HEADER_BYTES))
+    except CorruptBatchError:
+        return 0  # reading it meets the damage again, and deals with it
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSearch:
+    """A search through `segments` for the first record that came at `time_ms` or later.
+
+    The segments are pinned by the caller; those that are written to meanwhile are searched up to
+    where they ended when the search was made.
+    """
+
+    files: FileSystem
+    segments: Sequence[Segment]
+    time_ms: int
+    end: int  # the answer where no record is as late
+
+    def run(self) -> int:
+        """The offset. Raises OSError."""
+        if not self.segments:
+            return self.end
+        found = self._in_segment(self.segments[self._last_begun_before()])
+        return self.end if found is None else found
+
+    def _last_begun_before(self) -> int:
+        """Number of the segment to look into: the records of those before it are all too old."""
+        low, high = 0, len(self.segments)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if began_ms(self.files, self.segments[middle]) < self.time_ms:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _in_segment(self, segment: Segment) -> int | None:
+        """The offset in this segment or the one behind it, None where all its records are too old.
+
+        Damage is passed over as if it were old: whoever reads there deals with it.
+        """
+        size, stop = segment.size, segment.stop
+        handle = self.files.open(segment.path)
+        try:
+            position = self._position(segment, handle)
+            for _, batch in scan(self.files, handle, position, size):
+                if not batch.is_control and batch.last_time >= self.time_ms:
+                    return batch.offset_at(self.time_ms)
+        except CorruptBatchError:
+            pass
+        finally:
+            self.files.close(handle)
+        return stop if stop <= self.end else None
+
+    def _position(self, segment: Segment, handle: int) -> int:
+        """Where in the file to begin: at the last indexed batch that begins before the time."""
+        index = segment.index or segment.load_index(self.files, handle)
+        positions = index.positions[:]
+        low, high = 0, len(positions)
+        while low < high:
+            middle = (low + high) // 2
+            if _time_at(self.files, handle, positions[middle]) < self.time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return positions[low - 1] if low else 0
