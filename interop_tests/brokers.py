@@ -21,6 +21,8 @@ from typing import Protocol
 
 import pytest
 
+from interop_tests import users
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 LEVERET_COMMAND = [sys.executable, "-m", "leveret"]
 RABBITMQ_HOME_PATTERN = "rabbitmq_server-*"
@@ -113,6 +115,7 @@ class LeveretBroker:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.data_dir = directory / "data"
         self.address = Address("127.0.0.1", 0)
         self.process: Process | None = None
 
@@ -125,7 +128,7 @@ class LeveretBroker:
 
     def options(self) -> list[str]:
         return [
-            *("--data-dir", str(self.directory / "data")),
+            *("--data-dir", str(self.data_dir)),
             *("--port", str(self.address.port)),
             *("--http-port", "0"),
             *("--durability", "os"),
@@ -190,6 +193,7 @@ class RabbitBroker:
 
     def start(self) -> None:
         (self.directory / "rabbitmq.conf").write_text(self._configuration())
+        (self.directory / "definitions.json").write_text(users.rabbitmq_definitions())
         (self.directory / "enabled_plugins").write_text("[].\n")
         environment = self._environment()
         mapper = [self._mapper_program(), "-port", str(self.mapper_port), "-address", "127.0.0.1"]
@@ -199,7 +203,11 @@ class RabbitBroker:
         self._await_ready(self.process)
 
     def _configuration(self) -> str:
-        return f"listeners.tcp.loopback = 127.0.0.1:{self.address.port}\nlog.file.level = warning\n"
+        return (
+            f"listeners.tcp.loopback = 127.0.0.1:{self.address.port}\n"
+            "log.file.level = warning\n"
+            f"load_definitions = {self.directory}/definitions.json\n"
+        )
 
     def _environment(self) -> dict[str, str]:
         directory = str(self.directory)

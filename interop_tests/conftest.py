@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from interop_tests.brokers import Broker, RabbitBroker, candidate
+from interop_tests import users
+from interop_tests.brokers import Broker, LeveretBroker, RabbitBroker, candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,10 @@ def _running(broker: Broker) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker under test, one process for the whole run; tests use names of their own."""
-    yield from _running(candidate()(tmp_path_factory.mktemp("broker")))
+    for started in _running(candidate()(tmp_path_factory.mktemp("broker"))):
+        if isinstance(started, LeveretBroker):
+            users.add_to_leveret(started.data_dir)
+        yield started
 
 
 @pytest.fixture

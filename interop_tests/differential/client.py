@@ -35,6 +35,29 @@ CAPABILITIES = {
 }
 
 
+# A value of each type that a field table may hold, by its letter.
+VALUES_OF_EVERY_TYPE = {
+    b"S": b"\x00\x00\x00\x03abc",
+    b"T": b"\x00\x00\x00\x00\x65\x00\x00\x00",
+    b"t": b"\x01",
+    b"b": b"\xff",
+    b"B": b"\xff",
+    b"s": b"\xff\xfe",
+    b"u": b"\xff\xfe",
+    b"I": b"\xff\xff\xff\xfd",
+    b"i": b"\xff\xff\xff\xfd",
+    b"l": b"\xff\xff\xff\xff\xff\xff\xff\xfc",
+    b"L": b"\xff\xff\xff\xff\xff\xff\xff\xfc",
+    b"f": b"\x3f\xc0\x00\x00",
+    b"d": b"\x3f\xf8\x00\x00\x00\x00\x00\x00",
+    b"D": b"\x02\x00\x00\x00\x7b",
+    b"F": b"\x00\x00\x00\x04\x01at\x01",
+    b"A": b"\x00\x00\x00\x04t\x01t\x00",
+    b"x": b"\x00\x00\x00\x02\xff\x00",
+    b"V": b"",
+}
+
+
 def integer_as_clients_send_it(value: int) -> bytes:
     """Integers in tables as `I` or `l`, as pika and py-amqp do; pamqp takes the smallest type."""
     fits = -(2**31) <= value < 2**31
@@ -142,11 +165,16 @@ class Wire:
 
     def read_bytes(self, count: int) -> bytes:
         """Note and return up to `count` raw bytes (the answer to a wrong protocol header)."""
+        data = self.skip_bytes(count)
+        self.transcript.add(f"{self.label} < bytes {data!r}")
+        return data
+
+    def skip_bytes(self, count: int) -> bytes:
+        """Return up to `count` raw bytes without a note."""
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while len(self._buffer) < count and self._fill(deadline):
             pass
         data, self._buffer = self._buffer[:count], self._buffer[count:]
-        self.transcript.add(f"{self.label} < bytes {data!r}")
         return data
 
     def next_frame(self, seconds: float = ANSWER_SECONDS_MAX) -> tuple[int, Any]:

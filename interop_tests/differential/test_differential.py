@@ -10,7 +10,7 @@ import pytest
 
 from interop_tests.brokers import not_yet
 from interop_tests.differential.conversations import all_conversations
-from interop_tests.differential.differences import DIFFERENCES, expected
+from interop_tests.differential.differences import DIFFERENCES, comparable, expected
 from interop_tests.differential.not_yet import NOT_YET
 from interop_tests.differential.talk import hold
 
@@ -37,7 +37,7 @@ def test_conversation(name: str, rabbitmq: Broker, broker: Broker) -> None:
     wanted = expected(name, reference.result())
     if broker.name == "rabbitmq":
         wanted = reference.result()
-    found = candidate.result()
+    found = comparable(candidate.result())
     assert found == wanted, "\n".join(
         ["", *difflib.unified_diff(wanted, found, "expected", broker.name, n=2, lineterm="")]
     )

@@ -266,6 +266,16 @@ class Channel:
         """Raise ChannelError 403 unless the user has this permission on the resource."""
         self.broker.access.authorise(self.connection.user, self.vhost.name, kind, name, permission)
 
+    def require_any(self, kind: Kind, name: str) -> None:
+        """Raise ChannelError 403 unless the user has some permission on the resource.
+
+        For passive declarations, which must not tell strangers what exists.
+        """
+        access, user, vhost = self.broker.access, self.connection.user, self.vhost.name
+        others: tuple[Permission, ...] = ("write", "read")
+        if not any(access.allows(user, vhost, kind, name, permission) for permission in others):
+            self.require("configure", kind, name)
+
     def readable_queue(self, name: str) -> Queue:
         """Look up a queue to read from. Raises ChannelError 403, 404 and 405.
 

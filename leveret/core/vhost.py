@@ -188,11 +188,12 @@ class Vhost:
         auto_delete: bool,
         arguments: Arguments,
         owner: object | None,
+        permit: Callable[[str], None] | None = None,
     ) -> QueueLike:
         """Create a queue, or check that the one of this name is the same (405, 406).
 
         The empty name asks for one of the broker's making. `owner` is the declaring connection,
-        whether or not the queue is exclusive.
+        whether or not the queue is exclusive. `permit` raises unless the name is permitted.
         """
         arguments = with_default_type(
             arguments,
@@ -204,6 +205,8 @@ class Vhost:
             check_server_named(arguments)
             name = server_named(self._random_name, arguments.get("x-name-prefix"))
             is_server_named = True
+        if permit is not None:
+            permit(name)
         received = QueueDefinition(
             self.name, name, durable and not exclusive, exclusive, auto_delete, arguments
         )

@@ -377,3 +377,88 @@ def test_a_remembered_queue_does_not_outlive_itself_or_its_permission():
     client.send(commands.Basic.Get(queue="q", no_ack=True))
     ((_, close),) = client.received()
     assert close.reply_code == 403
+
+
+# -- permissions
+
+
+def refused(client, method):
+    client.send(method)
+    ((name, code, text, *_),) = client.methods()
+    assert (name, code) == ("Channel.Close", 403)
+    client.send(commands.Channel.CloseOk())
+    client.open_channel(1)
+    return text.removeprefix("ACCESS_REFUSED - ").removesuffix(" refused for user 'guest'")
+
+
+@pytest.mark.covers("B-235", "B-406")
+def test_a_name_of_the_brokers_making_must_be_permitted(stage, client):
+    stage.add_user("guest", configure="^mine$")
+    text = refused(client, commands.Queue.Declare(exclusive=True))
+    assert text.startswith("configure access to queue 'amq.gen-")
+    stage.add_user("guest", configure=r"^amq\.gen-")
+    assert client.call(commands.Queue.Declare(exclusive=True)).name == "Queue.DeclareOk"
+
+
+@pytest.mark.covers("B-235", "B-406")
+def test_a_passive_declare_needs_some_permission(stage, client):
+    client.declare("q")
+    methods = [
+        (commands.Queue.Declare(queue="q", passive=True), "queue 'q'"),
+        (commands.Exchange.Declare(exchange="amq.direct", passive=True), "exchange 'amq.direct'"),
+    ]
+    for method, name in methods:
+        for permission in ("configure", "write", "read"):
+            nothing = dict.fromkeys(("configure", "write", "read"), "^$")
+            stage.add_user("guest", **nothing)
+            assert refused(client, method) == f"configure access to {name} in vhost '/'"
+            stage.add_user("guest", **{**nothing, permission: ".*"})
+            assert client.call(method).name.endswith("DeclareOk")
+
+
+@pytest.mark.covers("B-105", "B-235", "B-406")
+def test_a_new_exchange_with_an_alternate_needs_permission_on_both(stage, client):
+    declare = commands.Exchange.Declare(exchange="x", arguments={"alternate-exchange": "y"})
+    stage.add_user("guest", read="^$")
+    assert refused(client, declare) == "read access to exchange 'x' in vhost '/'"
+    stage.add_user("guest", write="^x$")
+    assert refused(client, declare) == "write access to exchange 'y' in vhost '/'"
+    stage.add_user("guest")
+    assert client.call(declare).name == "Exchange.DeclareOk"
+    stage.add_user("guest", write="^$", read="^$")
+    assert client.call(declare).name == "Exchange.DeclareOk"
+
+
+# -- what quorum queues cannot do
+
+CANNOT_DELETE = (
+    "cannot delete queue 'q' in vhost '/'. queue.delete operations with {} flag set are not "
+    "supported by quorum queues"
+)
+
+
+@pytest.mark.covers("B-314")
+@pytest.mark.parametrize(
+    ("methods", "text", "ids"),
+    [
+        (
+            [commands.Basic.Qos(0, 1, True), commands.Basic.Consume(queue="q")],
+            "queue 'q' in vhost '/' does not support global qos",
+            (60, 20),
+        ),
+        (
+            [commands.Queue.Delete(queue="q", if_unused=True)],
+            CANNOT_DELETE.format("if-unused"),
+            (50, 40),
+        ),
+        (
+            [commands.Queue.Delete(queue="q", if_empty=True)],
+            CANNOT_DELETE.format("if-empty"),
+            (50, 40),
+        ),
+    ],
+)
+def test_what_quorum_queues_cannot_do(client, methods, text, ids):
+    client.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    client.send(*methods)
+    assert client.methods(0)[-1] == ("Connection.Close", 540, f"NOT_IMPLEMENTED - {text}", *ids)

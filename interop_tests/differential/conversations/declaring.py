@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pamqp import commands
 
-from interop_tests.differential.client import raw_frame, unchecked
+from interop_tests.differential.client import VALUES_OF_EVERY_TYPE, raw_frame, unchecked
 
 if TYPE_CHECKING:
     from interop_tests.differential.client import Channel
@@ -368,4 +368,63 @@ def nowait_declares(talk: Talk) -> None:
     channel.publish(talk.name("x"), "k")
     channel.count(talk.name("q"), 1)
     channel.send(commands.Queue.Declare(queue=talk.name("q"), durable=True, nowait=True))
+    channel.read_answer()
+
+
+@pytest.mark.covers("B-231", "B-126")
+def made_up_name_declared_again(talk: Talk) -> None:
+    connection = talk.connection()
+    one = connection.channel(1)
+    name = one.declare("", exclusive=True).queue
+    one.declare(name, passive=True)
+    one.declare(name, exclusive=True)
+    connection.channel(2).declare(name)
+    talk.channel().declare(name, passive=True)
+    connection.channel(3).call(commands.Queue.Delete(queue=name))
+
+
+@pytest.mark.covers("B-221")
+def server_named_quorum_queue(talk: Talk) -> None:
+    talk.channel().declare("", durable=True, arguments={"x-queue-type": "quorum"})
+
+
+@pytest.mark.covers("B-218")
+def arguments_of_another_queue_type(talk: Talk) -> None:
+    """On the left what only quorum queues know, on the right what only classic ones do."""
+    quorum = {"x-queue-type": "quorum"}
+    rows: list[dict[str, Any]] = [
+        {"x-quorum-initial-group-size": 3},
+        {"x-delivery-limit": 5},
+        {"x-max-age": "1D"},
+        {"x-stream-max-segment-size-bytes": 1000},
+        {**quorum, "x-max-priority": 5},
+        {**quorum, "x-queue-mode": "lazy"},
+        {**quorum, "x-max-age": "1D"},
+        {**quorum, "x-queue-master-locator": "client-local"},
+    ]
+    _declare_once(talk, rows)
+
+
+@pytest.mark.covers("B-314")
+def quorum_queues_cannot_do_everything(talk: Talk) -> None:
+    quorum = {"x-queue-type": "quorum"}
+    talk.channel().declare(talk.name("q"), durable=True, arguments=quorum)
+    for flag in ("if_unused", "if_empty"):
+        talk.channel().call(commands.Queue.Delete(queue=talk.name("q"), **{flag: True}))
+    channel = talk.channel()
+    channel.qos(5, shared=True)
+    channel.consume(talk.name("q"), "tag")
+
+
+@pytest.mark.covers("B-207", "B-016")
+def arguments_of_every_type_are_read(talk: Talk) -> None:
+    """Unknown ones mean nothing, but they must not get in the way."""
+    values = b"".join(
+        b"\x02x" + letter + letter + value for letter, value in VALUES_OF_EVERY_TYPE.items()
+    )
+    name = talk.name("q").encode()
+    start = b"\x00\x32\x00\x0a\x00\x00" + bytes([len(name)]) + name + b"\x00"
+    channel = talk.channel()
+    payload = start + len(values).to_bytes(4, "big") + values
+    channel.connection.send_raw(raw_frame(1, 1, payload), "queue.declare with every type of value")
     channel.read_answer()

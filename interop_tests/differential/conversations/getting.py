@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
+
+from interop_tests.differential.client import VALUES_OF_EVERY_TYPE, raw_frame
 
 if TYPE_CHECKING:
     from interop_tests.differential.talk import Talk
@@ -185,3 +187,36 @@ def priorities_come_first(talk: Talk) -> None:
         channel.publish("", talk.name("q"), b"%d" % (priority or 0), priority=priority)
     for _ in range(8):
         channel.get(talk.name("q"), no_ack=True)
+
+
+@pytest.mark.covers("B-016", "properties")
+def headers_of_every_type_come_back(talk: Talk) -> None:
+    """Octet for octet; bytes are read here, for a client's decoder would hide the types."""
+    values = b"".join(
+        b"\x02h" + letter + letter + value for letter, value in VALUES_OF_EVERY_TYPE.items()
+    )
+    properties = b"\x20\x00" + len(values).to_bytes(4, "big") + values
+    channel = talk.channel()
+    channel.declare(talk.name("q"))
+    publish = frame.marshal(commands.Basic.Publish(exchange="", routing_key=talk.name("q")), 1)
+    content_header = raw_frame(2, 1, b"\x00\x3c\x00\x00" + bytes(8) + properties)
+    channel.connection.send_raw(publish + content_header, "headers with every type of value")
+    channel.count(talk.name("q"), 1)
+    channel.connection.send(1, commands.Basic.Get(0, talk.name("q"), True))
+    get_ok = 7 + 2 + 2 + 8 + 1 + 1 + (1 + len(talk.name("q"))) + 4 + 1
+    channel.connection.skip_bytes(get_ok)
+    channel.connection.read_bytes(len(content_header))
+
+
+@pytest.mark.covers("basic.get")
+def get_beside_an_exclusive_consumer(talk: Talk) -> None:
+    connection = talk.connection()
+    one, two = connection.channel(1), connection.channel(2)
+    one.declare(talk.name("q"))
+    one.qos(1)
+    one.consume(talk.name("q"), "alone", exclusive=True)
+    for word in (b"one", b"two"):
+        one.publish("", talk.name("q"), word)
+    one.read()
+    one.count(talk.name("q"), 1)
+    two.get(talk.name("q"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pamqp import commands
+from pamqp import body, commands, header
 
 if TYPE_CHECKING:
     from interop_tests.differential.client import Channel
@@ -241,3 +241,56 @@ def expired_and_too_many_go_to_the_dead_letter_exchange(talk: Talk) -> None:
         channel.publish("", talk.name("short"), word)
     talk.await_messages(talk.name("dead"), 1)
     channel.get(talk.name("dead"), no_ack=True)
+
+
+@pytest.mark.covers("B-211", "B-015")
+def publishes_behind_a_wrong_ack_are_ignored(talk: Talk) -> None:
+    """Sent in one write, so that the broker reads them at once."""
+    channel = _with_messages(talk, 2)
+    channel.get(talk.name("q"))
+    channel.ack(1)
+    content = header.ContentHeader(0, 4), body.ContentBody(b"late")
+    publish = commands.Basic.Publish(exchange="", routing_key=talk.name("q"))
+    channel.send(commands.Basic.Ack(1), publish, *content, publish, *content)
+    channel.read_answer()
+    other = channel.connection.channel(2)
+    other.count(talk.name("q"), 1)
+
+
+@pytest.mark.covers("B-211", "B-112")
+def wrong_acks_in_a_transaction(talk: Talk) -> None:
+    channel = _with_messages(talk)
+    connection = channel.connection
+    channel.call(commands.Tx.Select())
+    _get(channel, talk.name("q"), 2)
+    channel.ack(1)
+    channel.ack(1)
+    channel.read_answer()
+    two = connection.channel(2)
+    two.call(commands.Tx.Select())
+    two.ack(7)
+    two.read_answer()
+    three = connection.channel(3)
+    three.call(commands.Tx.Select())
+    three.get(talk.name("q"))
+    three.ack(1)
+    three.call(commands.Tx.Rollback())
+    three.ack(1)
+    three.call(commands.Tx.Commit())
+    three.ack(1)
+    three.read_answer()
+
+
+@pytest.mark.covers("B-122")
+def requeued_come_before_later_ones_for_another_consumer(talk: Talk) -> None:
+    connection = talk.connection()
+    one, two = connection.channel(1), connection.channel(2)
+    one.declare(talk.name("q"))
+    for number in range(1, 5):
+        one.publish("", talk.name("q"), b"%d" % number)
+    one.qos(3)
+    one.consume(talk.name("q"), "first")
+    one.read(3)
+    one.close()
+    two.consume(talk.name("q"), "second")
+    two.read(4)

@@ -9,7 +9,7 @@ from pamqp import commands
 from leveret.amqp import frames
 from leveret.amqp.consumer import ChannelConsumer
 from leveret.amqp.operations.arguments import plain_table
-from leveret.core.arguments import integer
+from leveret.core.arguments import integer, type_of
 from leveret.core.names import resource, stripped
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
@@ -45,6 +45,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         raise ConnectionClosingError(530, f"attempt to reuse consumer tag '{tag}'")
     channel.require("read", "queue", name)
     queue = channel.queue(name)
+    _check_prefetch(channel, queue)
     if not queue.admits(exclusive=method.exclusive):
         raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")
     arguments = plain_table(method.arguments)
@@ -60,6 +61,13 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
+
+
+def _check_prefetch(channel: Channel, queue: Queue) -> None:
+    """Only classic queues count what a whole channel holds, as in RabbitMQ."""
+    if channel.prefetch and type_of(queue.definition.arguments) != "classic":
+        name = resource("queue", queue.name, queue.definition.vhost)
+        raise ConnectionClosingError(540, f"{name} does not support global qos")
 
 
 def _priority(queue: Queue, arguments: dict[str, Any]) -> int:

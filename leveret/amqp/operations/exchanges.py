@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from leveret.amqp.operations.arguments import plain_table
+from leveret.core.arguments import ALTERNATE_EXCHANGE
 from leveret.core.names import stripped
 
 if TYPE_CHECKING:
@@ -14,25 +15,37 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
+    from leveret.ports.definitions import Arguments
 
 
 def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[None] | None:
     """Create an exchange, or check that the one of this name is the same."""
     name = stripped(method.exchange)
     if method.passive:
+        channel.require_any("exchange", name)
         channel.vhost.check_exchange(name)
     else:
+        arguments = plain_table(method.arguments)
         channel.require("configure", "exchange", name)
+        _require_alternate(channel, name, arguments)
         channel.vhost.declare_exchange(
             name,
             method.exchange_type,
             durable=method.durable,
             auto_delete=method.auto_delete,
             internal=method.internal,
-            arguments=plain_table(method.arguments),
+            arguments=arguments,
         )
     kept = method.durable and not method.passive
     return channel.reply(commands.Exchange.DeclareOk(), nowait=method.nowait, kept=kept)
+
+
+def _require_alternate(channel: Channel, name: str, arguments: Arguments) -> None:
+    """Who makes an exchange that hands on what it cannot route must be allowed to do both."""
+    alternate = arguments.get(ALTERNATE_EXCHANGE)
+    if isinstance(alternate, str) and name not in channel.vhost.exchanges:
+        channel.require("read", "exchange", name)
+        channel.require("write", "exchange", alternate)
 
 
 def delete(channel: Channel, method: commands.Exchange.Delete) -> Awaitable[None] | None:

@@ -8,7 +8,9 @@ from pamqp import commands
 
 from leveret.amqp.methods import build
 from leveret.amqp.operations.arguments import plain_table
-from leveret.core.names import stripped
+from leveret.core.arguments import type_of
+from leveret.core.names import resource, stripped
+from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -22,10 +24,9 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
     """Create a queue, or check that the one of this name is the same, and count what it holds."""
     name = stripped(method.queue)
     if method.passive:
+        channel.require_any("queue", name)
         queue = channel.queue(name)
     else:
-        if name:
-            channel.require("configure", "queue", name)
         declared = channel.vhost.declare_queue(
             name,
             durable=method.durable,
@@ -33,6 +34,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
             auto_delete=method.auto_delete,
             arguments=plain_table(method.arguments),
             owner=channel.connection,
+            permit=lambda name: channel.require("configure", "queue", name),
         )
         queue = channel.queue(declared.definition.name)
     channel.last_queue = queue.definition.name
@@ -105,6 +107,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
     if name not in channel.vhost.queues:
         return channel.reply(commands.Queue.DeleteOk(message_count=0), nowait=method.nowait)
     queue = channel.queue(name)
+    _check_condition(queue, method)
 
     def delete_now() -> Awaitable[None] | None:
         count = channel.broker.delete_queue(
@@ -113,6 +116,20 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
         return channel.reply(commands.Queue.DeleteOk(message_count=count), nowait=method.nowait)
 
     return channel.when_caught_up(queue, delete_now)
+
+
+def _check_condition(queue: Queue, method: commands.Queue.Delete) -> None:
+    """Quorum queues are deleted without a condition only, as in RabbitMQ."""
+    if type_of(queue.definition.arguments) != "quorum":
+        return
+    for flag, given in (("if-unused", method.if_unused), ("if-empty", method.if_empty)):
+        if given:
+            name = resource("queue", queue.name, queue.definition.vhost)
+            raise ConnectionClosingError(
+                540,
+                f"cannot delete {name}. queue.delete operations with {flag} flag set are not "
+                "supported by quorum queues",
+            )
 
 
 OPERATIONS: Operations = {
