@@ -26,6 +26,14 @@ from interop_tests import users
 REPOSITORY = Path(__file__).resolve().parent.parent
 LEVERET_COMMAND = [sys.executable, "-m", "leveret"]
 RABBITMQ_HOME_PATTERN = "rabbitmq_server-*"
+# What RabbitMQ 3.10 ships as plugins and Leveret has built in.
+RABBITMQ_PLUGINS = (
+    "rabbitmq_consistent_hash_exchange",
+    "rabbitmq_event_exchange",
+    "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange",
+    "rabbitmq_sharding",
+)
 START_SECONDS_MAX = 60  # RabbitMQ takes 5 to 15 s on two slow cores
 STOP_SECONDS_MAX = 20  # a clean stop flushes; past this the process is killed and the test fails
 
@@ -194,7 +202,7 @@ class RabbitBroker:
     def start(self) -> None:
         (self.directory / "rabbitmq.conf").write_text(self._configuration())
         (self.directory / "definitions.json").write_text(users.rabbitmq_definitions())
-        (self.directory / "enabled_plugins").write_text("[].\n")
+        (self.directory / "enabled_plugins").write_text(f"[{','.join(RABBITMQ_PLUGINS)}].\n")
         environment = self._environment()
         mapper = [self._mapper_program(), "-port", str(self.mapper_port), "-address", "127.0.0.1"]
         self.mapper = Process(mapper, self.directory / "epmd.log")

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import platform
+import random
 import resource
 import secrets
 import shutil
@@ -208,6 +209,7 @@ class Node:
             in_thread=partial(loop.run_in_executor, self._password_threads),
             report=self._report,
             random_name=lambda: secrets.token_urlsafe(16),
+            random_below=random.Random(secrets.randbits(64)).randrange,  # noqa: S311  # no secret
             wall_ms=SystemClock().wall_ms,
         )
         self._broker = broker

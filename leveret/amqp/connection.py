@@ -21,14 +21,13 @@ from leveret.amqp.handshake import State
 from leveret.amqp.methods import (
     build,
     decode_method,
-    decode_properties,
     encode_content,
     encode_method,
     method_ids,
 )
 from leveret.amqp.operations import OPERATIONS
-from leveret.amqp.operations.arguments import plain_table
 from leveret.amqp.operations.opening import NO_METHOD, OPENING
+from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sasl import offered
 from leveret.core.events import acting_as
 from leveret.core.names import not_found
@@ -496,12 +495,11 @@ class Connection:
         exchange = self.vhost.exchanges.get(name)
         if exchange is None:  # gone since the reader looked it up
             raise not_found("exchange", name, self.vhost.name)
-        headers = decode_properties(publish.header).headers
         try:
             key = publish.routing_key.decode()
         except UnicodeDecodeError as error:
             raise ConnectionClosingError(501, "cannot decode the routing key") from error
-        queues = self.vhost.route(exchange, key, plain_table(headers))
+        queues = self.vhost.route(exchange, key, ReceivedMessage(publish))
         return [queue.builder for queue in queues]
 
     def return_message(self, number: int, publish: Publish) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from leveret.core.access import AccessControl
     from leveret.core.bindings import QueueLike
+    from leveret.core.exchanges import RandomBelow
     from leveret.core.turn import Turn
     from leveret.ports import MetadataStore, TopicStore
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
@@ -34,7 +35,8 @@ class Broker:
 
     `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what
     would hold up the loop; `report(subject, error)` is told of what should not have happened;
-    `random_name()` gives a unique string; `wall_ms()` is the time, in milliseconds since 1970.
+    `random_name()` gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the
+    time, in milliseconds since 1970.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Broker:
         in_thread: Callable[..., Awaitable[Any]],
         report: Callable[[object, Exception], None],
         random_name: Callable[[], str],
+        random_below: RandomBelow,
         wall_ms: Callable[[], int],
     ) -> None:
         self.access = access
@@ -71,6 +74,7 @@ class Broker:
         self._spawn = spawn
         self._in_thread = in_thread
         self._unique = random_name
+        self._random_below = random_below
         self._queue_services = QueueServices(
             turn, spawn, report, DeadLettering(self.vhosts, turn, wall_ms)
         )
@@ -95,6 +99,8 @@ class Broker:
             open_queue=self._open_queue,
             store=self.metadata,
             random_name=self._unique,
+            random_below=self._random_below,
+            deposit=self.publisher.deposit,
             emit=self.events.emit,
         )
 

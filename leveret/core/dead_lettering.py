@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.dead_letters import Letter, LetterWriter
+from leveret.core.message import MadeMessage
 from leveret.features.deaths import (
     SENDER_SELECTED,
     Death,
@@ -127,7 +128,8 @@ class _Letters:
     def _route(self, key: bytes, table: bytes) -> Collection[BatchBuilder]:
         if not self.reads_headers:
             return self._exchange.cache.lookup(key).builders
-        queues = self._vhost.route(self._exchange, key.decode(), decode_table(table))
+        message = MadeMessage(self._exchange.name.encode(), key, decode_table(table))
+        queues = self._vhost.route(self._exchange, key.decode(), message)
         return [queue.builder for queue in queues]
 
 

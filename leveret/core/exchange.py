@@ -33,7 +33,7 @@ class Exchange:
         self.router = router
         self.outgoing: dict[Hashable, Binding] = {}
         self.incoming: dict[Hashable, Binding] = {}
-        self.cache = RouteCache(self, lambda key: resolve(self, key), not router.needs_headers)
+        self.cache = RouteCache(self, lambda key: resolve(self, key), router.key_decides)
 
     @property
     def name(self) -> str:

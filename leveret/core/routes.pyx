@@ -28,7 +28,7 @@ cdef class RouteCache:
 
     `resolve(routing_key: bytes) -> Route` is asked on a miss; it raises the AMQP error that a bad key
     deserves. While `cacheable` is False the key alone does not decide (a headers exchange lies on the
-    way): nothing is remembered, and publishes are routed one by one, not by `find`.
+    way, say): nothing is remembered, and publishes are routed one by one, not by `find`.
     """
 
     def __init__(self, exchange, resolve, cacheable=True):
@@ -54,11 +54,6 @@ cdef class RouteCache:
     def lookup(self, bytes routing_key):
         """The route of one key, for callers in Python."""
         return self.find(<const uint8_t*><const char*>routing_key, len(routing_key))
-
-    def set_cacheable(self, bint cacheable):
-        """Say whether the key alone decides from now on; forgets everything."""
-        self.cacheable = cacheable
-        self.routes.clear()
 
     def clear(self):
         """Forget everything: a binding of this exchange, or behind it, has changed."""

@@ -18,27 +18,31 @@ from leveret.errors import ConnectionClosingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from leveret.ports.definitions import Arguments, BindingDefinition, ExchangeDefinition
+    from leveret.core.exchanges import RandomBelow
+    from leveret.core.message import Message
+    from leveret.ports.definitions import BindingDefinition, ExchangeDefinition
 
 
 class RoutingGraph:
     """Exchanges by name, and what leads where."""
 
-    def __init__(self) -> None:
+    def __init__(self, random_below: RandomBelow) -> None:
+        """`random_below(n)` draws one of 0 … n - 1, for exchanges that route by lot."""
+        self._random_below = random_below
         self.exchanges: dict[str, Exchange] = {}
         # Exchanges by the name of the alternate they hand on to, whether that exists or not.
         self.alternates: dict[str, dict[Exchange, None]] = {}
         self.queue_bindings: dict[str, dict[Hashable, Binding]] = {}
 
     def route(
-        self, exchange: Exchange, routing_key: str, headers: Arguments | None
+        self, exchange: Exchange, routing_key: str, message: Message | None
     ) -> list[QueueLike]:
         """Follow a message from an exchange to its queues: each queue once, each exchange once."""
         queues: dict[QueueLike, None] = {}
         seen: dict[Exchange, None] = {exchange: None}
         waiting = [exchange]
         while waiting:
-            for destination in self._destinations(waiting.pop(), routing_key, headers):
+            for destination in self._destinations(waiting.pop(), routing_key, message):
                 if not isinstance(destination, Exchange):
                     queues[destination] = None
                 elif destination not in seen:
@@ -47,11 +51,11 @@ class RoutingGraph:
         return list(queues)
 
     def _destinations(
-        self, exchange: Exchange, routing_key: str, headers: Arguments | None
+        self, exchange: Exchange, routing_key: str, message: Message | None
     ) -> Iterator[Destination]:
         """Tell where one exchange sends a message; to its alternate if nowhere else."""
         matched = False
-        for binding in exchange.router.match(routing_key, headers):
+        for binding in exchange.router.match(routing_key, message):
             matched = True
             yield binding.destination
         if not matched and exchange.alternate is not None:
@@ -68,8 +72,11 @@ class RoutingGraph:
         return Route(queue.builder for queue in self.route(exchange, key, None))
 
     def add_exchange(self, definition: ExchangeDefinition) -> Exchange:
-        """Take an exchange in; its name must be free and its type known."""
-        router = EXCHANGE_TYPES[definition.type](definition.arguments)
+        """Take an exchange in; its name must be free and its type known.
+
+        Raises the 406 that its arguments deserve.
+        """
+        router = EXCHANGE_TYPES[definition.type](definition.arguments, self._random_below)
         exchange = Exchange(definition, router, self._resolve)
         self.exchanges[exchange.name] = exchange
         if exchange.alternate is not None:
@@ -100,12 +107,9 @@ class RoutingGraph:
         source, destination = binding.source, binding.destination
         source.outgoing[binding.identity] = binding
         self._incoming(binding)[binding.identity] = binding
-        needed_headers = source.router.needs_headers
         source.router.add(binding)
         if isinstance(destination, Exchange):
             self._edge_added(source, destination)
-        elif source.router.needs_headers != needed_headers:
-            self._edge_added(source, source)
         else:
             self._forget(binding)
 
@@ -117,10 +121,8 @@ class RoutingGraph:
         del incoming[binding.identity]
         if not incoming and not isinstance(binding.destination, Exchange):
             del self.queue_bindings[binding.definition.destination]
-        needed_headers = source.router.needs_headers
         source.router.remove(binding)
-        is_edge = isinstance(binding.destination, Exchange)
-        if is_edge or source.router.needs_headers != needed_headers:
+        if isinstance(binding.destination, Exchange):
             self._edge_removed(source)
         else:
             self._forget(binding)
@@ -143,7 +145,7 @@ class RoutingGraph:
 
     def _edge_added(self, source: Exchange, destination: Exchange) -> None:
         """Note that messages of `source`, and of all before it, may reach `destination` now."""
-        cacheable = destination.cache.cacheable and not destination.router.needs_headers
+        cacheable = destination.cache.cacheable
         for exchange in self._leading_to(source):
             if cacheable:
                 exchange.cache.clear()
@@ -157,15 +159,15 @@ class RoutingGraph:
             if was_cacheable:
                 exchange.cache.clear()
             else:
-                exchange.cache.set_cacheable(not self._reaches_headers(exchange))
+                exchange.cache.set_cacheable(self._key_decides(exchange))
 
     def _leading_to(self, exchange: Exchange) -> list[Exchange]:
         """List an exchange, first, and all from which a message can come to it."""
         return spread(exchange, self._predecessors)
 
-    def _reaches_headers(self, exchange: Exchange) -> bool:
-        """Tell whether the route of a message may depend on its headers."""
-        return any(x.router.needs_headers for x in spread(exchange, self._successors))
+    def _key_decides(self, exchange: Exchange) -> bool:
+        """Tell whether the routes from here depend on nothing but the key."""
+        return all(x.router.key_decides for x in spread(exchange, self._successors))
 
     def _predecessors(self, exchange: Exchange) -> Iterator[Exchange]:
         for binding in exchange.incoming.values():

@@ -79,6 +79,8 @@ def term(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
 
 def binary(value: str | bytes | bytearray) -> str:
     """Print a string or bytes as an Erlang binary: text where it is printable, else numbers."""
+    if not value:
+        return "<<>>"
     if not isinstance(value, str):
         try:
             value = value.decode()

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from leveret.core.events import Emit
+    from leveret.core.exchanges import RandomBelow
+    from leveret.core.message import Message
     from leveret.core.routes import RouteCache
 
 __all__ = ["DefinitionSink", "Exchange", "QueueLike", "Vhost"]
@@ -78,7 +80,8 @@ class Vhost:
     """Exchanges, queues and bindings of one name space.
 
     `open_queue(definition, owner)` makes a queue, its log included; `random_name()` gives a string
-    that is unique for practical purposes; `emit(key, headers)` is told what came and went (see
+    that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
+    message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
     leveret.core.events). `generation` changes whenever an exchange comes or goes: connections then
     drop the RouteCaches they hold.
     """
@@ -90,17 +93,20 @@ class Vhost:
         open_queue: Callable[[QueueDefinition, object | None], QueueLike],
         store: DefinitionSink,
         random_name: Callable[[], str],
+        random_below: RandomBelow,
+        deposit: Callable[[Iterable[QueueLike], Message], None],
         emit: Emit = silent,
     ) -> None:
         self.definition = definition
         self.name = definition.name
         self.generation = 0
         self.queues: dict[str, QueueLike] = {}
-        self._graph = RoutingGraph()
+        self._graph = RoutingGraph(random_below)
         self.exchanges = self._graph.exchanges
         self._open_queue = open_queue
         self._store = store
         self._random_name = random_name
+        self._deposit = deposit
         self._emit = emit
         self._owned: dict[object, dict[str, QueueLike]] = {}
         predeclared = dict(PREDECLARED)
@@ -119,10 +125,10 @@ class Vhost:
         return exchange.cache
 
     def route(
-        self, exchange: Exchange, routing_key: str, headers: Arguments | None
+        self, exchange: Exchange, routing_key: str, message: Message | None
     ) -> list[QueueLike]:
         """Follow one message to its queues, each once, over bindings between exchanges too."""
-        return self._graph.route(exchange, routing_key, headers)
+        return self._graph.route(exchange, routing_key, message)
 
     # ----- exchanges
 
@@ -266,9 +272,10 @@ class Vhost:
         """Bind a queue to an exchange; a binding that exists is fine. 403, 404, 405, 406."""
         wanted = self._to_queue(queue_name, exchange, routing_key, arguments)
         source, queue = self._exchange(wanted.source), self._queue(wanted.destination)
-        source.router.check(wanted)
+        binding = Binding(wanted, source, queue)
+        source.router.check(binding)
         self._check_access(queue, owner)
-        self._bind(Binding(wanted, source, queue))
+        self._bind(binding)
 
     def unbind_queue(
         self,
@@ -291,8 +298,9 @@ class Vhost:
         """Bind an exchange to another; a binding that exists is fine. 403, 404, 406."""
         wanted = self._to_exchange(destination, source, routing_key, arguments)
         begin, end = self._exchange(wanted.source), self._exchange(wanted.destination)
-        begin.router.check(wanted)
-        self._bind(Binding(wanted, begin, end))
+        binding = Binding(wanted, begin, end)
+        begin.router.check(binding)
+        self._bind(binding)
 
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
@@ -380,7 +388,18 @@ class Vhost:
         if binding.durable:
             self._store.put(binding.definition)
         self._graph.add_binding(binding)
+        self._tell_history(binding)
         self._emit("binding.created", binding_headers(binding.definition))
+
+    def _tell_history(self, binding: Binding) -> None:
+        """Send through a new binding what its exchange keeps for such."""
+        end = binding.destination
+        for message in binding.source.router.history():
+            if isinstance(end, Exchange):
+                queues = self.route(end, message.routing_key.decode(), message)
+            else:
+                queues = [end]
+            self._deposit(queues, message)
 
     def _unbind(self, wanted: BindingDefinition) -> None:
         binding = self._graph.find_binding(wanted)

@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.errors import ChannelError
-from tests.core.vhost_fakes import declare, exchange, make_vhost, names
+from tests.core.vhost_fakes import declare, exchange, make_vhost, names, with_headers
 
 EXCHANGES = ["a", "b", "c", "d", "e"]
 QUEUES = ["p", "q", "r"]
 KEYS = ["k", "l", "k.l", ""]
 PATTERNS = ["k", "l", "k.l", "*", "#", "k.#"]
 TYPES = ["direct", "fanout", "topic", "headers"]
+# Of the types that follow no pattern, those that leave nothing to chance.
+OTHER_TYPES = ["x-modulus-hash", "x-recent-history"]
+MESSAGE_TYPES = {"headers", "x-recent-history"}  # must see every message
 HEADERS = [None, {"h": 1}, {"h": 2}]
 CONDITIONS = [{}, {"h": 1}]
 
@@ -84,7 +87,7 @@ def test_every_message_finds_the_queues_a_plain_search_finds(kinds, edges):
     for start in EXCHANGES:
         for key in KEYS:
             for headers in HEADERS:
-                found = names(vhost.route(vhost.exchanges[start], key, headers))
+                found = names(vhost.route(vhost.exchanges[start], key, with_headers(headers)))
                 assert len(found) == len(set(found))
                 assert set(found) == expected(vhost, start, key, headers)
 
@@ -100,7 +103,7 @@ class RememberedRoutes(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(EXCHANGES),
-        type_=st.sampled_from(TYPES),
+        type_=st.sampled_from(TYPES + OTHER_TYPES),
         auto_delete=st.booleans(),
         alternate=st.sampled_from([None, "", *EXCHANGES]),
     )
@@ -187,7 +190,7 @@ class RememberedRoutes(RuleBasedStateMachine):
                 for b in source.outgoing.values()
                 if b.definition.destination_type == "exchange"
             ]
-        return any(self.vhost.exchanges[n].definition.type == "headers" for n in seen)
+        return any(self.vhost.exchanges[n].definition.type in MESSAGE_TYPES for n in seen)
 
 
 TestRememberedRoutes = RememberedRoutes.TestCase

@@ -2,13 +2,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from leveret.core.message import MadeMessage
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.definitions import (
     BindingDefinition,
     ExchangeDefinition,
     QueueDefinition,
 )
-from tests.core.vhost_fakes import FakeStore, declare, exchange, make_vhost, names
+from tests.core.vhost_fakes import FakeStore, declare, exchange, make_vhost, names, with_headers
 
 OTHERS_QUEUE = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could "
@@ -418,8 +419,8 @@ def test_headers_anywhere_on_the_way_make_routes_unfit_to_be_remembered(vhost):
     assert not first.cacheable
     declare(vhost, "q")
     vhost.bind_queue("q", "amq.headers", "", {"kind": "x"}, None)
-    assert names(vhost.route(vhost.exchanges["a"], "", {"kind": "x"})) == ["q"]
-    assert names(vhost.route(vhost.exchanges["a"], "", {"kind": "y"})) == []
+    assert names(vhost.route(vhost.exchanges["a"], "", with_headers({"kind": "x"}))) == ["q"]
+    assert names(vhost.route(vhost.exchanges["a"], "", with_headers({"kind": "y"}))) == []
     vhost.unbind_exchange("amq.headers", "b", "", {})
     assert first.cacheable
     assert vhost.cache("a") is first
@@ -470,3 +471,41 @@ def test_what_was_kept_comes_back_and_is_not_kept_again(store):
     assert builders(vhost, "amq.direct", b"a.b") == ["q"]
     assert vhost.queues["q"].definition.incarnation == "i"
     assert vhost.queues["q"].owner is None
+
+
+# ----- exchanges that keep messages
+
+
+@pytest.mark.covers("B-175")
+def test_a_new_binding_gets_what_its_exchange_keeps(vhost):
+    source = exchange(vhost, "x", "x-recent-history")
+    messages = [MadeMessage(b"x", key, {}) for key in (b"k", b"l", b"k")]
+    for message in messages:
+        assert names(vhost.route(source, message.routing_key.decode(), message)) == []
+    queue, other = declare(vhost, "q"), declare(vhost, "other")
+    vhost.bind_queue("q", "x", "", {}, None)
+    vhost.bind_queue("q", "x", "", {}, None)  # is there already
+    assert queue.taken == messages
+    exchange(vhost, "y")
+    vhost.bind_queue("other", "y", "k", {}, None)
+    vhost.bind_exchange("y", "x", "", {})
+    assert other.taken == [messages[0], messages[2]]
+
+
+def test_an_exchange_whose_arguments_are_refused_is_not_made(vhost, store):
+    with refused("PRECONDITION_FAILED - Unsupported property: type"):
+        exchange(vhost, "x", "x-consistent-hash", durable=True, arguments={"hash-property": "type"})
+    assert "x" not in vhost.exchanges
+    assert store.kept == []
+
+
+@pytest.mark.covers("B-228")
+def test_a_binding_that_its_exchange_refuses_is_not_made(vhost):
+    exchange(vhost, "x", "x-local-random")
+    declare(vhost, "q")
+    with refused("PRECONDITION_FAILED - Destination not found"):
+        vhost.bind_exchange("amq.direct", "x", "", {})
+    with refused("PRECONDITION_FAILED - Non empty binding 'k' key not permitted"):
+        vhost.bind_queue("q", "x", "k", {}, None)
+    vhost.bind_queue("q", "x", "", {}, None)
+    assert names(vhost.route(vhost.exchanges["x"], "any", None)) == ["q"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 
+from leveret.core.message import MadeMessage, Message
 from leveret.core.vhost import Vhost
 from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
 from leveret.ports.records import BatchBuilder
@@ -17,6 +19,10 @@ class FakeQueue:
         self.definition = definition
         self.owner = owner
         self.builder = BatchBuilder(self)
+        self.taken: list[Message] = []
+
+    def take(self, message: Message) -> None:
+        self.taken.append(message)
 
     def __repr__(self) -> str:
         return f"FakeQueue({self.definition.name!r})"
@@ -40,6 +46,8 @@ def make_vhost(store: FakeStore | None = None, default_queue_type: str = "classi
         open_queue=FakeQueue,
         store=store or FakeStore(),
         random_name=lambda: f"random{next(numbers)}",
+        random_below=Random(1).randrange,
+        deposit=lambda queues, message: [queue.take(message) for queue in queues],
     )
 
 
@@ -51,6 +59,11 @@ def declare(vhost: Vhost, name: str, owner: object | None = None, **options: obj
 def exchange(vhost: Vhost, name: str, type_: str = "direct", **options: object):
     fields = {"durable": False, "auto_delete": False, "internal": False, "arguments": {}}
     return vhost.declare_exchange(name, type_, **{**fields, **options})
+
+
+def with_headers(headers: dict[str, object] | None) -> MadeMessage:
+    """A message of which only the headers matter."""
+    return MadeMessage(b"", b"", headers or {})
 
 
 def names(queues: list) -> list[str]:

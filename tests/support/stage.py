@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from leveret.config import Configuration
@@ -63,6 +64,7 @@ class Stage:
             in_thread=self._in_thread,
             report=self.report,
             random_name=lambda: f"random{next(numbers)}",
+            random_below=Random(1).randrange,
             wall_ms=lambda: self.now,
         )
         self.broker.add_vhost(VhostDefinition("/"))

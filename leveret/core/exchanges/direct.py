@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.core.exchanges.router import KeyRouter
 
@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.bindings import Binding
+    from leveret.core.message import Message
+    from leveret.ports.definitions import Arguments
 
 
 class DirectRouter(KeyRouter):
     """Bindings by their key."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.by_key: dict[str, dict[Binding, None]] = {}
 
@@ -30,6 +32,6 @@ class DirectRouter(KeyRouter):
         if not self.by_key[key]:
             del self.by_key[key]
 
-    def match(self, routing_key: str, _headers: dict[str, Any] | None) -> Iterable[Binding]:
+    def match(self, routing_key: str, _message: Message | None) -> Iterable[Binding]:
         """List the bindings with this key."""
         return self.by_key.get(routing_key, ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.core.exchanges.router import KeyRouter
 
@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.bindings import Binding
+    from leveret.core.message import Message
+    from leveret.ports.definitions import Arguments
 
 
 class FanoutRouter(KeyRouter):
     """All bindings, in the order in which they were made."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.bindings: dict[Binding, None] = {}
 
@@ -27,6 +29,6 @@ class FanoutRouter(KeyRouter):
         """Let a binding go."""
         del self.bindings[binding]
 
-    def match(self, _routing_key: str, _headers: dict[str, Any] | None) -> Iterable[Binding]:
+    def match(self, _routing_key: str, _message: Message | None) -> Iterable[Binding]:
         """List all bindings."""
         return self.bindings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.exchanges.router import KeyRouter
 from leveret.core.terms import field_type, frozen, term
 from leveret.errors import ChannelError
 
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from leveret.core.bindings import Binding
-    from leveret.ports.definitions import Arguments, BindingDefinition
+    from leveret.core.message import Message
+    from leveret.ports.definitions import Arguments
 
 MODES = ("all", "any", "all-with-x", "any-with-x")
 
@@ -43,20 +45,21 @@ class Condition:
         return any(facts) if self.any else all(facts)
 
 
-class HeadersRouter:
+class HeadersRouter(KeyRouter):
     """Bindings with their conditions, tried one after the other."""
 
-    needs_headers = True
+    key_decides = False
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.arguments = arguments
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
         self.conditions: dict[Binding, Condition] = {}
 
-    def check(self, binding: BindingDefinition) -> None:
+    def check(self, binding: Binding) -> None:
         """Refuse (406) an `x-match` that is none."""
-        if "x-match" not in binding.arguments:
+        arguments = binding.definition.arguments
+        if "x-match" not in arguments:
             return
-        mode = binding.arguments["x-match"]
+        mode = arguments["x-match"]
         if not isinstance(mode, str):
             raise ChannelError(
                 406,
@@ -78,9 +81,10 @@ class HeadersRouter:
         """Let a binding go."""
         del self.conditions[binding]
 
-    def match(self, _routing_key: str, headers: Arguments | None) -> list[Binding]:
+    def match(self, _routing_key: str, message: Message | None) -> list[Binding]:
         """List the bindings whose condition holds."""
-        found = {key: comparable(value) for key, value in (headers or {}).items()}
+        headers = {} if message is None else message.headers
+        found = {key: comparable(value) for key, value in headers.items()}
         return [binding for binding, when in self.conditions.items() if when.holds(found)]
 
 

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.bindings import Binding
-    from leveret.ports.definitions import Arguments, BindingDefinition
+    from leveret.core.message import Message
+    from leveret.ports.definitions import Arguments
 
 
 class Router(Protocol):
     """The bindings of one exchange, arranged for matching.
 
-    The exchange adds a binding once and removes it once; it asks `check` before it adds.
+    It is made with the arguments of the exchange and raises the 406 that they deserve. The exchange
+    adds a binding once and removes it once; it asks `check` before it adds.
     """
 
     @property
-    def needs_headers(self) -> bool:
-        """Whether the routing key alone does not decide; its routes cannot be remembered then."""
+    def key_decides(self) -> bool:
+        """Whether equal routing keys match the same bindings, so that routes can be remembered."""
         ...
 
-    def check(self, binding: BindingDefinition) -> None:
-        """Raise the 406 that a key or arguments of no use to this type deserve."""
+    def check(self, binding: Binding) -> None:
+        """Raise the 406 that a key, arguments or a destination of no use to this type deserve."""
         ...
 
     def add(self, binding: Binding) -> None:
@@ -34,19 +36,30 @@ class Router(Protocol):
         """Let a binding go, the same object that was added."""
         ...
 
-    def match(self, routing_key: str, headers: Arguments | None) -> Iterable[Binding]:
-        """List the bindings that a message matches; a destination may come more than once."""
+    def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
+        """List the bindings that a message matches; a destination may come more than once.
+
+        There may be no message where `key_decides`: a route is looked for, to be remembered.
+        """
+        ...
+
+    def history(self) -> Iterable[Message]:
+        """What a new binding is given at once, oldest first."""
         ...
 
 
 class KeyRouter:
     """Base of the types that look at nothing but the routing key."""
 
-    needs_headers = False
+    key_decides = True
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         """Take the arguments of the exchange, for types that have any."""
         self.arguments = arguments
 
-    def check(self, binding: BindingDefinition) -> None:
+    def check(self, binding: Binding) -> None:
         """Any key will do, and arguments mean nothing."""
+
+    def history(self) -> Iterable[Message]:
+        """Nothing is kept."""
+        return ()

@@ -63,18 +63,18 @@ cdef class TopicRouter:
     """Bindings by the words of their keys."""
 
     cdef readonly dict arguments
-    cdef readonly bint needs_headers
+    cdef readonly bint key_decides
     cdef readonly Node root
     cdef unsigned long long step  # of all walks so far; 64 bits last
 
     def __init__(self, dict arguments):
         self.arguments = arguments
-        self.needs_headers = False
+        self.key_decides = True
         self.root = Node()
 
     def check(self, binding):
         """Refuse (406) a key with more `#` than a walk should follow."""
-        cdef str key = binding.routing_key
+        cdef str key = binding.definition.routing_key
         count = words(key).count("#")
         if count > WILDCARDS_MAX:
             raise ChannelError(
@@ -104,7 +104,11 @@ cdef class TopicRouter:
             node, word = path.pop()
             node.put(word, None)
 
-    def match(self, str routing_key, headers):
+    def history(self):
+        """Nothing is kept."""
+        return ()
+
+    def match(self, str routing_key, message):
         """List the bindings whose pattern fits; each once, however many ways it fits."""
         cdef Node node, child
         cdef list following, found = [], reached = []

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.exchanges.headers import HeadersRouter
+from leveret.core.message import MadeMessage
 from leveret.errors import ChannelError
 from leveret.ports.definitions import BindingDefinition
 
@@ -20,9 +21,9 @@ def matches(arguments, headers):
     router = HeadersRouter({})
     binding = Bound(arguments)
     router.add(binding)
-    found = router.match("ignored", headers)
+    found = router.match("ignored", MadeMessage(b"", b"", headers or {}))
     router.remove(binding)
-    assert router.match("ignored", headers) == []
+    assert router.match("ignored", MadeMessage(b"", b"", headers or {})) == []
     return found == [binding]
 
 
@@ -88,10 +89,10 @@ def test_any_and_all_are_each_other_s_complement(conditions, headers):
 )
 def test_an_unknown_way_to_match_is_refused(mode, explanation):
     with pytest.raises(ChannelError) as caught:
-        HeadersRouter({}).check(Bound({"x-match": mode}).definition)
+        HeadersRouter({}).check(Bound({"x-match": mode}))
     assert caught.value.reply_text == f"PRECONDITION_FAILED - Invalid x-match field {explanation}"
 
 
 @pytest.mark.parametrize("arguments", [{}, *({"x-match": m} for m in ("all", "any-with-x"))])
 def test_a_known_way_to_match_is_fine(arguments):
-    HeadersRouter({}).check(Bound(arguments).definition)
+    HeadersRouter({}).check(Bound(arguments))

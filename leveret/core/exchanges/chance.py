@@ -1,0 +1,56 @@
+"""Exchange types `x-random` and `x-local-random`: each message to one binding, drawn by lot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.arguments import MODULES, type_of
+from leveret.core.exchanges.router import KeyRouter
+from leveret.errors import ChannelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leveret.core.bindings import Binding
+    from leveret.core.message import Message
+    from leveret.ports.definitions import Arguments
+
+
+class RandomRouter(KeyRouter):
+    """All bindings with the same chance. `random_below(n)` draws one of 0 … n - 1."""
+
+    key_decides = False
+
+    def __init__(self, arguments: Arguments, random_below: Callable[[int], int]) -> None:
+        super().__init__(arguments)
+        self.random_below = random_below
+        self.bindings: list[Binding] = []
+
+    def add(self, binding: Binding) -> None:
+        """Take a binding in."""
+        self.bindings.append(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Let a binding go."""
+        self.bindings.remove(binding)
+
+    def match(self, _routing_key: str, _message: Message | None) -> Iterable[Binding]:
+        """Draw one binding."""
+        if not self.bindings:
+            return ()
+        return (self.bindings[self.random_below(len(self.bindings))],)
+
+
+class LocalRandomRouter(RandomRouter):
+    """The same among queues of the publisher's own node, which on one node are all there are."""
+
+    def check(self, binding: Binding) -> None:
+        """Refuse (406) a key, an exchange as destination, and queues that may have replicas."""
+        key = binding.definition.routing_key
+        if key:
+            raise ChannelError(406, f"Non empty binding '{key}' key not permitted")
+        if binding.definition.destination_type != "queue":
+            raise ChannelError(406, "Destination not found")
+        kind = type_of(binding.destination.definition.arguments)
+        if kind != "classic":
+            raise ChannelError(406, f"Queue type {MODULES[kind]} not valid for this exchange type")

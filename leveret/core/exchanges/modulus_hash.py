@@ -1,0 +1,45 @@
+"""Exchange type `x-modulus-hash`: the hash of the routing key, modulo the number of bindings."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from leveret.core.exchanges.router import KeyRouter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.bindings import Binding
+    from leveret.core.message import Message
+    from leveret.ports.definitions import Arguments
+
+
+class ModulusHashRouter(KeyRouter):
+    """Bindings sorted by where they lead, so that a restart does not change what goes where."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__(arguments)
+        self.bindings: list[Binding] = []
+
+    def add(self, binding: Binding) -> None:
+        """Take a binding in."""
+        insort(self.bindings, binding, key=_place)
+
+    def remove(self, binding: Binding) -> None:
+        """Let a binding go."""
+        index = bisect_left(self.bindings, _place(binding), key=_place)
+        del self.bindings[self.bindings.index(binding, index)]
+
+    def match(self, routing_key: str, _message: Message | None) -> Iterable[Binding]:
+        """Choose one binding by the key."""
+        if not self.bindings:
+            return ()
+        digest = blake2b(routing_key.encode(errors="surrogateescape"), digest_size=8).digest()
+        return (self.bindings[int.from_bytes(digest) % len(self.bindings)],)
+
+
+def _place(binding: Binding) -> tuple[str, str, str]:
+    definition = binding.definition
+    return definition.destination_type, definition.destination, definition.routing_key
