@@ -192,6 +192,27 @@ class Configuration(BaseSettings):
         description="Client connections at a time: about 2.5 GB at 40 kB each, and near what one "
         "process may have of open files.",
     )
+    channels_per_node_max: int = Field(
+        -1,
+        ge=-1,
+        description="Channels of all connections together, some 3 kB each; -1 for no limit beyond "
+        "that of connections and of each one's channels.",
+    )
+    consumers_per_channel_max: int = Field(
+        -1, ge=-1, description="Consumers of one channel; -1 for no limit."
+    )
+    queues_max: int = Field(
+        -1,
+        ge=-1,
+        description="Queues of all virtual hosts together; -1 for no limit. Each has files and a "
+        "ledger, so who declares without end takes disk and memory from all.",
+    )
+    exchanges_max: int = Field(
+        -1,
+        ge=-1,
+        description="Exchanges of all virtual hosts together, the predeclared ones included; -1 "
+        "for no limit.",
+    )
     message_bytes_max: int = Field(
         16 * MIB,
         ge=1,

@@ -30,6 +30,8 @@ from leveret.core.access import AccessControl
 from leveret.core.administration import Administration
 from leveret.core.alarms import Resource
 from leveret.core.broker import Broker
+from leveret.core.limits import NodeLimits
+from leveret.core.policies import Policies
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.mgmt_ui.control import ControlServer
@@ -195,7 +197,7 @@ class Node:
     ) -> tuple[Broker, Administration]:
         """Rebuild what was kept; on the first start, make the defaults."""
         loop = asyncio.get_running_loop()
-        access = AccessControl()
+        access, policies = AccessControl(), Policies()
         broker = Broker(
             access=access,
             metadata=metadata,
@@ -211,6 +213,8 @@ class Node:
             random_name=lambda: secrets.token_urlsafe(16),
             random_below=random.Random(secrets.randbits(64)).randrange,  # noqa: S311  # no secret
             wall_ms=SystemClock().wall_ms,
+            policies=policies,
+            limits=self._limits(),
         )
         self._broker = broker
         administration = Administration(
@@ -218,14 +222,27 @@ class Node:
             metadata,
             on_vhost_added=broker.add_vhost,
             on_vhost_deleted=broker.remove_vhost,
+            on_vhost_changed=broker.change_vhost,
             on_user_deleted=broker.shut_user,
             emit=broker.events.emit,
+            on_policies_changed=broker.apply_policies,
+            policies=policies,
         )
         definitions = await metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
         await create_defaults(administration)
         return broker, administration
+
+    def _limits(self) -> NodeLimits:
+        configuration = self._configuration
+        return NodeLimits(
+            connections_max=configuration.connections_max,
+            channels_max=configuration.channels_per_node_max,
+            queues_max=configuration.queues_max,
+            exchanges_max=configuration.exchanges_max,
+            consumers_per_channel_max=configuration.consumers_per_channel_max,
+        )
 
     async def _watch_resources(self, broker: Broker) -> None:
         """Raise and lower the alarms; a write that finds no space raises one at once."""

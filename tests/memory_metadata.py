@@ -16,8 +16,10 @@ class MemoryMetadataStore:
     async def load(self) -> Definitions:
         await self.flush()
         definitions = Definitions()
-        for (kind, _), definition in sorted(self.kept.items(), key=lambda item: item[0][1]):
-            getattr(definitions, TABLES[kind].name).append(definition)
+        for kind, table in TABLES.items():
+            held = [(key, kept) for (of, key), kept in self.kept.items() if of is kind]
+            held.sort(key=lambda item: item[0])
+            getattr(definitions, table.name).extend(kept for _, kept in held)
         return definitions
 
     def put(self, definition: Definition) -> None:

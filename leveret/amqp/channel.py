@@ -15,6 +15,7 @@ from leveret.amqp.consumer import Getter
 from leveret.amqp.methods import encode_method
 from leveret.amqp.unacked import Unacked
 from leveret.core.names import stripped
+from leveret.core.routes import RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from leveret.amqp.consumer import ChannelConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
-    from leveret.core.access import Kind, Permission
+    from leveret.core.access import Kind, Permission, TopicPermission
     from leveret.core.broker import Broker
+    from leveret.core.exchange import Exchange
     from leveret.core.queue import Queue
-    from leveret.core.routes import RouteCache
     from leveret.core.vhost import Vhost
     from leveret.ports.records import Batch
 
@@ -77,7 +78,11 @@ class Channel:
         except UnicodeDecodeError as error:
             raise ConnectionClosingError(501, "cannot decode the exchange name") from error
         self.require("write", "exchange", name)
-        return self.vhost.cache(name)
+        cache = self.vhost.cache(name)
+        if self._restricts_topics(cache.exchange):
+            # Others share the exchange's routes, so this channel's keys are looked at one by one.
+            return RouteCache(cache.exchange, cache.lookup, cacheable=False)
+        return cache
 
     def collect(self) -> None:
         """Take what the reader gathered: the publishes to confirm, and settlements.
@@ -119,11 +124,18 @@ class Channel:
         self.connection.touch()
 
     def published(self, publish: Publish) -> None:
-        """A message that left the reader's fast path."""
+        """A message that left the reader's fast path. Raises ChannelError 403 for its topic."""
+        self._check_topic(publish)
         if self.transaction is not None:
             self.transaction.buffer_publish(publish)
         else:
             self.route_publish(publish)
+
+    def _check_topic(self, publish: Publish) -> None:
+        exchange = self.vhost.exchanges.get(publish.exchange.decode())
+        if exchange is not None and self._restricts_topics(exchange):
+            key = publish.routing_key.decode(errors="replace")
+            self.require_topic("write", exchange.name, key)
 
     def route_publish(self, publish: Publish) -> None:
         """Route one message by all that it carries; a mandatory one that nobody takes goes back."""
@@ -275,6 +287,20 @@ class Channel:
         others: tuple[Permission, ...] = ("write", "read")
         if not any(access.allows(user, vhost, kind, name, permission) for permission in others):
             self.require("configure", kind, name)
+
+    def require_topic(self, permission: TopicPermission, exchange_name: str, key: str) -> None:
+        """Raise ChannelError 403 where a topic exchange closes a routing key to the user."""
+        exchange = self.vhost.exchanges.get(exchange_name)
+        if exchange is not None and exchange.definition.type == "topic":
+            self.broker.access.authorise_topic(
+                self.connection.user, self.vhost.name, exchange_name, key, permission
+            )
+
+    def _restricts_topics(self, exchange: Exchange) -> bool:
+        """Whether some keys of an exchange may be closed to the user."""
+        return exchange.definition.type == "topic" and self.broker.access.restricts_topics(
+            self.connection.user, self.vhost.name, exchange.name
+        )
 
     def readable_queue(self, name: str) -> Queue:
         """Look up a queue to read from. Raises ChannelError 403, 404 and 405.

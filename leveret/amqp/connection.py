@@ -108,6 +108,11 @@ class Connection:
         """Whether an alarm keeps it from publishing."""
         return self._held
 
+    @property
+    def channel_count(self) -> int:
+        """See leveret.core.clients.Client."""
+        return len(self.channels)
+
     def describe(self) -> ClientFacts:
         """See leveret.core.clients.Client."""
         return describe(self)
@@ -313,20 +318,26 @@ class Connection:
     def _open_channel(self, number: int, channel: Channel | None) -> None:
         if channel is not None:
             raise ConnectionClosingError(504, "second 'channel.open' seen")
-        limit = self.tuned.channel_max or self.configuration.channel_max
-        if number > limit or len(self.channels) >= limit:
-            error = ConnectionClosingError(
-                530,
-                f"number of channels opened ({len(self.channels)}) has reached the negotiated "
-                f"channel_max ({limit})",
-            )
+        try:
+            self._check_channel_limits(number)
+        except ConnectionClosingError as error:
             error.method_ids = NO_METHOD
-            raise error
+            raise
         self.channels[number] = channel = Channel(self, number)
         opened = build(commands.Channel.OpenOk, channel_id="")
         self.outbox.write(encode_method(number, opened))
         self.touch()
         announcements.channel_opened(channel)
+
+    def _check_channel_limits(self, number: int) -> None:
+        limit = self.tuned.channel_max or self.configuration.channel_max
+        if number > limit or len(self.channels) >= limit:
+            raise ConnectionClosingError(
+                530,
+                f"number of channels opened ({len(self.channels)}) has reached the negotiated "
+                f"channel_max ({limit})",
+            )
+        self.broker.admission.check_channel(self.user)
 
     def _drop_channel(self, number: int) -> None:
         channel = self.channels.pop(number)

@@ -1,10 +1,14 @@
-"""Who may do what: users, and their permissions in each virtual host.
+"""Who may do what: users, and their permissions in each virtual host and on each topic.
 
 A permission is three regular expressions over resource names. They are searched, not matched
 whole, and an empty one means `^$`: it matches nothing but the empty name. The patterns are Python's
 where RabbitMQ's are PCRE's; what people write for names means the same in both. Both can be made
 to backtrack for ages (`(a+)+$`), so their length is bounded, names are short strings, and only
 administrators write them.
+
+A topic permission is two more patterns, over the routing keys of one topic exchange; whoever has
+none there may use every key. `{username}` and `{vhost}` in it stand for the very letters of those
+names, whatever they would mean in a pattern; `{client_id}` is MQTT's and stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
-from leveret.ports.definitions import PermissionDefinition, UserDefinition
+from leveret.ports.definitions import (
+    PermissionDefinition,
+    TopicPermissionDefinition,
+    UserDefinition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -23,11 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["AccessControl", "InvalidPatternError", "Permission", "Permissions"]
 
 Permission: TypeAlias = Literal["configure", "write", "read"]
+TopicPermission: TypeAlias = Literal["write", "read"]
 Kind: TypeAlias = Literal["exchange", "queue"]
 
 PATTERN_CHARACTERS_MAX = 1024  # a list of some dozens of names; more belongs into their prefixes
 IMPERSONATOR = "impersonator"  # the tag of users that publish on behalf of others
 ANSWERS_MAX = 4096  # remembered answers: the queues and exchanges that are asked about all the time
+TOPIC_VARIABLES = re.compile(r"\{username\}|\{vhost\}")
 DEFAULT_EXCHANGE = "amq.default"  # the name the nameless exchange goes by in patterns and texts
 
 
@@ -60,6 +70,24 @@ class Permissions:
         return pattern.search(name) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class TopicPermissions:
+    """One user's permissions on the keys of one topic exchange, ready to be asked."""
+
+    definition: TopicPermissionDefinition
+    write: re.Pattern[str]
+    read: re.Pattern[str]
+
+    @classmethod
+    def compile(cls, definition: TopicPermissionDefinition) -> Self:
+        """Raises InvalidPatternError."""
+        return cls(
+            definition,
+            _compile(_expanded(definition.write, definition)),
+            _compile(_expanded(definition.read, definition)),
+        )
+
+
 class AccessControl:
     """All users and permissions of a node, in memory.
 
@@ -73,6 +101,8 @@ class AccessControl:
         self._answers: dict[tuple[str, str, Kind, str, Permission], bool] = {}
         self._answers_generation = 0
         self._permissions: dict[tuple[str, str], Permissions] = {}  # by (user, vhost)
+        # By (user, vhost, exchange).
+        self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
 
     def user(self, name: str) -> UserDefinition | None:
         """The user of that name."""
@@ -93,6 +123,21 @@ class AccessControl:
                 if user in {None, held.definition.user} and vhost in {None, held.definition.vhost}
             ),
             key=lambda definition: (definition.vhost, definition.user),
+        )
+
+    def topic_permissions(
+        self, *, user: str | None = None, vhost: str | None = None, exchange: str | None = None
+    ) -> list[TopicPermissionDefinition]:
+        """Those of one user, in one virtual host, on one exchange, or all; by vhost, then user."""
+        return sorted(
+            (
+                held.definition
+                for held in self._topic_permissions.values()
+                if user in {None, held.definition.user}
+                and vhost in {None, held.definition.vhost}
+                and exchange in {None, held.definition.exchange}
+            ),
+            key=lambda held: (held.vhost, held.user, held.exchange),
         )
 
     def may_connect_from(self, user: str, peer_host: str, loopback_users: Collection[str]) -> bool:
@@ -141,14 +186,38 @@ class AccessControl:
                 f"refused for user '{user}'",
             )
 
+    def restricts_topics(self, user: str, vhost: str, exchange: str) -> bool:
+        """Whether some routing keys of a topic exchange may be closed to `user`."""
+        return (user, vhost, exchange) in self._topic_permissions
+
+    def authorise_topic(
+        self, user: str, vhost: str, exchange: str, key: str, permission: TopicPermission
+    ) -> None:
+        """Raise ChannelError 403 unless `user` may use a routing key of a topic exchange."""
+        held = self._topic_permissions.get((user, vhost, exchange))
+        if held is None:
+            return
+        pattern: re.Pattern[str] = getattr(held, permission)
+        if pattern.search(key) is None:
+            raise ChannelError(
+                403,
+                f"{permission} access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' "
+                f"refused for user '{user}'",
+            )
+
     def restore(
-        self, users: Iterable[UserDefinition], permissions: Iterable[PermissionDefinition]
+        self,
+        users: Iterable[UserDefinition],
+        permissions: Iterable[PermissionDefinition],
+        topic_permissions: Iterable[TopicPermissionDefinition] = (),
     ) -> None:
         """Take over what a store kept. Raises InvalidPatternError."""
         for user in users:
             self.put_user(user)
         for permission in permissions:
             self.put_permission(permission)
+        for topic_permission in topic_permissions:
+            self.put_topic_permission(topic_permission)
 
     def put_user(self, user: UserDefinition) -> None:
         """Add or replace a user."""
@@ -182,6 +251,22 @@ class AccessControl:
         self.generation += 1
         return definitions
 
+    def put_topic_permission(self, definition: TopicPermissionDefinition) -> None:
+        """Add or replace one user's permissions on one exchange. Raises InvalidPatternError."""
+        held = TopicPermissions.compile(definition)
+        self._topic_permissions[definition.user, definition.vhost, definition.exchange] = held
+        self.generation += 1
+
+    def remove_topic_permissions(
+        self, *, user: str | None = None, vhost: str | None = None, exchange: str | None = None
+    ) -> list[TopicPermissionDefinition]:
+        """Forget those of one user, in one virtual host, on one exchange; they are returned."""
+        definitions = self.topic_permissions(user=user, vhost=vhost, exchange=exchange)
+        for definition in definitions:
+            del self._topic_permissions[definition.user, definition.vhost, definition.exchange]
+        self.generation += 1
+        return definitions
+
 
 def is_loopback(host: str) -> bool:
     """Whether `host` is an IP address of this very machine's loopback interface."""
@@ -201,6 +286,12 @@ def _compile(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern or "^$")
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidPatternError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+def _expanded(pattern: str, definition: TopicPermissionDefinition) -> str:
+    """Put the user's and the virtual host's name in place of their variables."""
+    values = {"{username}": definition.user, "{vhost}": definition.vhost}
+    return TOPIC_VARIABLES.sub(lambda found: re.escape(values[found[0]]), pattern)
 
 
 def _known_as(kind: Kind, name: str) -> str:

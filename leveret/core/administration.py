@@ -1,4 +1,4 @@
-"""What an administrator may change: users, virtual hosts and permissions.
+"""What an administrator may change: users, virtual hosts, permissions, policies and parameters.
 
 Each operation decides, changes what is in memory and hands the change to the store; making it
 durable (`store.flush`) is the caller's, who can wait. A node and the command line on a stopped one
@@ -11,20 +11,29 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from leveret.core.access import AccessControl, InvalidPatternError
+from leveret.core.arguments import TYPES
 from leveret.core.events import silent
+from leveret.core.limits import USER_LIMITS, VHOST_LIMITS, InvalidLimitError, checked_limits
+from leveret.core.parameters import Parameters
+from leveret.core.policies import InvalidPolicyError, Policies
 from leveret.errors import LeveretError
 from leveret.ports.definitions import (
     Definitions,
+    GlobalParameterDefinition,
+    ParameterDefinition,
     PermissionDefinition,
+    PolicyDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from leveret.core.events import Emit
     from leveret.ports import MetadataStore
+    from leveret.ports.definitions import Definition, Json
 
 __all__ = ["DEFAULT_USER", "DEFAULT_VHOST", "Administration", "AdministrationError"]
 
@@ -33,18 +42,26 @@ DEFAULT_USER = "guest"  # password: the same word; from this machine only, see c
 NAME_BYTES_MAX = 255  # names travel as short strings
 TAG_BYTES_MAX = 255
 TAGS_MAX = 64  # a handful is normal; the list is copied with every login
+PROTECTED = "protected"  # the tag of users that cannot be deleted
 
 
 class AdministrationError(LeveretError):
-    """An operation that cannot be done; `code` is one of not_found, already_exists, invalid."""
+    """An operation that cannot be done.
+
+    `code` is one of not_found, already_exists, invalid, protected.
+    """
 
     def __init__(self, code: str, explanation: str) -> None:
         super().__init__(explanation)
         self.code = code
 
 
+def nothing(_name: object) -> None:
+    """Nobody needs to know."""
+
+
 class Administration:
-    """The operations, over what is in memory (`access`, `vhosts`) and what is kept (`store`)."""
+    """The operations, over what is in memory (`access`, `vhosts`, …) and what is kept (`store`)."""
 
     def __init__(
         self,
@@ -53,25 +70,37 @@ class Administration:
         *,
         on_vhost_added: Callable[[VhostDefinition], None],
         on_vhost_deleted: Callable[[str], None],
-        on_user_deleted: Callable[[str], None] = lambda _name: None,
+        on_vhost_changed: Callable[[VhostDefinition], None] = nothing,
+        on_user_deleted: Callable[[str], None] = nothing,
+        on_policies_changed: Callable[[str], None] = nothing,
+        policies: Policies | None = None,
         emit: Emit = silent,
     ) -> None:
         """The callbacks are called after the change, before a flush.
 
-        So is `emit`, which is told what changed (see leveret.core.events).
+        So is `emit`, which is told what changed (see leveret.core.events). `policies` are those
+        that a broker consults too.
         """
         self.access = access
         self.store = store
+        self.policies = policies or Policies()
+        self.parameters = Parameters()
         self._vhosts: dict[str, VhostDefinition] = {}
         self._on_vhost_added = on_vhost_added
         self._on_vhost_deleted = on_vhost_deleted
+        self._on_vhost_changed = on_vhost_changed
         self._on_user_deleted = on_user_deleted
+        self._on_policies_changed = on_policies_changed
         self._emit = emit
 
     def restore(self, definitions: Definitions) -> None:
         """Take over what the store kept; no callback is called."""
         self._vhosts = {vhost.name: vhost for vhost in definitions.vhosts}
-        self.access.restore(definitions.users, definitions.permissions)
+        self.access.restore(
+            definitions.users, definitions.permissions, definitions.topic_permissions
+        )
+        self.policies.restore(definitions.policies)
+        self.parameters.restore(definitions.parameters, definitions.global_parameters)
 
     @property
     def is_first_start(self) -> bool:
@@ -113,10 +142,27 @@ class Administration:
         self._keep_user(user)
         self._emit("user.tags.set", {"name": name, "tags": user.tags})
 
+    def set_user_limits(self, name: str, limits: Mapping[str, Json]) -> None:
+        """Replace a user's limits, see USER_LIMITS. Raises AdministrationError."""
+        checked = _checked_limits(limits, USER_LIMITS, "user-limits")
+        self._keep_user(replace(self._user(name), limits=checked))
+
+    def put_user(self, user: UserDefinition) -> None:
+        """Add a user or replace all that is known of it. Raises AdministrationError."""
+        _check_name("user", user.name)
+        checked = _checked_limits(user.limits, USER_LIMITS, "user-limits")
+        is_new = self.access.user(user.name) is None
+        self._keep_user(replace(user, tags=_checked_tags(user.tags), limits=checked))
+        if is_new:
+            self._emit("user.created", {"name": user.name})
+
     def delete_user(self, name: str) -> None:
         """Delete a user and its permissions. Raises AdministrationError."""
         user = self._user(name)
-        self._drop_permissions(self.access.remove_user(name))
+        if PROTECTED in user.tags:
+            raise AdministrationError("protected", f"user '{name}' is protected from deletion")
+        self._drop(self.access.remove_user(name))
+        self._drop(self.access.remove_topic_permissions(user=name))
         self.store.remove(user)
         self._on_user_deleted(name)
         self._emit("user.deleted", {"name": name})
@@ -127,35 +173,95 @@ class Administration:
         """All virtual hosts, by name."""
         return sorted(self._vhosts.values(), key=lambda vhost: vhost.name)
 
-    def add_vhost(self, name: str, description: str = "", tags: Iterable[str] = ()) -> None:
+    def vhost(self, name: str) -> VhostDefinition:
+        """The virtual host of that name. Raises AdministrationError."""
+        return self._vhost(name)
+
+    def add_vhost(
+        self,
+        name: str,
+        description: str = "",
+        tags: Iterable[str] = (),
+        default_queue_type: str = "classic",
+    ) -> None:
         """Add a virtual host that nobody may enter yet. Raises AdministrationError."""
-        _check_name("vhost", name)
         if name in self._vhosts:
             raise AdministrationError("already_exists", f"vhost '{name}' exists already")
-        vhost = VhostDefinition(name, description, _checked_tags(tags))
-        self._keep_vhost(vhost)
-        self._on_vhost_added(vhost)
-        self._emit(
-            "vhost.created",
-            {
-                "name": name,
-                "description": description,
-                "tags": vhost.tags,
-                "default_queue_type": vhost.default_queue_type,
-                "tracing": False,
-            },
+        self.put_vhost(VhostDefinition(name, description, tuple(tags), default_queue_type))
+
+    def put_vhost(self, vhost: VhostDefinition) -> None:
+        """Add a virtual host or replace all that is known of it. Raises AdministrationError."""
+        _check_name("vhost", vhost.name)
+        if vhost.default_queue_type not in TYPES:
+            raise AdministrationError(
+                "invalid", f"unsupported default queue type '{vhost.default_queue_type}'"
+            )
+        checked = _checked_limits(vhost.limits, VHOST_LIMITS, "limits")
+        vhost = replace(vhost, tags=_checked_tags(vhost.tags), limits=checked)
+        is_new = vhost.name not in self._vhosts
+        self._vhosts[vhost.name] = vhost
+        self.store.put(vhost)
+        if is_new:
+            self._on_vhost_added(vhost)
+            self._emit(
+                "vhost.created",
+                {
+                    "name": vhost.name,
+                    "description": vhost.description,
+                    "tags": vhost.tags,
+                    "default_queue_type": vhost.default_queue_type,
+                    "tracing": False,
+                },
+            )
+        else:
+            self._on_vhost_changed(vhost)
+
+    def describe_vhost(
+        self,
+        name: str,
+        description: str,
+        tags: Iterable[str],
+        default_queue_type: str | None = None,
+    ) -> None:
+        """Replace a virtual host's description, tags and default queue type, if one is given.
+
+        Raises AdministrationError.
+        """
+        vhost = self._vhost(name)
+        self.put_vhost(
+            replace(
+                vhost,
+                description=description,
+                tags=tuple(tags),
+                default_queue_type=default_queue_type or vhost.default_queue_type,
+            )
         )
 
-    def describe_vhost(self, name: str, description: str, tags: Iterable[str]) -> None:
-        """Replace a virtual host's description and tags. Raises AdministrationError."""
-        vhost = self._vhost(name)
-        self._keep_vhost(replace(vhost, description=description, tags=_checked_tags(tags)))
+    def protect_vhost(self, name: str, *, protected: bool) -> None:
+        """Protect a virtual host from deletion, or no longer. Raises AdministrationError."""
+        self.put_vhost(replace(self._vhost(name), protected_from_deletion=protected))
+
+    def set_vhost_limits(self, name: str, limits: Mapping[str, Json]) -> None:
+        """Replace a virtual host's limits, see VHOST_LIMITS. Raises AdministrationError."""
+        self.put_vhost(replace(self._vhost(name), limits=dict(limits)))
+        self._emit(
+            "vhost.limits.set" if limits else "vhost.limits.cleared",
+            {"name": "limits", "vhost": name, **limits},
+        )
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with everything in it. Raises AdministrationError."""
         vhost = self._vhost(name)
+        if vhost.protected_from_deletion:
+            raise AdministrationError(
+                "protected",
+                f"Refusing to delete virtual host '{name}' because it is protected from deletion",
+            )
         del self._vhosts[name]
-        self._drop_permissions(self.access.remove_vhost(name))
+        self._drop(self.access.remove_vhost(name))
+        self._drop(self.access.remove_topic_permissions(vhost=name))
+        self._drop(self.policies.remove_vhost(name))
+        self._drop(self.parameters.remove_vhost(name))
         self.store.remove(vhost)
         self._on_vhost_deleted(name)
         self._emit("vhost.deleted", {"name": name})
@@ -187,8 +293,112 @@ class Administration:
         """Forbid a user a virtual host; no error if it was. Raises AdministrationError."""
         self._user(user)
         self._vhost(vhost)
-        self._drop_permissions(self.access.remove_permission(user, vhost))
+        self._drop(self.access.remove_permission(user, vhost))
         self._emit("permission.deleted", {"user": user, "vhost": vhost})
+
+    def topic_permissions(
+        self, *, user: str | None = None, vhost: str | None = None
+    ) -> list[TopicPermissionDefinition]:
+        """Those of one user, in one virtual host, or all. Raises AdministrationError."""
+        if user is not None:
+            self._user(user)
+        if vhost is not None:
+            self._vhost(vhost)
+        return self.access.topic_permissions(user=user, vhost=vhost)
+
+    def set_topic_permission(self, definition: TopicPermissionDefinition) -> None:
+        """Restrict a user to some keys of a topic exchange. Raises AdministrationError."""
+        self._user(definition.user)
+        self._vhost(definition.vhost)
+        try:
+            self.access.put_topic_permission(definition)
+        except InvalidPatternError as error:
+            raise AdministrationError("invalid", str(error)) from None
+        self.store.put(definition)
+        self._emit("topic.permission.created", asdict(definition))
+
+    def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> None:
+        """Lift the restrictions on one exchange or all of them. Raises AdministrationError."""
+        self._user(user)
+        self._vhost(vhost)
+        self._drop(self.access.remove_topic_permissions(user=user, vhost=vhost, exchange=exchange))
+        told = {"user": user, "vhost": vhost}
+        self._emit(
+            "topic.permission.deleted", told if exchange is None else {**told, "exchange": exchange}
+        )
+
+    # Policies and parameters.
+
+    def set_policy(self, policy: PolicyDefinition) -> None:
+        """Add or replace a policy, which applies at once. Raises AdministrationError."""
+        _check_name("policy", policy.name)
+        self._vhost(policy.vhost)
+        try:
+            self.policies.put(policy)
+        except InvalidPolicyError as error:
+            raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None
+        self.store.put(policy)
+        self._on_policies_changed(policy.vhost)
+        self._emit(
+            "policy.set",
+            {
+                "name": policy.name,
+                "vhost": policy.vhost,
+                "pattern": policy.pattern,
+                "definition": policy.definition,
+                "priority": policy.priority,
+                "apply-to": policy.apply_to,
+            },
+        )
+
+    def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> None:
+        """Delete a policy; what it said ends at once. Raises AdministrationError."""
+        self._vhost(vhost)
+        removed = self.policies.remove(vhost, name, operator=operator)
+        if removed is None:
+            kind = "operator policy" if operator else "policy"
+            raise AdministrationError("not_found", f"no {kind} '{name}' in vhost '{vhost}'")
+        self.store.remove(removed)
+        self._on_policies_changed(vhost)
+        self._emit(
+            "operator.policy.cleared" if operator else "policy.cleared",
+            {"name": name, "vhost": vhost},
+        )
+
+    def set_parameter(self, parameter: ParameterDefinition) -> None:
+        """Add or replace a parameter of a component. Raises AdministrationError."""
+        _check_name("component", parameter.component)
+        _check_name("parameter", parameter.name)
+        self._vhost(parameter.vhost)
+        self.parameters.put(parameter)
+        self.store.put(parameter)
+        self._emit("parameter.set", asdict(parameter))
+
+    def clear_parameter(self, vhost: str, component: str, name: str) -> None:
+        """Delete a parameter. Raises AdministrationError."""
+        self._vhost(vhost)
+        removed = self.parameters.remove(vhost, component, name)
+        if removed is None:
+            raise AdministrationError(
+                "not_found", f"no parameter '{name}' of {component} in vhost '{vhost}'"
+            )
+        self.store.remove(removed)
+        self._emit("parameter.cleared", {"vhost": vhost, "component": component, "name": name})
+
+    def set_global_parameter(self, parameter: GlobalParameterDefinition) -> None:
+        """Add or replace a parameter of the node. Raises AdministrationError."""
+        _check_name("parameter", parameter.name)
+        self.parameters.put_global(parameter)
+        self.store.put(parameter)
+        self._emit("parameter.set", {"global": True, **asdict(parameter)})
+
+    def clear_global_parameter(self, name: str) -> None:
+        """Delete a parameter of the node. Raises AdministrationError."""
+        removed = self.parameters.remove_global(name)
+        if removed is None:
+            raise AdministrationError("not_found", f"no global parameter '{name}'")
+        self.store.remove(removed)
+        self._emit("parameter.cleared", {"global": True, "name": name})
 
     def _user(self, name: str) -> UserDefinition:
         user = self.access.user(name)
@@ -206,11 +416,7 @@ class Administration:
         self.access.put_user(user)
         self.store.put(user)
 
-    def _keep_vhost(self, vhost: VhostDefinition) -> None:
-        self._vhosts[vhost.name] = vhost
-        self.store.put(vhost)
-
-    def _drop_permissions(self, definitions: Iterable[PermissionDefinition]) -> None:
+    def _drop(self, definitions: Iterable[Definition]) -> None:
         for definition in definitions:
             self.store.remove(definition)
 
@@ -231,3 +437,10 @@ def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
         if not tag or "," in tag or len(tag.encode()) > TAG_BYTES_MAX:
             raise AdministrationError("invalid", f"{tag!r} is not a tag")
     return unique
+
+
+def _checked_limits(limits: Mapping[str, Json], known: Iterable[str], name: str) -> dict[str, int]:
+    try:
+        return checked_limits(limits, tuple(known), name)
+    except InvalidLimitError as error:
+        raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None

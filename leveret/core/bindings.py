@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from leveret.core.exchange import Exchange
+    from leveret.core.policies import EffectivePolicy
     from leveret.ports.definitions import BindingDefinition, QueueDefinition
     from leveret.ports.records import BatchBuilder
 
@@ -18,6 +19,7 @@ class QueueLike(Protocol):
     """What routing needs to know of a queue."""
 
     definition: QueueDefinition
+    policy: EffectivePolicy
     owner: object | None  # the connection that an exclusive queue belongs to
     builder: BatchBuilder  # where its records gather
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.alarms import Alarms, Resource
+from leveret.core.arguments import type_of
 from leveret.core.dead_lettering import DeadLettering
 from leveret.core.events import Events
+from leveret.core.limits import Admission, NodeLimits, Quota
 from leveret.core.names import resource
 from leveret.core.passwords import PasswordCache, verify_password
+from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.queue import Queue, QueueServices
 from leveret.core.settings import resolve_settings
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from leveret.core.access import AccessControl
     from leveret.core.bindings import QueueLike
     from leveret.core.exchanges import RandomBelow
+    from leveret.core.policies import EffectivePolicy
     from leveret.core.turn import Turn
     from leveret.ports import MetadataStore, TopicStore
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
@@ -56,8 +60,11 @@ class Broker:
         random_name: Callable[[], str],
         random_below: RandomBelow,
         wall_ms: Callable[[], int],
+        policies: Policies | None = None,
+        limits: NodeLimits | None = None,
     ) -> None:
         self.access = access
+        self.policies = policies or Policies()
         self.metadata = metadata
         self.turn = turn
         self.platform = platform
@@ -68,6 +75,9 @@ class Broker:
         self.events = Events(self.vhosts, self.publisher)
         self.connections: set[Any] = set()
         self.alarms = Alarms(self.connections, self._tell_alarm)
+        limits = limits or NodeLimits()
+        self.admission = Admission(node_name, limits, self.connections, access.user)
+        self._quota = Quota(limits)
         self._topics = topics
         self._durability = durability
         self._passwords = PasswordCache(cache_key)
@@ -101,8 +111,43 @@ class Broker:
             random_name=self._unique,
             random_below=self._random_below,
             deposit=self.publisher.deposit,
+            policies=self.policies,
+            quota=self._quota,
             emit=self.events.emit,
         )
+
+    def change_vhost(self, definition: VhostDefinition) -> None:
+        """Take over what has become of a virtual host's description and limits."""
+        self.vhosts[definition.name].definition = definition
+
+    def apply_policies(self, vhost_name: str) -> None:
+        """Let every exchange and queue follow the policies of a virtual host as they are now.
+
+        It takes a pass over all of them, some microseconds each.
+        """
+        vhost = self.vhosts[vhost_name]
+        vhost.apply_policies()
+        for queue in map(self._opened, vhost.queues.values()):
+            policy = self._policy_of(queue.definition)
+            if policy != queue.policy:
+                queue.policy = policy
+                queue.reconfigure(resolve_settings(queue.definition, policy.definition))
+                self._tell_policy(queue)
+
+    def _tell_policy(self, queue: Queue) -> None:
+        told = {
+            "name": queue.name,
+            "vhost": queue.definition.vhost,
+            "type": type_of(queue.definition.arguments),
+        }
+        if queue.policy is NO_POLICY:
+            self.events.emit("queue.policy.cleared", told)
+        else:
+            definition = dict(queue.policy.definition)
+            self.events.emit("queue.policy.updated", {**told, "definition": definition})
+
+    def _policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
+        return self.policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
 
     def remove_vhost(self, name: str) -> None:
         """Delete a virtual host: its connections are told and closed, its queues are deleted."""
@@ -111,6 +156,7 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         for queue in list(vhost.queues.values()):
             self._drop_queue(vhost, self._opened(queue))
+        vhost.close()
         for exchange in vhost.exchanges:
             self.events.emit("exchange.deleted", {"name": exchange, "vhost": name})
 
@@ -138,8 +184,11 @@ class Broker:
         log = self._topics.open(
             definition.vhost, definition.name, definition.incarnation, 0, durability
         )
-        settings = resolve_settings(definition)
-        return Queue(definition, settings, owner, log, self._queue_services)
+        policy = self._policy_of(definition)
+        settings = resolve_settings(definition, policy.definition)
+        queue = Queue(definition, settings, owner, log, self._queue_services)
+        queue.policy = policy
+        return queue
 
     def delete_queue(
         self, vhost: Vhost, queue: Queue, *, if_unused: bool = False, if_empty: bool = False

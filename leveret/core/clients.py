@@ -46,6 +46,11 @@ class Client(Protocol):
     user: str
     vhost: Vhost
 
+    @property
+    def channel_count(self) -> int:
+        """Count of its open channels."""
+        ...
+
     def describe(self) -> ClientFacts:
         """Cheap, and without effect."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.arguments import ALTERNATE_EXCHANGE
+from leveret.core.policies import NO_POLICY
 from leveret.core.routes import Route, RouteCache
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from leveret.core.bindings import Binding
     from leveret.core.exchanges.router import Router
+    from leveret.core.policies import EffectivePolicy
     from leveret.ports.definitions import ExchangeDefinition
 
 
@@ -21,15 +23,17 @@ class Exchange:
     Its `cache` stays the same object as long as the exchange lives; connections keep it.
     """
 
-    __slots__ = ("cache", "definition", "incoming", "outgoing", "router")
+    __slots__ = ("cache", "definition", "incoming", "outgoing", "policy", "router")
 
     def __init__(
         self,
         definition: ExchangeDefinition,
         router: Router,
         resolve: Callable[[Exchange, bytes], Route],
+        policy: EffectivePolicy = NO_POLICY,
     ) -> None:
         self.definition = definition
+        self.policy = policy
         self.router = router
         self.outgoing: dict[Hashable, Binding] = {}
         self.incoming: dict[Hashable, Binding] = {}
@@ -42,8 +46,9 @@ class Exchange:
 
     @property
     def alternate(self) -> str | None:
-        """Name of the exchange that gets what this one cannot route."""
-        name = self.definition.arguments.get(ALTERNATE_EXCHANGE)
+        """Name of the exchange that gets what this one cannot route; the argument goes first."""
+        given = self.policy.definition.get(ALTERNATE_EXCHANGE)
+        name = self.definition.arguments.get(ALTERNATE_EXCHANGE, given)
         return name if isinstance(name, str) else None
 
     def __repr__(self) -> str:

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.policies import NO_POLICY
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -69,6 +71,7 @@ class OpenQueue(ABC):
     ) -> None:
         self.definition = definition
         self.settings = settings
+        self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
         self.log = log
         self.builder: BatchBuilder = log.builder

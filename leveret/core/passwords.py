@@ -7,19 +7,23 @@ thread, never on the event loop. Nothing here is ever logged.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
+import re
 from collections import OrderedDict
 
 from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 __all__ = [
+    "RABBITMQ_DEFAULT_ALGORITHM",
+    "RABBITMQ_SALT_BYTES",
     "SALT_BYTES",
     "PasswordCache",
+    "export_hash",
     "hash_password",
-    "import_rabbitmq_hash",
+    "hash_password_as_rabbitmq",
+    "import_hash",
     "verify_password",
 ]
 
@@ -32,9 +36,20 @@ SALT_BYTES = 16  # NIST SP 800-132 asks for at least 128 random bits
 
 RABBITMQ_SALT_BYTES = 4
 RABBITMQ_ALGORITHMS = {
+    "rabbit_password_hashing_md5": "rabbitmq-md5",
     "rabbit_password_hashing_sha256": "rabbitmq-sha256",
     "rabbit_password_hashing_sha512": "rabbitmq-sha512",
 }
+RABBITMQ_DEFAULT_ALGORITHM = "rabbit_password_hashing_sha256"
+ARGON2_ALGORITHM = "leveret_password_hashing_argon2id"  # what definitions call our own
+# What an imported hash may ask of this machine at each login; ours is 19 MiB, 2 passes, 1 lane.
+ARGON2_PHC = re.compile(
+    r"\$argon2id\$v=19\$m=([0-9]{1,6}),t=([0-9]{1,2}),p=([0-9]{1,2})"
+    r"\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}\Z"
+)
+ARGON2_MEMORY_KIB_MAX = 256 * 1024
+ARGON2_ITERATIONS_MAX = 16
+ARGON2_LANES_MAX = 16
 CACHE_ENTRIES_MAX = 4096  # a few hundred kB; more users than this reconnect at once rarely
 
 
@@ -68,21 +83,64 @@ def verify_password(phc: str, password: str) -> bool:
     return True
 
 
-def import_rabbitmq_hash(algorithm: str, password_hash: str) -> str:
-    """A hash from RabbitMQ's definitions (4 bytes of salt, then the digest, in base64), as PHC.
+def hash_password_as_rabbitmq(
+    password: str, salt: bytes, algorithm: str = RABBITMQ_DEFAULT_ALGORITHM
+) -> str:
+    """Salt and digest in base64, as RabbitMQ's definitions hold them. Raises ValueError."""
+    name = _rabbitmq_name(algorithm)
+    digest = _rabbitmq_digest(name, salt + password.encode()).digest()
+    return base64.b64encode(salt + digest).decode()
 
-    Raises ValueError for an algorithm or a hash that is none.
+
+def import_hash(algorithm: str, password_hash: str) -> str:
+    """A hash of definitions, RabbitMQ's (4 bytes of salt, then the digest, in base64) or ours.
+
+    An empty one is nobody's password. Raises ValueError for an algorithm or a hash that is none.
     """
-    name = RABBITMQ_ALGORITHMS.get(algorithm)
-    if name is None:
-        raise ValueError(f"unknown password hashing algorithm {algorithm!r}")
+    if not password_hash:
+        return ""
+    if algorithm == ARGON2_ALGORITHM:
+        _check_argon2(password_hash)
+        return password_hash
+    name = _rabbitmq_name(algorithm)
     try:
         salted = base64.b64decode(password_hash, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise ValueError("password hash is not base64") from None
     if len(salted) != RABBITMQ_SALT_BYTES + _rabbitmq_digest(name, b"").digest_size:
         raise ValueError("password hash has the wrong length")
     return f"${name}${password_hash}"
+
+
+def export_hash(phc: str) -> tuple[str, str]:
+    """Algorithm and hash under the names of definitions: what `import_hash` takes back."""
+    if not phc:
+        return RABBITMQ_DEFAULT_ALGORITHM, ""
+    for algorithm, name in RABBITMQ_ALGORITHMS.items():
+        if phc.startswith(f"${name}$"):
+            return algorithm, phc.removeprefix(f"${name}$")
+    return ARGON2_ALGORITHM, phc
+
+
+def _rabbitmq_name(algorithm: str) -> str:
+    name = RABBITMQ_ALGORITHMS.get(algorithm)
+    if name is None:
+        raise ValueError(f"unknown password hashing algorithm {algorithm!r}")
+    return name
+
+
+def _check_argon2(phc: str) -> None:
+    """Raise ValueError for what is no PHC string of Argon2id, or costs too much to verify."""
+    found = ARGON2_PHC.match(phc)
+    if found is None:
+        raise ValueError("password hash is not a PHC string of Argon2id")
+    memory_kib, iterations, lanes = (int(part) for part in found.groups())
+    if (
+        memory_kib > ARGON2_MEMORY_KIB_MAX
+        or not 1 <= iterations <= ARGON2_ITERATIONS_MAX
+        or not 1 <= lanes <= ARGON2_LANES_MAX
+    ):
+        raise ValueError("password hash takes more memory or time than is granted")
 
 
 class PasswordCache:
@@ -129,4 +187,5 @@ def _verify_rabbitmq(phc: str, password: bytes) -> bool:
 
 
 def _rabbitmq_digest(name: str, content: bytes) -> hashlib._Hash:
-    return hashlib.new(name.removeprefix("rabbitmq-"), content)
+    # MD5 and a short salt are RabbitMQ's choice; a new password gets Argon2id.
+    return hashlib.new(name.removeprefix("rabbitmq-"), content, usedforsecurity=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from leveret.core.bindings import Binding, Destination, QueueLike, identity
 from leveret.core.exchange import Exchange
 from leveret.core.exchanges import EXCHANGE_TYPES
+from leveret.core.policies import NO_POLICY
 from leveret.core.routes import Route
 from leveret.core.terms import term
 from leveret.errors import ConnectionClosingError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from leveret.core.exchanges import RandomBelow
     from leveret.core.message import Message
+    from leveret.core.policies import EffectivePolicy
     from leveret.ports.definitions import BindingDefinition, ExchangeDefinition
 
 
@@ -71,18 +73,17 @@ class RoutingGraph:
             raise ConnectionClosingError(501, f"cannot decode {term(routing_key)}") from None
         return Route(queue.builder for queue in self.route(exchange, key, None))
 
-    def add_exchange(self, definition: ExchangeDefinition) -> Exchange:
+    def add_exchange(
+        self, definition: ExchangeDefinition, policy: EffectivePolicy = NO_POLICY
+    ) -> Exchange:
         """Take an exchange in; its name must be free and its type known.
 
         Raises the 406 that its arguments deserve.
         """
         router = EXCHANGE_TYPES[definition.type](definition.arguments, self._random_below)
-        exchange = Exchange(definition, router, self._resolve)
+        exchange = Exchange(definition, router, self._resolve, policy)
         self.exchanges[exchange.name] = exchange
-        if exchange.alternate is not None:
-            self.alternates.setdefault(exchange.alternate, {})[exchange] = None
-            if exchange.alternate in self.exchanges:
-                self._edge_added(exchange, self.exchanges[exchange.alternate])
+        self._lead_to_alternate(exchange)
         for source in self.alternates.get(exchange.name, ()):
             self._edge_added(source, exchange)
         return exchange
@@ -90,12 +91,34 @@ class RoutingGraph:
     def remove_exchange(self, exchange: Exchange) -> None:
         """Let an exchange go that has no bindings any more."""
         del self.exchanges[exchange.name]
-        if exchange.alternate is not None:
-            del self.alternates[exchange.alternate][exchange]
-            if not self.alternates[exchange.alternate]:
-                del self.alternates[exchange.alternate]
+        self._leave_alternate(exchange)
         for source in self.alternates.get(exchange.name, ()):
             self._edge_removed(source)
+
+    def set_policy(self, exchange: Exchange, policy: EffectivePolicy) -> None:
+        """Let an exchange follow another policy, which may name another alternate."""
+        before = exchange.alternate
+        self._leave_alternate(exchange)
+        exchange.policy = policy
+        if before != exchange.alternate and before in self.exchanges:
+            self._edge_removed(exchange)
+        self._lead_to_alternate(exchange)
+
+    def _lead_to_alternate(self, exchange: Exchange) -> None:
+        """Note where an exchange sends what it cannot route."""
+        alternate = exchange.alternate
+        if alternate is not None:
+            self.alternates.setdefault(alternate, {})[exchange] = None
+            if alternate in self.exchanges:
+                self._edge_added(exchange, self.exchanges[alternate])
+
+    def _leave_alternate(self, exchange: Exchange) -> None:
+        """Undo `_lead_to_alternate`, but for the routes that are remembered."""
+        alternate = exchange.alternate
+        if alternate is not None:
+            del self.alternates[alternate][exchange]
+            if not self.alternates[alternate]:
+                del self.alternates[alternate]
 
     def find_binding(self, definition: BindingDefinition) -> Binding | None:
         """Find the binding that means the same as `definition`."""

@@ -16,6 +16,8 @@ from leveret.ports.fields import integer_type
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from leveret.ports.definitions import Json
+
 PLAIN_ATOM = re.compile(r"[a-z][A-Za-z0-9_@]*\Z")
 TEXT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -75,6 +77,20 @@ def term(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
             return f"[{','.join(f'{{{field_type(v)},{term(v)}}}' for v in value)}]"
         case _:
             return str(value)
+
+
+def json_term(value: Json) -> str:
+    """Print a value that came as JSON as an Erlang term."""
+    match value:
+        case None:
+            return "null"
+        case dict():
+            rows = (f"{binary(key)} => {json_term(inner)}" for key, inner in value.items())
+            return f"#{{{','.join(rows)}}}"
+        case list():
+            return f"[{','.join(json_term(inner) for inner in value)}]"
+        case _:
+            return term(value)
 
 
 def binary(value: str | bytes | bytearray) -> str:

@@ -29,7 +29,9 @@ from leveret.core.events import (
 )
 from leveret.core.exchange import Exchange
 from leveret.core.exchanges import check_type
+from leveret.core.limits import Quota
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
+from leveret.core.policies import Policies
 from leveret.core.routing import RoutingGraph
 from leveret.errors import ChannelError
 from leveret.ports.definitions import (
@@ -95,9 +97,11 @@ class Vhost:
         random_name: Callable[[], str],
         random_below: RandomBelow,
         deposit: Callable[[Iterable[QueueLike], Message], None],
+        policies: Policies | None = None,
+        quota: Quota | None = None,
         emit: Emit = silent,
     ) -> None:
-        self.definition = definition
+        self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
         self.generation = 0
         self.queues: dict[str, QueueLike] = {}
@@ -107,12 +111,14 @@ class Vhost:
         self._store = store
         self._random_name = random_name
         self._deposit = deposit
+        self._policies = policies or Policies()
+        self._quota = quota or Quota()
         self._emit = emit
         self._owned: dict[object, dict[str, QueueLike]] = {}
-        predeclared = dict(PREDECLARED)
+        self._predeclared = dict(PREDECLARED)
         if self.name == EVENT_VHOST:
-            predeclared[EVENT_EXCHANGE] = "topic"
-        for name, kind in predeclared.items():
+            self._predeclared[EVENT_EXCHANGE] = "topic"
+        for name, kind in self._predeclared.items():
             self._add_exchange(ExchangeDefinition(self.name, name, kind, internal=name in INTERNAL))
 
     # ----- publishing
@@ -155,10 +161,10 @@ class Vhost:
             return exchange
         check_not_reserved("exchange", name)
         check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), arguments)
+        self._quota.check_exchange(self.definition, name)
         exchange = self._add_exchange(received)
         if durable:
             self._store.put(received)
-        self.generation += 1
         return exchange
 
     def check_exchange(self, name: str) -> Exchange:
@@ -242,6 +248,7 @@ class Vhost:
         if self.queues.get(name) is not queue:
             return
         del self.queues[name]
+        self._quota.queue_count -= 1
         if queue.owner is not None:
             del self._owned[queue.owner][name]
             if not self._owned[queue.owner]:
@@ -308,6 +315,25 @@ class Vhost:
         """Remove a binding between exchanges; a missing one is fine, as in `unbind_queue`. 403."""
         self._unbind(self._to_exchange(destination, source, routing_key, arguments))
 
+    # ----- policies, and the end
+
+    def apply_policies(self) -> None:
+        """Let every exchange follow the policies as they are now; queues are the broker's."""
+        for exchange in self.exchanges.values():
+            policy = self._policies.for_exchange(self.name, exchange.name)
+            if policy != exchange.policy:
+                self._graph.set_policy(exchange, policy)
+
+    def close(self) -> None:
+        """Give up the exchanges and their bindings; queues have been removed. Once."""
+        for exchange in self.exchanges.values():
+            for binding in exchange.outgoing.values():
+                if binding.durable:
+                    self._store.remove(binding.definition)
+            if exchange.definition.durable and exchange.name not in self._predeclared:
+                self._store.remove(exchange.definition)
+        self._quota.exchange_count -= len(self.exchanges)
+
     # ----- from the store
 
     def restore(
@@ -324,8 +350,7 @@ class Vhost:
         for exchange in exchanges:
             check_type(exchange.type)
             if exchange.name not in self.exchanges:
-                self._graph.add_exchange(exchange)
-                self.generation += 1
+                self._enter_exchange(exchange)
         for queue in queues:
             self._enter_queue(self._open_queue(queue, None))
         for kept in bindings:
@@ -343,6 +368,7 @@ class Vhost:
             DEAD_LETTER_EXCHANGE, resource("queue", name, self.name), received.arguments
         )
         check_queue_arguments(received)
+        self._quota.check_queue(self.definition, name, len(self.queues))
         definition = replace(received, incarnation=self._random_name())
         queue = self._open_queue(definition, owner)
         if definition.durable:
@@ -352,14 +378,23 @@ class Vhost:
         return queue
 
     def _add_exchange(self, definition: ExchangeDefinition) -> Exchange:
-        exchange = self._graph.add_exchange(definition)
+        """Make an exchange known, under the policy that fits it."""
+        exchange = self._enter_exchange(definition)
         self._emit("exchange.created", exchange_headers(definition))
+        return exchange
+
+    def _enter_exchange(self, definition: ExchangeDefinition) -> Exchange:
+        policy = self._policies.for_exchange(self.name, definition.name)
+        exchange = self._graph.add_exchange(definition, policy)
+        self.generation += 1
+        self._quota.exchange_count += 1
         return exchange
 
     def _enter_queue(self, queue: QueueLike) -> None:
         """Make a queue known, reachable by its name over the default exchange."""
         name = queue.definition.name
         self.queues[name] = queue
+        self._quota.queue_count += 1
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, {})[name] = queue
         implicit = BindingDefinition(self.name, DEFAULT_EXCHANGE, name, "queue", name)
@@ -436,6 +471,7 @@ class Vhost:
             for binding in bindings:
                 self._remove_binding(binding)
             self._graph.remove_exchange(exchange)
+            self._quota.exchange_count -= 1
             if exchange.definition.durable:
                 self._store.remove(exchange.definition)
             self.generation += 1

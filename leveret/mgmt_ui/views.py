@@ -15,6 +15,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
+from leveret.core.passwords import export_hash
+
 if TYPE_CHECKING:
     from leveret.core.bindings import Binding, QueueLike
     from leveret.core.clients import Client, Endpoints
@@ -38,10 +40,6 @@ __all__ = [
 
 Row: TypeAlias = dict[str, Any]
 
-RABBITMQ_HASHES = {
-    "rabbitmq-sha256": "rabbit_password_hashing_sha256",
-    "rabbitmq-sha512": "rabbit_password_hashing_sha512",
-}
 ARGUMENTS_HASH_BYTES = 16  # tells the few bindings of one key apart
 
 
@@ -80,9 +78,9 @@ def queue_row(queue: QueueLike, node_name: str) -> Row:
         **queue_basics(queue, node_name),
         **queue_counts(queue),
         "consumers": queue.consumer_count,
-        "policy": None,
-        "operator_policy": None,
-        "effective_policy_definition": {},
+        "policy": queue.policy.policy,
+        "operator_policy": queue.policy.operator_policy,
+        "effective_policy_definition": dict(queue.policy.definition),
     }
 
 
@@ -182,18 +180,13 @@ def vhost_row(vhost: Vhost, counts: Row, node_name: str) -> Row:
 
 def user_row(user: UserDefinition) -> Row:
     """A user; the hash of the password is there because definitions are copied between brokers."""
-    _, _, rest = user.password_hash.partition("$")
-    name, _, digest = rest.partition("$")
-    if name in RABBITMQ_HASHES:
-        password_hash, algorithm = digest, RABBITMQ_HASHES[name]
-    else:
-        password_hash, algorithm = user.password_hash, name
+    algorithm, password_hash = export_hash(user.password_hash)
     return {
         "name": user.name,
         "password_hash": password_hash,
         "hashing_algorithm": algorithm,
         "tags": list(user.tags),
-        "limits": {},
+        "limits": user.limits,
     }
 
 

@@ -12,6 +12,12 @@ from typing import Any, TypeAlias
 # datetime, list, dict.
 Arguments: TypeAlias = dict[str, Any]
 
+# A JSON value: what people write in policies and parameters.
+Json: TypeAlias = Any
+
+# Highest counts by RabbitMQ's name of the limit (`max-queues`); absent or negative: no limit.
+Limits: TypeAlias = dict[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class VhostDefinition:
@@ -21,6 +27,8 @@ class VhostDefinition:
     description: str = ""
     tags: tuple[str, ...] = ()
     default_queue_type: str = "classic"
+    limits: Limits = field(default_factory=dict)
+    protected_from_deletion: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class UserDefinition:
     name: str
     password_hash: str = ""
     tags: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,51 @@ class PermissionDefinition:
     configure: str = ""
     write: str = ""
     read: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermissionDefinition:
+    """Two regular expressions over the routing keys of one topic exchange."""
+
+    vhost: str
+    user: str
+    exchange: str
+    write: str = ""
+    read: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDefinition:
+    """Settings for all queues and exchanges whose names match a regular expression.
+
+    An `operator` policy bounds what other policies may say.
+    """
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Json]
+    priority: int = 0
+    apply_to: str = "all"
+    operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDefinition:
+    """A value that a `component` (shovel, federation-upstream) looks up in a virtual host."""
+
+    vhost: str
+    component: str
+    name: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalParameterDefinition:
+    """A value for the whole node."""
+
+    name: str
+    value: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +143,10 @@ Definition: TypeAlias = (
     VhostDefinition
     | UserDefinition
     | PermissionDefinition
+    | TopicPermissionDefinition
+    | PolicyDefinition
+    | ParameterDefinition
+    | GlobalParameterDefinition
     | ExchangeDefinition
     | QueueDefinition
     | BindingDefinition
@@ -102,6 +160,10 @@ class Definitions:
     vhosts: list[VhostDefinition] = field(default_factory=list)
     users: list[UserDefinition] = field(default_factory=list)
     permissions: list[PermissionDefinition] = field(default_factory=list)
+    topic_permissions: list[TopicPermissionDefinition] = field(default_factory=list)
+    parameters: list[ParameterDefinition] = field(default_factory=list)
+    global_parameters: list[GlobalParameterDefinition] = field(default_factory=list)
+    policies: list[PolicyDefinition] = field(default_factory=list)
     exchanges: list[ExchangeDefinition] = field(default_factory=list)
     queues: list[QueueDefinition] = field(default_factory=list)
     bindings: list[BindingDefinition] = field(default_factory=list)

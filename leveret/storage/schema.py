@@ -1,6 +1,8 @@
 """The tables of `leveret.db`: one for each kind of definition, keyed by its natural key.
 
     user_version 1   vhosts, users, permissions, exchanges, queues, bindings
+    user_version 2   topic_permissions, policies, parameters, global_parameters; limits of vhosts
+                     and users, and vhosts that are protected from deletion
 
 A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
 database of any age is brought up to date by the entries it has not seen. No foreign keys: what
@@ -17,12 +19,16 @@ from leveret.ports.definitions import (
     BindingDefinition,
     Definition,
     ExchangeDefinition,
+    GlobalParameterDefinition,
+    ParameterDefinition,
     PermissionDefinition,
+    PolicyDefinition,
     QueueDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
 )
-from leveret.storage.tagged_json import decode_arguments, encode_arguments
+from leveret.storage.tagged_json import decode_arguments, encode_arguments, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +64,27 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
             arguments TEXT,
             PRIMARY KEY (vhost, source, destination_type, destination, routing_key, arguments)
+        ) WITHOUT ROWID""",
+    ),
+    (
+        "ALTER TABLE vhosts ADD COLUMN limits TEXT NOT NULL DEFAULT '{}'",
+        "ALTER TABLE vhosts ADD COLUMN protected_from_deletion INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE users ADD COLUMN limits TEXT NOT NULL DEFAULT '{}'",
+        """CREATE TABLE topic_permissions (
+            vhost TEXT, user TEXT, exchange TEXT, write TEXT NOT NULL, read TEXT NOT NULL,
+            PRIMARY KEY (vhost, user, exchange)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE policies (
+            vhost TEXT, operator INTEGER, name TEXT, pattern TEXT NOT NULL,
+            definition TEXT NOT NULL, priority INTEGER NOT NULL, apply_to TEXT NOT NULL,
+            PRIMARY KEY (vhost, operator, name)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE parameters (
+            vhost TEXT, component TEXT, name TEXT, value TEXT NOT NULL,
+            PRIMARY KEY (vhost, component, name)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE global_parameters (
+            name TEXT PRIMARY KEY, value TEXT NOT NULL
         ) WITHOUT ROWID""",
     ),
 )
@@ -126,6 +153,11 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
     "exclusive": int,
     "auto_delete": int,
     "internal": int,
+    "operator": int,
+    "protected_from_deletion": int,
+    "definition": encode_json,
+    "limits": encode_json,
+    "value": encode_json,
 }
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "arguments": decode_arguments,
@@ -134,6 +166,11 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "exclusive": bool,
     "auto_delete": bool,
     "internal": bool,
+    "operator": bool,
+    "protected_from_deletion": bool,
+    "definition": json.loads,
+    "limits": json.loads,
+    "value": json.loads,
 }
 
 _BINDING_KEY = (
@@ -150,6 +187,10 @@ TABLES: Final[dict[type[Definition], Table]] = {
         Table("vhosts", VhostDefinition, ("name",)),
         Table("users", UserDefinition, ("name",)),
         Table("permissions", PermissionDefinition, ("vhost", "user")),
+        Table("topic_permissions", TopicPermissionDefinition, ("vhost", "user", "exchange")),
+        Table("parameters", ParameterDefinition, ("vhost", "component", "name")),
+        Table("global_parameters", GlobalParameterDefinition, ("name",)),
+        Table("policies", PolicyDefinition, ("vhost", "operator", "name")),
         Table("exchanges", ExchangeDefinition, ("vhost", "name")),
         Table("queues", QueueDefinition, ("vhost", "name")),
         Table("bindings", BindingDefinition, _BINDING_KEY),

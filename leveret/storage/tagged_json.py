@@ -21,14 +21,19 @@ from typing import TYPE_CHECKING, Any
 from leveret.ports.fields import WireInteger
 
 if TYPE_CHECKING:
-    from leveret.ports.definitions import Arguments
+    from leveret.ports.definitions import Arguments, Json
 
-__all__ = ["decode_arguments", "encode_arguments"]
+__all__ = ["decode_arguments", "encode_arguments", "encode_json"]
 
 
 def encode_arguments(arguments: Arguments) -> str:
     """JSON text of a field table. Raises TypeError for a value that no field table can hold."""
-    return json.dumps(_tag(arguments)["table"], sort_keys=True, separators=(",", ":"))
+    return encode_json(_tag(arguments)["table"])
+
+
+def encode_json(value: Json) -> str:
+    """JSON text of a value that is JSON already, the same for equal ones."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def decode_arguments(text: str) -> Arguments:

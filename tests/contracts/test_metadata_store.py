@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from leveret.ports.definitions import (
     BindingDefinition,
+    Definitions,
     ExchangeDefinition,
+    GlobalParameterDefinition,
+    ParameterDefinition,
     PermissionDefinition,
+    PolicyDefinition,
     QueueDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
 )
@@ -35,9 +40,14 @@ ARGUMENTS = {
     "table": {"bytes": "AA==", "table": {"table": {}}, "decimal": "no"},
 }
 ONE_OF_EACH = [
-    VhostDefinition("/", "the first", ("a", "b"), "quorum"),
-    UserDefinition("guest", "$argon2id$…", ("administrator",)),
+    VhostDefinition("/", "the first", ("a", "b"), "quorum", {"max-queues": 0}, True),
+    UserDefinition("guest", "$argon2id$…", ("administrator",), {"max-channels": 3}),
     PermissionDefinition("/", "guest", ".*", "^a", ""),
+    TopicPermissionDefinition("/", "guest", "x", "^{username}", ".*"),
+    ParameterDefinition("/", "shovel", "s", {"ack-mode": None, "uris": ["a", 1, 0.5, {}]}),
+    GlobalParameterDefinition("cluster_name", "c"),
+    PolicyDefinition("/", "p", "^a", {"max-length": 5}, -1, "queues"),
+    PolicyDefinition("/", "p", "^b", {"expires": 1}, 2, "all", True),
     ExchangeDefinition("/", "x", "topic", True, False, True, ARGUMENTS),
     QueueDefinition("/", "q", True, False, True, ARGUMENTS, "0001"),
     BindingDefinition("/", "x", "q", "queue", "a.#", ARGUMENTS),
@@ -67,12 +77,9 @@ def opened(request, tmp_path):
 
 def everything(definitions):
     return [
-        *definitions.vhosts,
-        *definitions.users,
-        *definitions.permissions,
-        *definitions.exchanges,
-        *definitions.queues,
-        *definitions.bindings,
+        definition
+        for field in fields(Definitions)
+        for definition in getattr(definitions, field.name)
     ]
 
 
@@ -89,8 +96,9 @@ async def test_keeps_one_of_each_over_a_restart(opened):
     async with opened() as store:
         kept = everything(await store.load())
     assert kept == ONE_OF_EACH
-    assert type(kept[3].arguments["yes"]) is bool
-    assert type(kept[3].arguments["one"]) is int
+    arguments = next(d for d in kept if isinstance(d, ExchangeDefinition)).arguments
+    assert type(arguments["yes"]) is bool
+    assert type(arguments["one"]) is int
 
 
 async def test_pending_until_flushed(opened):

@@ -2,7 +2,11 @@ import pytest
 
 from leveret.core.access import AccessControl, InvalidPatternError, is_loopback
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.ports.definitions import PermissionDefinition, UserDefinition
+from leveret.ports.definitions import (
+    PermissionDefinition,
+    TopicPermissionDefinition,
+    UserDefinition,
+)
 
 
 @pytest.fixture
@@ -139,3 +143,52 @@ def test_a_remembered_answer_does_not_outlive_a_change():
     assert not access.allows("u", "/", "queue", "q", "read")
     access.remove_permission("u", "/")
     assert not access.allows("u", "/", "queue", "other", "read")
+
+
+# -- topics
+
+
+@pytest.mark.covers("B-235", "B-407")
+def test_topic_permission_closes_keys(access):
+    access.put_topic_permission(TopicPermissionDefinition("/", "u", "x", "^a\\.", ""))
+    access.authorise_topic("u", "/", "x", "a.b", "write")
+    with pytest.raises(ChannelError) as raised:
+        access.authorise_topic("u", "/", "x", "b.a", "write")
+    assert raised.value.reply_text == (
+        "ACCESS_REFUSED - write access to topic 'b.a' in exchange 'x' in vhost '/' refused for "
+        "user 'u'"
+    )
+    with pytest.raises(ChannelError, match=r"read access to topic .a\.b."):
+        access.authorise_topic("u", "/", "x", "a.b", "read")
+
+
+@pytest.mark.covers("B-407")
+def test_who_has_no_topic_permission_may_use_every_key(access):
+    access.put_topic_permission(TopicPermissionDefinition("/", "u", "x", "", ""))
+    for user, vhost, exchange in [("v", "/", "x"), ("u", "w", "x"), ("u", "/", "y")]:
+        assert not access.restricts_topics(user, vhost, exchange)
+        access.authorise_topic(user, vhost, exchange, "k", "write")
+
+
+@pytest.mark.covers("B-407")
+def test_variables_stand_for_the_letters_of_names(access):
+    for user, vhost in [("u.1", "v"), (".*", "{username}")]:
+        pattern = "^{vhost}-{username}-{client_id}$"
+        access.put_topic_permission(TopicPermissionDefinition(vhost, user, "x", pattern, pattern))
+        access.authorise_topic(user, vhost, "x", f"{vhost}-{user}-{{client_id}}", "read")
+        for key in (f"{vhost}-uu1-{{client_id}}", "v-v-{client_id}"):
+            with pytest.raises(ChannelError):
+                access.authorise_topic(user, vhost, "x", key, "read")
+
+
+def test_topic_permissions_come_and_go(access):
+    first = TopicPermissionDefinition("/", "u", "x", "a", "b")
+    second = TopicPermissionDefinition("/", "u", "y", "a", "b")
+    generation = access.generation
+    access.restore([], [], [second, first])
+    assert access.generation > generation
+    assert access.topic_permissions(user="u") == [first, second]
+    assert access.remove_topic_permissions(user="u", vhost="/", exchange="y") == [second]
+    assert access.remove_topic_permissions(vhost="/") == [first]
+    with pytest.raises(InvalidPatternError):
+        access.put_topic_permission(TopicPermissionDefinition("/", "u", "x", "(", ""))

@@ -4,11 +4,17 @@ from leveret.core.access import AccessControl
 from leveret.core.administration import Administration, AdministrationError
 from leveret.ports.definitions import (
     Definitions,
+    GlobalParameterDefinition,
+    ParameterDefinition,
     PermissionDefinition,
+    PolicyDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
 )
 from tests.memory_metadata import MemoryMetadataStore
+
+TOPIC_OF_NO_PATTERN = TopicPermissionDefinition("/", "guest", "x", "(")
 
 
 class Recorder:
@@ -22,6 +28,8 @@ class Recorder:
             self.store,
             on_vhost_added=lambda vhost: self.told.append(("added", vhost.name)),
             on_vhost_deleted=lambda name: self.told.append(("deleted", name)),
+            on_vhost_changed=lambda vhost: self.told.append(("changed", vhost.name)),
+            on_policies_changed=lambda name: self.told.append(("policies", name)),
         )
 
 
@@ -78,7 +86,7 @@ async def test_vhost_lifecycle(recorder, administration):
     assert administration.vhosts()[1] == VhostDefinition("v", "for more tests", ("t",))
     administration.set_permission(PermissionDefinition("v", "guest", "", "", ""))
     administration.delete_vhost("v")
-    assert recorder.told == [("added", "/"), ("added", "v"), ("deleted", "v")]
+    assert recorder.told == [("added", "/"), ("added", "v"), ("changed", "v"), ("deleted", "v")]
     kept = await recorder.store.load()
     assert [vhost.name for vhost in kept.vhosts] == ["/"]
     assert [permission.vhost for permission in kept.permissions] == ["/"]
@@ -89,6 +97,81 @@ async def test_cleared_permission_is_not_kept(recorder, administration):
     administration.clear_permission("guest", "/")
     assert (await recorder.store.load()).permissions == []
     assert administration.permissions(user="guest") == []
+
+
+@pytest.mark.covers("B-404")
+async def test_vhost_metadata_limits_and_protection(recorder, administration):
+    administration.add_vhost("v", default_queue_type="quorum")
+    administration.describe_vhost("v", "d", ["t"])
+    administration.set_vhost_limits("v", {"max-queues": 5})
+    administration.protect_vhost("v", protected=True)
+    assert administration.vhost("v") == VhostDefinition(
+        "v", "d", ("t",), "quorum", {"max-queues": 5}, protected_from_deletion=True
+    )
+    assert (await recorder.store.load()).vhosts[1] == administration.vhost("v")
+    with pytest.raises(AdministrationError, match="Refusing to delete virtual host 'v'") as raised:
+        administration.delete_vhost("v")
+    assert raised.value.code == "protected"
+    administration.protect_vhost("v", protected=False)
+    administration.delete_vhost("v")
+
+
+@pytest.mark.covers("B-405")
+async def test_user_limits_and_protection(recorder, administration):
+    administration.set_user_limits("guest", {"max-channels": 0})
+    assert (await recorder.store.load()).users[0].limits == {"max-channels": 0}
+    administration.set_user_tags("guest", ["protected"])
+    with pytest.raises(AdministrationError) as raised:
+        administration.delete_user("guest")
+    assert raised.value.code == "protected"
+
+
+@pytest.mark.covers("B-400")
+async def test_policies_are_kept_and_told(recorder, administration):
+    policy = PolicyDefinition("/", "p", "^a", {"max-length": 1})
+    administration.set_policy(policy)
+    operator = PolicyDefinition("/", "p", "^a", {"max-length": 2}, operator=True)
+    administration.set_policy(operator)
+    assert (await recorder.store.load()).policies == [policy, operator]
+    administration.clear_policy("/", "p")
+    assert (await recorder.store.load()).policies == [operator]
+    assert recorder.told == [("added", "/"), *[("policies", "/")] * 3]
+
+
+@pytest.mark.covers("B-403")
+def test_bad_policy_is_refused_in_rabbitmqs_words(administration):
+    with pytest.raises(AdministrationError) as raised:
+        administration.set_policy(PolicyDefinition("/", "p", "", {"foo": "bar"}))
+    assert str(raised.value) == (
+        'Validation failed\n\n[{<<"foo">>,<<"bar">>}] are not recognised policy settings\n'
+    )
+
+
+async def test_a_deleted_vhost_takes_its_rules_along(recorder, administration):
+    before = await recorder.store.load()
+    administration.add_vhost("v")
+    administration.set_topic_permission(TopicPermissionDefinition("v", "guest", "x"))
+    administration.set_policy(PolicyDefinition("v", "p", "", {"max-length": 1}))
+    administration.set_parameter(ParameterDefinition("v", "shovel", "s", {"a": 1}))
+    administration.delete_vhost("v")
+    assert await recorder.store.load() == before
+    assert administration.topic_permissions() == []
+
+
+async def test_parameters(recorder, administration):
+    parameter = ParameterDefinition("/", "shovel", "s", {"a": [1]})
+    shared = GlobalParameterDefinition("cluster_name", "c")
+    administration.set_parameter(parameter)
+    administration.set_global_parameter(shared)
+    restored = Recorder()
+    restored.administration.restore(await recorder.store.load())
+    assert restored.administration.parameters.select(component="shovel") == [parameter]
+    assert restored.administration.parameters.select(vhost="v") == []
+    assert restored.administration.parameters.all_global() == [shared]
+    administration.clear_parameter("/", "shovel", "s")
+    administration.clear_global_parameter("cluster_name")
+    kept = await recorder.store.load()
+    assert (kept.parameters, kept.global_parameters) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -109,6 +192,22 @@ async def test_cleared_permission_is_not_kept(recorder, administration):
         ("invalid", lambda a: a.add_user("", "")),
         ("invalid", lambda a: a.add_user("ü" * 128, "")),
         ("invalid", lambda a: a.add_vhost("line\nfeed")),
+        ("invalid", lambda a: a.add_vhost("v", default_queue_type="fast")),
+        ("invalid", lambda a: a.set_vhost_limits("/", {"max-channels": 1})),
+        ("invalid", lambda a: a.set_user_limits("guest", {"max-channels": "1"})),
+        ("invalid", lambda a: a.set_policy(PolicyDefinition("/", "", "", {"expires": 1}))),
+        ("invalid", lambda a: a.set_policy(PolicyDefinition("/", "p", "(", {"expires": 1}))),
+        ("invalid", lambda a: a.set_topic_permission(TOPIC_OF_NO_PATTERN)),
+        ("invalid", lambda a: a.set_parameter(ParameterDefinition("/", "shovel", "", 1))),
+        ("not_found", lambda a: a.set_policy(PolicyDefinition("none", "p", "", {"expires": 1}))),
+        ("not_found", lambda a: a.clear_policy("/", "none")),
+        ("not_found", lambda a: a.clear_policy("/", "none", operator=True)),
+        ("not_found", lambda a: a.clear_parameter("/", "shovel", "none")),
+        ("not_found", lambda a: a.clear_global_parameter("none")),
+        ("not_found", lambda a: a.set_parameter(ParameterDefinition("none", "c", "n", 1))),
+        ("not_found", lambda a: a.clear_topic_permissions("none", "/")),
+        ("not_found", lambda a: a.topic_permissions(vhost="none")),
+        ("not_found", lambda a: a.protect_vhost("none", protected=True)),
         ("invalid", lambda a: a.add_user("u", "", ["a,b"])),
         ("invalid", lambda a: a.add_user("u", "", [str(n) for n in range(65)])),
     ],

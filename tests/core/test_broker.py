@@ -6,6 +6,7 @@ from leveret.ports.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
+    PolicyDefinition,
     QueueDefinition,
     VhostDefinition,
 )
@@ -120,6 +121,52 @@ def test_a_vhost_goes_with_its_queues(stage, vhost):
     stage.run()
     assert stage.broker.vhosts == {}
     assert stage.log("q").deleted
+
+
+# -- policies
+
+
+def ttl_policy(ttl_ms, **options):
+    return PolicyDefinition("/", "p", "^q", {"message-ttl": ttl_ms}, **options)
+
+
+@pytest.mark.covers("B-400")
+def test_a_policy_counts_for_queues_that_are_and_that_will_be(stage, vhost):
+    declare(vhost, "q1", arguments={"x-message-ttl": 500})
+    declare(vhost, "other")
+    stage.broker.policies.put(ttl_policy(1000))
+    stage.broker.apply_policies("/")
+    declare(vhost, "q2")
+    ttls = {name: stage.queue(name).settings.message_ttl_ms for name in vhost.queues}
+    assert ttls == {"q1": 500, "q2": 1000, "other": None}
+    assert stage.queue("q2").policy.policy == "p"
+
+    stage.broker.policies.put(ttl_policy(200, operator=True))
+    stage.broker.apply_policies("/")
+    assert stage.queue("q1").settings.message_ttl_ms == 200
+    assert stage.queue("q2").policy.operator_policy == "p"
+
+    for operator in (False, True):
+        stage.broker.policies.remove("/", "p", operator=operator)
+    stage.broker.apply_policies("/")
+    ttls = {name: stage.queue(name).settings.message_ttl_ms for name in vhost.queues}
+    assert ttls == {"q1": 500, "q2": None, "other": None}
+    assert stage.queue("q2").policy.policy is None
+
+
+def test_a_policy_is_there_when_queues_are_rebuilt():
+    stage = Stage()
+    stage.broker.policies.put(ttl_policy(1000))
+    stage.broker.restore(
+        Definitions(vhosts=[VhostDefinition("/")], queues=[QueueDefinition("/", "q")])
+    )
+    assert stage.queue("q").settings.message_ttl_ms == 1000
+
+
+def test_a_changed_vhost_counts_at_once(stage, vhost):
+    stage.broker.change_vhost(VhostDefinition("/", limits={"max-queues": 0}))
+    with pytest.raises(ChannelError, match="queue limit in vhost"):
+        declare(vhost, "q")
 
 
 # -- from the store

@@ -5,9 +5,12 @@ import pytest
 
 from leveret.core import passwords
 from leveret.core.passwords import (
+    ARGON2_ALGORITHM,
     PasswordCache,
+    export_hash,
     hash_password,
-    import_rabbitmq_hash,
+    hash_password_as_rabbitmq,
+    import_hash,
     verify_password,
 )
 
@@ -49,12 +52,10 @@ def test_what_is_no_hash_never_verifies(phc):
 
 
 @pytest.mark.covers("B-405")
-@pytest.mark.parametrize("digest", ["sha256", "sha512"])
+@pytest.mark.parametrize("digest", ["md5", "sha256", "sha512"])
 def test_hash_from_rabbitmq(digest):
     salted = b"salt" + hashlib.new(digest, b"salt" + b"secret").digest()
-    phc = import_rabbitmq_hash(
-        f"rabbit_password_hashing_{digest}", base64.b64encode(salted).decode()
-    )
+    phc = import_hash(f"rabbit_password_hashing_{digest}", base64.b64encode(salted).decode())
     assert verify_password(phc, "secret")
     assert not verify_password(phc, "Secret")
 
@@ -62,14 +63,47 @@ def test_hash_from_rabbitmq(digest):
 @pytest.mark.parametrize(
     ("algorithm", "encoded"),
     [
-        ("rabbit_password_hashing_md5", ""),
+        ("rabbit_password_hashing_md4", "c2hvcnQ="),
         ("rabbit_password_hashing_sha256", "***"),
         ("rabbit_password_hashing_sha256", "c2hvcnQ="),
     ],
 )
 def test_what_is_no_hash_from_rabbitmq_is_refused(algorithm, encoded):
     with pytest.raises(ValueError, match=r"algorithm|base64|length"):
-        import_rabbitmq_hash(algorithm, encoded)
+        import_hash(algorithm, encoded)
+
+
+@pytest.mark.covers("B-405")
+@pytest.mark.parametrize("digest", ["md5", "sha256", "sha512"])
+def test_hash_made_for_rabbitmq_is_one_of_its(digest):
+    algorithm = f"rabbit_password_hashing_{digest}"
+    password_hash = hash_password_as_rabbitmq("sécret", b"salt", algorithm)
+    phc = import_hash(algorithm, password_hash)
+    assert verify_password(phc, "sécret")
+    assert export_hash(phc) == (algorithm, password_hash)
+
+
+def test_own_hash_goes_out_and_comes_back():
+    phc = hash_password("secret", SALT)
+    algorithm, exported = export_hash(phc)
+    assert algorithm == ARGON2_ALGORITHM
+    assert import_hash(algorithm, exported) == phc
+    assert import_hash(*export_hash("")) == ""
+
+
+@pytest.mark.parametrize(
+    "phc",
+    [
+        "$argon2i$v=19$m=19456,t=2,p=1$AAECAwQFBgcICQoLDA0ODw$" + "A" * 43,
+        "$argon2id$v=19$m=999999,t=2,p=1$AAECAwQFBgcICQoLDA0ODw$" + "A" * 43,
+        "$argon2id$v=19$m=19456,t=99,p=1$AAECAwQFBgcICQoLDA0ODw$" + "A" * 43,
+        "$argon2id$v=19$m=19456,t=2,p=99$AAECAwQFBgcICQoLDA0ODw$" + "A" * 43,
+        "$rabbitmq-md5$AAAA",
+    ],
+)
+def test_imported_hash_cannot_ask_for_the_world(phc):
+    with pytest.raises(ValueError, match="password hash"):
+        import_hash(ARGON2_ALGORITHM, phc)
 
 
 def test_cache_knows_only_what_it_was_told():

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from leveret.core.policies import Policies
 from leveret.errors import ChannelError
+from leveret.ports.definitions import PolicyDefinition
 from tests.core.vhost_fakes import declare, exchange, make_vhost, names, with_headers
 
 EXCHANGES = ["a", "b", "c", "d", "e"]
@@ -97,7 +99,8 @@ class RememberedRoutes(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.vhost = make_vhost()
+        self.policies = Policies()
+        self.vhost = make_vhost(policies=self.policies)
         self.held = {}
         self.generation = self.vhost.generation
 
@@ -111,6 +114,17 @@ class RememberedRoutes(RuleBasedStateMachine):
         if name not in self.vhost.exchanges:
             arguments = {} if alternate is None else {"alternate-exchange": alternate}
             exchange(self.vhost, name, type_, auto_delete=auto_delete, arguments=arguments)
+
+    @rule(pattern=st.sampled_from(["a", "[bc]", ".", ""]), alternate=st.sampled_from(EXCHANGES))
+    def set_policy(self, pattern, alternate):
+        definition = {"alternate-exchange": alternate}
+        self.policies.put(PolicyDefinition("/", "p", pattern, definition))
+        self.vhost.apply_policies()
+
+    @rule()
+    def clear_policy(self):
+        self.policies.remove("/", "p", operator=False)
+        self.vhost.apply_policies()
 
     @rule(name=st.sampled_from(EXCHANGES), if_unused=st.booleans())
     def delete_exchange(self, name, if_unused):
@@ -184,7 +198,7 @@ class RememberedRoutes(RuleBasedStateMachine):
                 continue
             seen.add(name)
             source = self.vhost.exchanges[name]
-            waiting.append(source.definition.arguments.get("alternate-exchange"))
+            waiting.append(source.alternate)
             waiting += [
                 b.definition.destination
                 for b in source.outgoing.values()

@@ -2,11 +2,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from leveret.core.limits import NodeLimits, Quota
 from leveret.core.message import MadeMessage
+from leveret.core.policies import Policies
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.definitions import (
     BindingDefinition,
     ExchangeDefinition,
+    PolicyDefinition,
     QueueDefinition,
 )
 from tests.core.vhost_fakes import FakeStore, declare, exchange, make_vhost, names, with_headers
@@ -509,3 +512,75 @@ def test_a_binding_that_its_exchange_refuses_is_not_made(vhost):
         vhost.bind_queue("q", "x", "k", {}, None)
     vhost.bind_queue("q", "x", "", {}, None)
     assert names(vhost.route(vhost.exchanges["x"], "any", None)) == ["q"]
+
+
+# -- policies
+
+
+@pytest.mark.covers("B-105", "B-400")
+def test_an_alternate_may_come_from_a_policy_and_the_argument_wins():
+    policies = Policies()
+    vhost = make_vhost(policies=policies)
+    declare(vhost, "q")
+    exchange(vhost, "other", "fanout")
+    vhost.bind_queue("q", "other", "", {}, None)
+    plain = exchange(vhost, "plain")
+    told = exchange(vhost, "told", arguments={"alternate-exchange": "nowhere"})
+    cache = vhost.cache("plain")
+    assert cache.lookup(b"k").builders == ()
+    policies.put(PolicyDefinition("/", "p", "", {"alternate-exchange": "other"}))
+    vhost.apply_policies()
+    assert [builder.owner for builder in cache.lookup(b"k").builders] == [vhost.queues["q"]]
+    assert names(vhost.route(exchange(vhost, "later"), "k", None)) == ["q"]
+    assert vhost.route(told, "k", None) == []
+    assert plain.policy.policy == "p"
+    policies.remove("/", "p", operator=False)
+    vhost.apply_policies()
+    assert cache.lookup(b"k").builders == ()
+
+
+# -- limits
+
+
+EXCHANGES = len(make_vhost().exchanges)
+
+
+@pytest.mark.covers("B-209", "B-222")
+def test_what_goes_makes_room_for_something_else():
+    quota = Quota(NodeLimits(queues_max=2, exchanges_max=EXCHANGES + 1))
+    vhost = make_vhost(quota=quota)
+    declare(vhost, "a")
+    declare(vhost, "b")
+    declare(vhost, "b")
+    exchange(vhost, "x")
+    with refused(
+        "PRECONDITION_FAILED - cannot declare queue 'c': queue limit in cluster (2) is reached"
+    ):
+        declare(vhost, "c")
+    with refused(
+        "PRECONDITION_FAILED - cannot declare exchange 'y' in vhost '/': exchange limit of "
+        f"{EXCHANGES + 1} is reached"
+    ):
+        exchange(vhost, "y")
+    vhost.remove_queue(vhost.queues["a"])
+    vhost.delete_exchange("x", if_unused=False)
+    declare(vhost, "c")
+    exchange(vhost, "y")
+    for name in ("b", "c"):
+        vhost.remove_queue(vhost.queues[name])
+    vhost.close()
+    assert (quota.queue_count, quota.exchange_count) == (0, 0)
+
+
+def test_a_closed_vhost_leaves_nothing_in_the_store():
+    store = FakeStore()
+    vhost = make_vhost(store)
+    exchange(vhost, "x", durable=True)
+    exchange(vhost, "y", durable=True)
+    vhost.bind_exchange("x", "y", "k", {})
+    vhost.bind_exchange("x", "amq.topic", "k", {})
+    declare(vhost, "q", durable=True)
+    vhost.bind_queue("q", "x", "k", {}, None)
+    vhost.remove_queue(vhost.queues["q"])
+    vhost.close()
+    assert store.kept == []

@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import count
 from random import Random
 
+from leveret.core.limits import Quota
 from leveret.core.message import MadeMessage, Message
+from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.vhost import Vhost
 from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
 from leveret.ports.records import BatchBuilder
@@ -14,6 +16,7 @@ from leveret.ports.records import BatchBuilder
 class FakeQueue:
     message_count = 0
     consumer_count = 0
+    policy = NO_POLICY
 
     def __init__(self, definition: QueueDefinition, owner: object | None = None) -> None:
         self.definition = definition
@@ -39,7 +42,12 @@ class FakeStore:
         self.kept.remove(definition)
 
 
-def make_vhost(store: FakeStore | None = None, default_queue_type: str = "classic") -> Vhost:
+def make_vhost(
+    store: FakeStore | None = None,
+    default_queue_type: str = "classic",
+    policies: Policies | None = None,
+    quota: Quota | None = None,
+) -> Vhost:
     numbers = count(1)
     return Vhost(
         VhostDefinition("/", default_queue_type=default_queue_type),
@@ -48,6 +56,8 @@ def make_vhost(store: FakeStore | None = None, default_queue_type: str = "classi
         random_name=lambda: f"random{next(numbers)}",
         random_below=Random(1).randrange,
         deposit=lambda queues, message: [queue.take(message) for queue in queues],
+        policies=policies,
+        quota=quota,
     )
 
 

@@ -40,5 +40,5 @@ def test_hashes_from_rabbitmq_are_given_back_as_they_came():
     assert row["tags"] == ["a", "b"]
     ours = user_row(UserDefinition("u", "$argon2id$v=19$m=1$x$y"))
     assert ours["password_hash"].startswith("$argon2id$")
-    assert ours["hashing_algorithm"] == "argon2id"
+    assert ours["hashing_algorithm"] == "leveret_password_hashing_argon2id"
     assert user_row(UserDefinition("u"))["password_hash"] == ""

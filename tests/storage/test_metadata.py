@@ -8,7 +8,12 @@ from contextlib import suppress
 import pytest
 
 from leveret.errors import DiskFullError, StorageError
-from leveret.ports.definitions import Definitions, QueueDefinition, UserDefinition
+from leveret.ports.definitions import (
+    Definitions,
+    QueueDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
 from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.schema import MIGRATIONS
 
@@ -106,6 +111,23 @@ async def test_newer_schema_is_refused_and_left_alone(path, open_store):
     with pytest.raises(StorageError, match="newer release"):
         await open_store()
     assert [file.name for file in path.parent.iterdir() if "damaged" in file.name] == []
+
+
+async def test_database_of_the_first_schema_is_brought_up_to_date(path, open_store):
+    with sqlite3.connect(path) as other:
+        for statement in MIGRATIONS[0]:
+            other.execute(statement)
+        other.execute("INSERT INTO vhosts VALUES ('/', 'the first', '[]', 'classic')")
+        other.execute("INSERT INTO users VALUES ('guest', 'hash', '[\"administrator\"]')")
+        other.execute("PRAGMA user_version = 1")
+    other.close()
+    store = await open_store()
+    assert await store.load() == Definitions(
+        vhosts=[VhostDefinition("/", "the first")],
+        users=[UserDefinition("guest", "hash", ("administrator",))],
+    )
+    store.put(VhostDefinition("/", limits={"max-queues": 3}, protected_from_deletion=True))
+    assert (await store.load()).vhosts[0].protected_from_deletion
 
 
 async def test_directory_that_cannot_be_opened_is_a_storage_error(tmp_path, group):

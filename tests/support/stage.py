@@ -19,6 +19,7 @@ from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leveret.core.limits import NodeLimits
     from leveret.core.queue import Queue
 
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will
@@ -41,7 +42,12 @@ class CommitGate(Gate):
 class Stage:
     """One broker, whose loop is `run`: turns and coroutines go on until nothing moves any more."""
 
-    def __init__(self, durability: Durability = Durability.OS, **settings: object) -> None:
+    def __init__(
+        self,
+        durability: Durability = Durability.OS,
+        limits: NodeLimits | None = None,
+        **settings: object,
+    ) -> None:
         self.configuration = Configuration(**settings)
         self.reported: list[tuple[object, Exception]] = []
         self.now = 1_700_000_000_000
@@ -66,6 +72,7 @@ class Stage:
             random_name=lambda: f"random{next(numbers)}",
             random_below=Random(1).randrange,
             wall_ms=lambda: self.now,
+            limits=limits,
         )
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")

@@ -39,6 +39,7 @@ def qos(channel: Channel, method: commands.Basic.Qos) -> None:
 
 def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     """Start a consumer."""
+    channel.broker.admission.check_consumer(len(channel.consumers))
     name = channel.queue_named(stripped(method.queue))
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     if tag in channel.consumers:

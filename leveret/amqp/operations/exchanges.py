@@ -61,6 +61,7 @@ def bind(channel: Channel, method: commands.Exchange.Bind) -> Awaitable[None] | 
     destination, source = stripped(method.destination), stripped(method.source)
     channel.require("write", "exchange", destination)
     channel.require("read", "exchange", source)
+    channel.require_topic("read", source, method.routing_key)
     channel.vhost.bind_exchange(
         destination, source, method.routing_key, plain_table(method.arguments)
     )
@@ -72,6 +73,7 @@ def unbind(channel: Channel, method: commands.Exchange.Unbind) -> Awaitable[None
     destination, source = stripped(method.destination), stripped(method.source)
     channel.require("write", "exchange", destination)
     channel.require("read", "exchange", source)
+    channel.require_topic("read", source, method.routing_key)
     channel.vhost.unbind_exchange(
         destination, source, method.routing_key, plain_table(method.arguments)
     )

@@ -91,6 +91,7 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     vhost = connection.broker.vhosts.get(name)
     if vhost is None:
         raise ConnectionClosingError(530, f"vhost {name} not found")
+    connection.broker.admission.check_connection(vhost.definition, connection.user)
     connection.broker.access.check_vhost(connection.user, name)
     connection.vhost = vhost
     connection.name = str(connection.link.endpoints)

@@ -60,6 +60,7 @@ def bind(channel: Channel, method: commands.Queue.Bind) -> Awaitable[None] | Non
     exchange = stripped(method.exchange)
     channel.require("write", "queue", name)
     channel.require("read", "exchange", exchange)
+    channel.require_topic("read", exchange, key)
     channel.vhost.bind_queue(name, exchange, key, plain_table(method.arguments), channel.connection)
     return channel.reply(commands.Queue.BindOk(), nowait=method.nowait)
 
@@ -70,6 +71,7 @@ def unbind(channel: Channel, method: commands.Queue.Unbind) -> Awaitable[None] |
     exchange = stripped(method.exchange)
     channel.require("write", "queue", name)
     channel.require("read", "exchange", exchange)
+    channel.require_topic("read", exchange, key)
     channel.vhost.unbind_queue(
         name, exchange, key, plain_table(method.arguments), channel.connection
     )

@@ -1,0 +1,72 @@
+"""Parameters: JSON values that operators set for components such as shovels, and for the node.
+
+They are kept and shown; what they mean is the component's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.ports.definitions import GlobalParameterDefinition, ParameterDefinition
+
+__all__ = ["Parameters"]
+
+
+class Parameters:
+    """All parameters of a node, in memory."""
+
+    def __init__(self) -> None:
+        # By (vhost, component, name).
+        self._held: dict[tuple[str, str, str], ParameterDefinition] = {}
+        self._global: dict[str, GlobalParameterDefinition] = {}
+
+    def restore(
+        self,
+        parameters: Iterable[ParameterDefinition],
+        global_parameters: Iterable[GlobalParameterDefinition],
+    ) -> None:
+        """Take over what a store kept."""
+        for parameter in parameters:
+            self.put(parameter)
+        for global_parameter in global_parameters:
+            self.put_global(global_parameter)
+
+    def select(
+        self, *, vhost: str | None = None, component: str | None = None
+    ) -> list[ParameterDefinition]:
+        """Those of one virtual host, of one component, or all; by vhost, component and name."""
+        return [
+            held
+            for _, held in sorted(self._held.items(), key=lambda item: item[0])
+            if vhost in {None, held.vhost} and component in {None, held.component}
+        ]
+
+    def all_global(self) -> list[GlobalParameterDefinition]:
+        """Those of the node, by name."""
+        return sorted(self._global.values(), key=lambda held: held.name)
+
+    def put(self, parameter: ParameterDefinition) -> None:
+        """Add or replace one."""
+        self._held[parameter.vhost, parameter.component, parameter.name] = parameter
+
+    def remove(self, vhost: str, component: str, name: str) -> ParameterDefinition | None:
+        """Forget one, which is returned; None where there is none."""
+        return self._held.pop((vhost, component, name), None)
+
+    def remove_vhost(self, vhost: str) -> list[ParameterDefinition]:
+        """Forget all of a virtual host, which are returned."""
+        doomed = self.select(vhost=vhost)
+        for parameter in doomed:
+            del self._held[vhost, parameter.component, parameter.name]
+        return doomed
+
+    def put_global(self, parameter: GlobalParameterDefinition) -> None:
+        """Add or replace one of the node."""
+        self._global[parameter.name] = parameter
+
+    def remove_global(self, name: str) -> GlobalParameterDefinition | None:
+        """Forget one of the node, which is returned; None where there is none."""
+        return self._global.pop(name, None)
