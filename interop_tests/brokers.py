@@ -117,13 +117,17 @@ class Process:
 
 
 class LeveretBroker:
-    """`leveret serve`, ready when it has printed its line `ready amqp=HOST:PORT ...`."""
+    """`leveret serve`, ready when it has printed its line `ready amqp=HOST:PORT ...`.
+
+    `settings` are environment variables, LEVERET_NAME=value, for what tests want unlike others.
+    """
 
     name = "leveret"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self.directory = directory
         self.data_dir = directory / "data"
+        self.settings = settings or {}
         self.address = Address("127.0.0.1", 0)
         self.process: Process | None = None
 
@@ -142,10 +146,10 @@ class LeveretBroker:
             *("--durability", "os"),
         ]
 
-    @staticmethod
-    def environment() -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         inherited = os.environ.get("PYTHONPATH")
         return {
+            **self.settings,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), inherited])),
             "PYTHONUNBUFFERED": "1",
         }

@@ -1,18 +1,19 @@
-"""A Celery worker process with results over rpc://."""
+"""Celery with results over rpc://, in both of its minds about the broker's prefetch.
+
+kombu takes a broker that calls itself RabbitMQ for one whose prefetch, when global, can be changed
+at run time; any other is told its prefetch once, as the specification has it.
+"""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from celery import chain, group  # type: ignore[import-untyped]
+from celery.exceptions import TaskRevokedError  # type: ignore[import-untyped]
 
-from interop_tests import celery_tasks
-from interop_tests.brokers import REPOSITORY, Process
+from interop_tests.brokers import LeveretBroker, candidate
+from interop_tests.celery_worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,85 +22,105 @@ if TYPE_CHECKING:
 
     from interop_tests.brokers import Broker
 
-WORKER_SECONDS_MAX = 30
-RESULT_SECONDS_MAX = 20
+RESULT_SECONDS_MAX = 30
+LATER_SECONDS = 4
+OWN_NAME, RABBITMQ = "own name", "as RabbitMQ"
+DISGUISE = {"LEVERET_PRODUCT": "RabbitMQ", "LEVERET_VERSION": "3.12.14"}
+
+
+@pytest.fixture(scope="module", params=[OWN_NAME, RABBITMQ])
+def mind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name == RABBITMQ and candidate() is not LeveretBroker:
+        pytest.skip("RabbitMQ calls itself so anyway")
+    return name
 
 
 @pytest.fixture(scope="module")
-def app(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Celery]:
-    """The application with a worker that answers pings."""
-    application = celery_tasks.app
-    application.conf.broker_url = broker.address.url()
-    command = [sys.executable, "-m", "celery", "-A", "interop_tests.celery_tasks", "worker"]
-    command += ["--pool", "solo", "--without-mingle", "--hostname", "interop@localhost"]
-    environment = {"INTEROP_BROKER_URL": broker.address.url(), "PYTHONPATH": str(REPOSITORY)}
-    log = tmp_path_factory.mktemp("celery") / "worker.log"
-    worker = Process(command, log, {**os.environ, **environment})
+def worker(mind: str, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A worker of a single process, which takes four messages in advance."""
+    directory = tmp_path_factory.mktemp("celery")
+    disguised = LeveretBroker(directory, DISGUISE) if mind == RABBITMQ else None
+    if disguised:
+        disguised.start()
     try:
-        _await_ping(application, worker)
-        yield application
+        url = (disguised or broker).address.url()
+        settings = {"broker_url": url, "task_default_queue": "celery.rpc"}
+        with Worker(directory, settings) as running:
+            yield running
     finally:
-        worker.popen.terminate()
-        try:
-            worker.popen.wait(20)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-        application.close()
+        if disguised:
+            disguised.stop()
 
 
-def _await_ping(application: Celery, worker: Process) -> None:
-    deadline = time.monotonic() + WORKER_SECONDS_MAX
-    while time.monotonic() < deadline:
-        if application.control.ping(timeout=1.0):
-            return
-        worker.check_alive()
-    pytest.fail(f"the worker did not answer a ping:\n{worker.tail()}")
+@pytest.fixture
+def app(worker: Worker) -> Celery:
+    return worker.app
 
 
-@pytest.mark.usefixtures("app")
-def test_result() -> None:
-    assert celery_tasks.add.delay(2, 3).get(timeout=RESULT_SECONDS_MAX) == 5
+@pytest.mark.covers("B-500")
+def test_kombu_knows_what_prefetch_means(app: Celery, mind: str) -> None:
+    with app.connection() as connection:
+        rabbitmq = mind == RABBITMQ or candidate() is not LeveretBroker
+        assert connection.qos_semantics_matches_spec is not rabbitmq
 
 
-@pytest.mark.usefixtures("app")
-def test_many_results_in_a_group() -> None:
-    results = group(celery_tasks.add.s(number, number) for number in range(50))()
+def test_result(app: Celery) -> None:
+    assert app.tasks["add"].delay(2, 3).get(timeout=RESULT_SECONDS_MAX) == 5
+
+
+def test_many_results_in_a_group(app: Celery) -> None:
+    results = group(app.tasks["add"].s(number, number) for number in range(50))()
     assert results.get(timeout=RESULT_SECONDS_MAX) == [2 * number for number in range(50)]
 
 
-@pytest.mark.usefixtures("app")
-def test_chain() -> None:
-    result = chain(celery_tasks.add.s(1, 1), celery_tasks.add.s(10), celery_tasks.add.s(100))()
+def test_chain(app: Celery) -> None:
+    add = app.tasks["add"]
+    result = chain(add.s(1, 1), add.s(10), add.s(100))()
     assert result.get(timeout=RESULT_SECONDS_MAX) == 112
 
 
-@pytest.mark.usefixtures("app")
-def test_failure_is_told() -> None:
+def test_failure_is_told(app: Celery) -> None:
     with pytest.raises(ValueError, match="boom"):
-        celery_tasks.fail.delay("boom").get(timeout=RESULT_SECONDS_MAX)
+        app.tasks["fail"].delay("boom").get(timeout=RESULT_SECONDS_MAX)
 
 
-@pytest.mark.usefixtures("app")
-def test_retries_with_a_countdown() -> None:
-    assert celery_tasks.succeed_at_last.delay(2).get(timeout=RESULT_SECONDS_MAX) == 2
+def test_retries_with_a_countdown(app: Celery) -> None:
+    assert app.tasks["succeed_at_last"].delay(2).get(timeout=RESULT_SECONDS_MAX) == 2
 
 
-@pytest.mark.usefixtures("app")
-def test_task_for_later() -> None:
-    """An ETA raises the worker's prefetch at run time, by global or per-consumer qos."""
-    result = celery_tasks.add.apply_async((4, 4), countdown=0.5)
-    assert result.get(timeout=RESULT_SECONDS_MAX) == 8
+@pytest.mark.covers("B-500")
+def test_tasks_for_later_hold_up_others_only_where_prefetch_is_static(
+    app: Celery, mind: str
+) -> None:
+    """A worker asks for one more message, at run time, for each that it holds for later."""
+    add = app.tasks["add"]
+    later = [add.apply_async((number, 1), countdown=LATER_SECONDS) for number in range(20)]
+    at_once = add.delay(40, 2)
+    if mind == RABBITMQ or candidate() is not LeveretBroker:
+        assert at_once.get(timeout=LATER_SECONDS / 2) == 42
+        assert not any(result.ready() for result in later)
+    assert at_once.get(timeout=RESULT_SECONDS_MAX) == 42
+    assert [result.get(timeout=RESULT_SECONDS_MAX) for result in later] == list(range(1, 21))
 
 
-def test_remote_control(app: Celery) -> None:
-    inspect = app.control.inspect(timeout=5.0)
-    registered = inspect.registered()
-    assert registered is not None
-    assert "interop_tests.celery_tasks.add" in registered["interop@localhost"]
+def test_remote_control(app: Celery, worker: Worker) -> None:
+    assert app.control.ping([worker.name], timeout=5.0) == [{worker.name: {"ok": "pong"}}]
+    registered = app.control.inspect([worker.name], timeout=5.0).registered()
+    assert "add" in registered[worker.name]
 
 
-def test_revoked_task_does_not_run(app: Celery) -> None:
-    result = celery_tasks.add.apply_async((1, 1), countdown=1.0)
-    app.control.revoke(result.id, reply=True, timeout=5.0)
-    with pytest.raises(Exception, match="revoked"):
+def test_worker_consumes_from_another_queue_when_told(app: Celery, worker: Worker) -> None:
+    queue = "celery.rpc.other"
+    app.control.add_consumer(queue, destination=[worker.name], reply=True, timeout=5.0)
+    result = app.tasks["add"].apply_async((3, 4), queue=queue)
+    assert result.get(timeout=RESULT_SECONDS_MAX) == 7
+    told = app.control.cancel_consumer(queue, destination=[worker.name], reply=True, timeout=5.0)
+    assert "no longer consuming" in told[0][worker.name]["ok"]
+
+
+def test_revoked_task_does_not_run(app: Celery, worker: Worker) -> None:
+    result = app.tasks["add"].apply_async((1, 1), countdown=1.0)
+    app.control.revoke(result.id, destination=[worker.name], reply=True, timeout=5.0)
+    with pytest.raises(TaskRevokedError):
         result.get(timeout=RESULT_SECONDS_MAX)

@@ -26,6 +26,7 @@ PARTS = ["route", "confirm", "settle", "properties", "return", "errors", "cancel
 PARTS += ["close"]
 
 
+@pytest.mark.covers("B-507")
 def test_java(own_broker: Broker) -> None:
     jars = [JARS / f"{name}.jar" for name in ("amqp-client", "slf4j-api", "slf4j-nop")]
     _need(shutil.which("javac") is not None and all(jar.exists() for jar in jars))
@@ -33,6 +34,7 @@ def test_java(own_broker: Broker) -> None:
     _hold(own_broker, ["java", "-cp", class_path, str(CLIENTS / "RoundTrip.java")])
 
 
+@pytest.mark.covers("B-506")
 def test_go(own_broker: Broker, tmp_path: Path) -> None:
     _need(shutil.which("go") is not None and GO_SOURCES.exists())
     program = tmp_path / "round_trip"
