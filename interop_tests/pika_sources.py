@@ -10,7 +10,12 @@ import os
 import shutil
 import subprocess
 import tarfile
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interop_tests.foreign_suite import SourcesMissingError, cache_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PACKAGE = "python-pika"
 VERSION = "1.3.2"  # what Debian 13 carries; the archive holds this version of pika and its tests
@@ -23,16 +28,6 @@ FILES_WITH_PORT = (
     "tests/base/async_test_base.py",
     "tests/misc/forward_server.py",
 )
-
-
-class SourcesMissingError(RuntimeError):
-    """The archive is neither cached nor to be had; the text says what apt said."""
-
-
-def cache_directory() -> Path:
-    """Where fetched clients live between runs; LEVERET_INTEROP_CACHE moves it."""
-    default = Path.home() / ".cache" / "leveret-interop"
-    return Path(os.environ.get("LEVERET_INTEROP_CACHE", default))
 
 
 def archive() -> Path:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import pytest
 
-from interop_tests.pika_sources import SourcesMissingError, unpack
+from interop_tests.foreign_suite import SUITE_SECONDS_MAX, SourcesMissingError, check, run
+from interop_tests.pika_sources import unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +32,6 @@ MUST_FAIL: dict[str, dict[str, str]] = {
         )
     },
 }
-SUITE_SECONDS_MAX = 300
 
 
 @pytest.fixture(scope="module")
@@ -50,41 +46,7 @@ def tree(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(SUITE_SECONDS_MAX + 30)
 @pytest.mark.parametrize("suite", TESTS_MIN)
 def test_pika_acceptance(suite: str, tree: Path, broker: Broker) -> None:
-    outcomes = _run(suite, tree)
-    failed = {name: said for name, said in outcomes.items() if said not in (None, "skipped")}
-    must_fail = MUST_FAIL[broker.name].keys() & outcomes.keys()
-    unexpected = {name: said for name, said in failed.items() if name not in must_fail}
-    assert not unexpected, "\n\n".join(f"{name}\n{said}" for name, said in unexpected.items())
-    assert must_fail <= failed.keys(), "a test that must fail passes: take it off the list"
-    passed = sum(said is None for said in outcomes.values())
-    assert passed + len(must_fail) >= TESTS_MIN[suite]
-
-
-def _run(suite: str, tree: Path) -> dict[str, str | None]:
-    """Run one file in a process of its own; every test with what it said when it failed."""
-    report = tree / f"{suite}.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
-    command += ["--rootdir", str(tree), "--junitxml", str(report), f"tests/acceptance/{suite}.py"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run(
-        command,
-        cwd=tree,
-        env=environment,
-        timeout=SUITE_SECONDS_MAX,
-        stdout=subprocess.DEVNULL,
-        check=False,
-    )
-    return {
-        f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}": _said(case)
-        for case in ET.parse(report).iter("testcase")
-    }
-
-
-def _said(case: ET.Element) -> str | None:
-    if case.find("skipped") is not None:
-        return "skipped"
-    for kind in ("failure", "error"):
-        found = case.find(kind)
-        if found is not None:
-            return (found.text or "")[-1500:]
-    return None
+    outcomes = run(tree, f"tests/acceptance/{suite}.py")
+    must_fail = MUST_FAIL[broker.name]
+    count = TESTS_MIN[suite] - len(must_fail.keys() & outcomes.keys())
+    check(outcomes, must_fail, count)

@@ -7,7 +7,10 @@ leveret.amqp.operations).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from pamqp import commands
 
 from leveret.amqp import announcements, frames
 from leveret.amqp.confirms import Confirms
@@ -19,7 +22,7 @@ from leveret.core.routes import RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from pamqp import base
 
@@ -60,6 +63,7 @@ class Channel:
         self.last_queue: str | None = None  # what an empty queue name means
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
+        self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self._collected = 0  # publishes that stand in a confirm group
         self._getters: dict[Queue, Getter] = {}
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
@@ -227,6 +231,33 @@ class Channel:
                 self.broker.delete_queue(self.vhost, queue)
 
     # -- answers
+
+    @contextmanager
+    def holding_back_cancels(self) -> Iterator[list[base.Frame]]:
+        """Gather the basic.cancels of this channel's consumers, for after the answer.
+
+        Who deletes a queue that it consumes itself hears of the deletion first, as from RabbitMQ.
+        """
+        cancels: list[base.Frame] = []
+        self._held_back = cancels
+        try:
+            yield cancels
+        finally:
+            self._held_back = None
+
+    def tell_cancelled(self, tag: str) -> None:
+        """The queue of a consumer is gone: say so (basic.cancel) if the client understands it."""
+        if self.connection.client_understands("consumer_cancel_notify"):
+            cancel = commands.Basic.Cancel(consumer_tag=tag, nowait=True)
+            if self._held_back is None:
+                self.send(cancel)
+            else:
+                self._held_back.append(cancel)
+
+    def send_all(self, methods: list[base.Frame]) -> None:
+        """Queue methods for the client, in order."""
+        for method in methods:
+            self.send(method)
 
     def send(self, method: base.Frame) -> None:
         """Queue a method for the client."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pamqp import commands
-
 from leveret.amqp import announcements
 
 if TYPE_CHECKING:
@@ -87,8 +85,7 @@ class ChannelConsumer:
         """The queue was deleted: the client hears basic.cancel if it said that it understands."""
         self.channel.consumers.pop(self.tag, None)
         announcements.consumer_ended(self)
-        if self.channel.connection.client_understands("consumer_cancel_notify"):
-            self.channel.send(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))
+        self.channel.tell_cancelled(self.tag)
 
 
 class Getter:

@@ -343,6 +343,15 @@ def test_a_deleted_queue_cancels_its_consumers(stage, client):
     assert other.methods() == [("Basic.CancelOk", "others")]
 
 
+@pytest.mark.covers("B-120", "queue.delete")
+@pytest.mark.parametrize("durable", [False, True])
+def test_who_deletes_its_own_consumers_queue_is_answered_first(client, durable):
+    client.declare("own", durable=durable)
+    client.consume("own")
+    client.send(commands.Queue.Delete(queue="own"))
+    assert client.names() == ["Queue.DeleteOk", "Basic.Cancel"]
+
+
 def test_a_tag_is_free_again_after_its_queue_is_gone(client):
     client.consume("q")
     client.send(commands.Queue.Delete(queue="q"))

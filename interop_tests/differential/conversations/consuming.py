@@ -203,6 +203,16 @@ def cancelled_when_the_queue_is_deleted(talk: Talk) -> None:
     one.count("amq.none")
 
 
+@pytest.mark.covers("B-120", "queue.delete")
+def cancelled_by_ones_own_delete(talk: Talk) -> None:
+    channel = talk.channel()
+    for durable in (False, True):
+        channel.declare(talk.name("q"), durable=durable)
+        channel.consume(talk.name("q"), "tag")
+        channel.call(commands.Queue.Delete(queue=talk.name("q")))
+        channel.read()
+
+
 @pytest.mark.covers("connection")
 def cancel_ok_from_a_client(talk: Talk) -> None:
     channel = talk.channel()

@@ -15,6 +15,8 @@ from leveret.errors import ConnectionClosingError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from pamqp import base
+
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
     from leveret.core.queue import Queue
@@ -112,12 +114,26 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> Awaitable[None] |
     _check_condition(queue, method)
 
     def delete_now() -> Awaitable[None] | None:
-        count = channel.broker.delete_queue(
-            channel.vhost, queue, if_unused=method.if_unused, if_empty=method.if_empty
-        )
-        return channel.reply(commands.Queue.DeleteOk(message_count=count), nowait=method.nowait)
+        with channel.holding_back_cancels() as cancels:
+            count = channel.broker.delete_queue(
+                channel.vhost, queue, if_unused=method.if_unused, if_empty=method.if_empty
+            )
+        answer = commands.Queue.DeleteOk(message_count=count)
+        answered = channel.reply(answer, nowait=method.nowait)
+        if answered is None:
+            channel.send_all(cancels)
+            return None
+        return _send_behind(answered, channel, cancels)
 
     return channel.when_caught_up(queue, delete_now)
+
+
+async def _send_behind(
+    answered: Awaitable[None], channel: Channel, cancels: list[base.Frame]
+) -> None:
+    await answered
+    if channel.alive:
+        channel.send_all(cancels)
 
 
 def _check_condition(queue: Queue, method: commands.Queue.Delete) -> None:
