@@ -227,6 +227,7 @@ class Node:
             emit=broker.events.emit,
             on_policies_changed=broker.apply_policies,
             policies=policies,
+            trace=lambda vhost, on: broker.trace(vhost, on=on),
         )
         definitions = await metadata.load()
         administration.restore(definitions)

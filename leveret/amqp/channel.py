@@ -17,8 +17,10 @@ from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter
 from leveret.amqp.methods import encode_method
 from leveret.amqp.unacked import Unacked
+from leveret.core.message import StoredMessage
 from leveret.core.names import stripped
 from leveret.core.routes import RouteCache
+from leveret.core.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from leveret.core.exchange import Exchange
     from leveret.core.queue import Queue
     from leveret.core.vhost import Vhost
-    from leveret.ports.records import Batch
+    from leveret.ports.records import Batch, BatchBuilder
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
 
@@ -55,6 +57,7 @@ class Channel:
         self.number = number
         self.alive = True  # until it is closed by either side
         self.slot: ChannelSlot = connection.reader.open_channel(number, self)
+        self.slot.one_by_one = self.vhost.traced
         self.unacked: Unacked[ChannelConsumer | Getter] = Unacked()
         self.consumers: dict[str, ChannelConsumer] = {}
         self.prefetch = 0  # shared by all consumers of the channel; 0 = no limit
@@ -127,6 +130,10 @@ class Channel:
         self.connection.outbox.confirm(self.number, tag, multiple, nack)
         self.connection.touch()
 
+    def choose_path(self) -> None:
+        """Let the reader pack publishes itself unless each of them must be looked at."""
+        self.slot.one_by_one = self.transaction is not None or self.vhost.traced
+
     def published(self, publish: Publish) -> None:
         """A message that left the reader's fast path. Raises ChannelError 403 for its topic."""
         self._check_topic(publish)
@@ -143,13 +150,44 @@ class Channel:
 
     def route_publish(self, publish: Publish) -> None:
         """Route one message by all that it carries; a mandatory one that nobody takes goes back."""
-        builders = self.connection.route(publish)
+        builders = self.route(publish)
         if builders:
             self.connection.reader.deposit(self.slot, builders, publish)
         elif publish.mandatory:
             self.connection.return_message(self.number, publish)
         else:
             self.slot.unroutable += 1
+
+    def route(self, publish: Publish) -> list[BatchBuilder]:
+        """The builders of the queues that one whole message goes to."""
+        builders = self.connection.route(publish)
+        if self.vhost.traced:
+            queues = [builder.owner.definition.name for builder in builders]
+            message = StoredMessage(
+                publish.exchange, publish.routing_key, publish.header, publish.body, publish.flags
+            )
+            self.broker.tracer.published(self.vhost, message, queues, self.origin)
+        return builders
+
+    @property
+    def origin(self) -> Origin:
+        """How the firehose names this channel."""
+        return Origin(self.connection.name, self.number, self.connection.user)
+
+    def trace_deliveries(
+        self, queue: Queue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
+    ) -> None:
+        """Show the firehose the records [first, stop), which were sent."""
+        for batch in batches:
+            for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
+                flags, _, exchange, routing_key, header, body = batch.record(offset)
+                self.broker.tracer.delivered(
+                    self.vhost,
+                    StoredMessage(exchange, routing_key, header, body, flags),
+                    queue.name,
+                    self.origin,
+                    redelivered=redelivered,
+                )
 
     # -- settling
 
@@ -204,6 +242,8 @@ class Channel:
         connection = self.connection
         connection.outbox.get_ok(self.slot, batch, offset, redelivered, queue.message_count)
         connection.touch()
+        if self.vhost.traced:
+            self.trace_deliveries(queue, [batch], offset, offset + 1, redelivered=redelivered)
         if no_ack:
             self.slot.has_free_tags = True
             queue.settle([(offset, offset + 1)])

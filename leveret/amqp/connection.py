@@ -445,6 +445,11 @@ class Connection:
                 self.send(build(commands.Connection.Blocked, reason=reason))
             self.link.hold(held=True)
 
+    def tracing_changed(self) -> None:
+        """The firehose of the virtual host was turned on or off."""
+        for channel in self.channels.values():
+            channel.choose_path()
+
     # -- bytes out
 
     @property

@@ -69,6 +69,8 @@ class ChannelConsumer:
         reached = channel.connection.deliver(
             slot, self.tag_bytes, batches, first, stop, redelivered, self.added
         )
+        if channel.vhost.traced:
+            channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)
         if not self.no_ack:
             count = reached - first
             channel.unacked.add(tag, count, first, self)

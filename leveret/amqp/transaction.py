@@ -39,7 +39,7 @@ class Transaction:
             raise ChannelError(
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
             )
-        self._publishes.append((publish, self._channel.connection.route(publish)))
+        self._publishes.append((publish, self._channel.route(publish)))
 
     def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
         """Keep a run of settlements for the commit. Returns the first tag that is unknown."""

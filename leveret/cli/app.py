@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret import __version__
-from leveret.cli import certs, logs, perf, permissions, serve, users, vhosts
+from leveret.cli import certs, logs, perf, permissions, serve, trace, users, vhosts
 
 __all__ = ["app"]
 
@@ -25,6 +25,7 @@ app.add_typer(users.app, name="user")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(permissions.app, name="permission")
 app.add_typer(logs.app, name="log")
+app.add_typer(trace.app, name="trace")
 
 
 def _print_version(wanted: bool) -> None:

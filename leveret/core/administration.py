@@ -75,11 +75,13 @@ class Administration:
         on_policies_changed: Callable[[str], None] = nothing,
         policies: Policies | None = None,
         emit: Emit = silent,
+        trace: Callable[[str, bool], None] | None = None,
     ) -> None:
         """The callbacks are called after the change, before a flush.
 
         So is `emit`, which is told what changed (see leveret.core.events). `policies` are those
-        that a broker consults too.
+        that a broker consults too; `trace(vhost, on)` turns the firehose on or off where a node
+        runs.
         """
         self.access = access
         self.store = store
@@ -92,6 +94,7 @@ class Administration:
         self._on_user_deleted = on_user_deleted
         self._on_policies_changed = on_policies_changed
         self._emit = emit
+        self._trace = trace
 
     def restore(self, definitions: Definitions) -> None:
         """Take over what the store kept; no callback is called."""
@@ -265,6 +268,13 @@ class Administration:
         self.store.remove(vhost)
         self._on_vhost_deleted(name)
         self._emit("vhost.deleted", {"name": name})
+
+    def trace_vhost(self, name: str, *, on: bool) -> None:
+        """Turn the firehose on or off; a restart turns it off. Raises AdministrationError."""
+        self._vhost(name)
+        if self._trace is None:
+            raise AdministrationError("invalid", "only a running node can be traced")
+        self._trace(name, on)
 
     # Permissions.
 

@@ -18,6 +18,7 @@ from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.queue import Queue, QueueServices
 from leveret.core.settings import resolve_settings
+from leveret.core.trace import Tracer
 from leveret.core.vhost import Vhost
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports import Durability
@@ -73,6 +74,7 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.publisher = InternalPublisher(turn, wall_ms)
         self.events = Events(self.vhosts, self.publisher)
+        self.tracer = Tracer(self.publisher, node_name)
         self.connections: set[Any] = set()
         self.alarms = Alarms(self.connections, self._tell_alarm)
         limits = limits or NodeLimits()
@@ -168,6 +170,14 @@ class Broker:
     def _shut(self, reason: ConnectionClosingError, concerns: Callable[[Any], bool]) -> None:
         for connection in [held for held in self.connections if concerns(held)]:
             connection.shut(reason)
+
+    def trace(self, vhost: str, *, on: bool) -> None:
+        """Turn the firehose of a virtual host on or off, for connections that are open, too."""
+        traced = self.vhosts[vhost]
+        traced.traced = on
+        for connection in self.connections:
+            if connection.vhost is traced:
+                connection.tracing_changed()
 
     def _tell_alarm(self, resource: Resource, *, low: bool) -> None:
         key = "alarm.set" if low else "alarm.cleared"

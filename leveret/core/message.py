@@ -7,17 +7,49 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import encode_table
+from leveret.ports.tables import MalformedFieldError, decode_fields, encode_table
 
 if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
 
-__all__ = ["MadeMessage", "Message"]
+__all__ = ["MadeMessage", "Message", "StoredMessage", "read_properties"]
 
 CLASS_BASIC = 60
 # Bits of a content header's property flags.
 HEADERS_BIT, DELIVERY_MODE_BIT, TIMESTAMP_BIT = 1 << 13, 1 << 12, 1 << 6
 DELIVERY_MODE_PERSISTENT = 2
+FIXED_BYTES = 14  # of a content header, in front of its properties
+# The properties in the order of their flags, the first of which is bit 15, and what they are
+# (leveret.ports.tables).
+PROPERTIES = {
+    "content_type": "r",
+    "content_encoding": "r",
+    "headers": "t",
+    "delivery_mode": "o",
+    "priority": "o",
+    "correlation_id": "r",
+    "reply_to": "r",
+    "expiration": "r",
+    "message_id": "r",
+    "timestamp": "T",
+    "type": "r",
+    "user_id": "r",
+    "app_id": "r",
+    "cluster_id": "r",
+}
+
+
+def read_properties(header: bytes, *, raw_headers: bool = False) -> dict[str, Any]:
+    """The properties that a content header has, by name. Raises MalformedFieldError.
+
+    With `raw_headers` the values of the headers table keep their bytes (RawValue).
+    """
+    flags = int.from_bytes(header[FIXED_BYTES - 2 : FIXED_BYTES])
+    names = [name for bit, name in enumerate(PROPERTIES) if flags & 1 << 15 - bit]
+    kinds = "".join(PROPERTIES[name] for name in names)
+    if raw_headers:
+        kinds = kinds.replace("t", "w")
+    return dict(zip(names, decode_fields(header, FIXED_BYTES, kinds), strict=True))
 
 
 class Message(Protocol):
@@ -89,3 +121,33 @@ class MadeMessage:
     def property(self, name: str) -> Any:
         """See Message."""
         return {"timestamp": self.timestamp_seconds, "headers": self.headers}.get(name)
+
+
+class StoredMessage:
+    """A message as a queue keeps it. Properties that cannot be read are none: it was taken so."""
+
+    __slots__ = ("_properties", "body", "exchange", "flags", "header", "routing_key")
+
+    def __init__(
+        self, exchange: bytes, routing_key: bytes, header: bytes, body: bytes, flags: int
+    ) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.header = header
+        self.body = body
+        self.flags = flags
+        self._properties: dict[str, Any] | None = None
+
+    @property
+    def headers(self) -> Arguments:
+        """See Message."""
+        return self.property("headers") or {}
+
+    def property(self, name: str) -> Any:
+        """See Message."""
+        if self._properties is None:
+            try:
+                self._properties = read_properties(self.header)
+            except MalformedFieldError:
+                self._properties = {}
+        return self._properties.get(name)

@@ -30,7 +30,7 @@ class InternalPublisher:
         """Route a message from its exchange, internal or not; a missing one takes nothing."""
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is not None:
-            key = message.routing_key.decode()
+            key = message.routing_key.decode(errors="ignore")  # it may have been cut to fit
             self.deposit(vhost.route(exchange, key, message), message)
 
     def deposit(self, queues: Iterable[QueueLike], message: Message) -> None:

@@ -33,6 +33,7 @@ from leveret.core.limits import Quota
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
 from leveret.core.policies import Policies
 from leveret.core.routing import RoutingGraph
+from leveret.core.trace import TRACE_EXCHANGE
 from leveret.errors import ChannelError
 from leveret.ports.definitions import (
     Arguments,
@@ -61,9 +62,9 @@ PREDECLARED = {
     "amq.topic": "topic",
     "amq.headers": "headers",
     "amq.match": "headers",
-    "amq.rabbitmq.trace": "topic",
+    TRACE_EXCHANGE: "topic",
 }
-INTERNAL = {"amq.rabbitmq.trace", EVENT_EXCHANGE}  # only the broker publishes there
+INTERNAL = {TRACE_EXCHANGE, EVENT_EXCHANGE}  # only the broker publishes there
 
 
 class DefinitionSink(Protocol):
@@ -85,7 +86,8 @@ class Vhost:
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
     leveret.core.events). `generation` changes whenever an exchange comes or goes: connections then
-    drop the RouteCaches they hold.
+    drop the RouteCaches they hold. `traced` says whether the firehose is on (see
+    leveret.core.trace); Broker.trace changes it.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Vhost:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
         self.generation = 0
+        self.traced = False
         self.queues: dict[str, QueueLike] = {}
         self._graph = RoutingGraph(random_below)
         self.exchanges = self._graph.exchanges

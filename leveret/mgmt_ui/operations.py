@@ -128,6 +128,14 @@ async def _vhost_list(administration: Administration, _: _Parameters) -> list[di
     ]
 
 
+async def _vhost_trace_on(administration: Administration, parameters: _Parameters) -> None:
+    administration.trace_vhost(parameters["name"], on=True)
+
+
+async def _vhost_trace_off(administration: Administration, parameters: _Parameters) -> None:
+    administration.trace_vhost(parameters["name"], on=False)
+
+
 async def _permission_set(administration: Administration, parameters: _Parameters) -> None:
     administration.set_permission(PermissionDefinition(**parameters))
 
@@ -156,6 +164,8 @@ OPERATIONS: Final[Mapping[str, tuple[_Operation, Mapping[str, type | None]]]] = 
     "vhost.set": (_vhost_set, _OF_VHOST),
     "vhost.delete": (_vhost_delete, {"name": str}),
     "vhost.list": (_vhost_list, {}),
+    "vhost.trace_on": (_vhost_trace_on, {"name": str}),
+    "vhost.trace_off": (_vhost_trace_off, {"name": str}),
     "permission.set": (_permission_set, _PATTERNS),
     "permission.clear": (_permission_clear, {"user": str, "vhost": str}),
     "permission.list": (_permission_list, {"user": None, "vhost": None}),

@@ -172,7 +172,7 @@ def vhost_row(vhost: Vhost, counts: Row, node_name: str) -> Row:
         "name": definition.name,
         **described,
         "metadata": described,
-        "tracing": False,
+        "tracing": vhost.traced,
         "cluster_state": {node_name: "running"},
         **counts,
     }

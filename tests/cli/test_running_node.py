@@ -126,3 +126,29 @@ def test_what_was_administered_survives_the_node(data_dir, leveret):
         assert "stopped" in leveret("user", "list")
         with connected(port, "u", "secret") as connection:
             connection.channel().queue_declare("q")
+
+
+@pytest.mark.covers("B-179")
+def test_the_firehose_is_turned_on_and_off(leveret, port):
+    with connected(port) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.queue_bind(queue, "amq.rabbitmq.trace", "publish.#")
+        channel.confirm_delivery()
+        leveret("trace", "on")
+        channel.basic_publish("amq.fanout", "k", b"seen")
+        leveret("trace", "off", "--vhost", "/")
+        channel.basic_publish("amq.fanout", "k", b"not seen")
+        found = [body for _, _, body in iter(lambda: channel.basic_get(queue), (None, None, None))]
+    assert found == [b"seen"]
+
+
+def test_what_the_command_line_does_is_an_event(leveret, port):
+    with connected(port) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.queue_bind(queue, "amq.rabbitmq.event", "vhost.created")
+        leveret("vhost", "add", "v")
+        _, properties, _ = channel.basic_get(queue)
+    assert properties.headers["name"] == "v"
+    assert properties.headers["user_who_performed_action"] == "rmq-cli"

@@ -269,3 +269,22 @@ def test_every_change_is_an_event():
         ("(vhost deleted)", "v"),
         ("vhost.deleted", {"name": "v"}),
     ]
+
+
+def test_the_firehose_is_a_running_nodes(administration):
+    with pytest.raises(AdministrationError, match="only a running node can be traced"):
+        administration.trace_vhost("/", on=True)
+    told = []
+    running = Administration(
+        AccessControl(),
+        MemoryMetadataStore(),
+        on_vhost_added=lambda _: None,
+        on_vhost_deleted=lambda _: None,
+        trace=lambda vhost, on: told.append((vhost, on)),
+    )
+    running.add_vhost("v")
+    running.trace_vhost("v", on=True)
+    running.trace_vhost("v", on=False)
+    with pytest.raises(AdministrationError, match="no vhost 'w'"):
+        running.trace_vhost("w", on=True)
+    assert told == [("v", True), ("v", False)]

@@ -15,6 +15,7 @@ async def administration():
         MemoryMetadataStore(),
         on_vhost_added=lambda _: None,
         on_vhost_deleted=lambda _: None,
+        trace=lambda _name, _on: None,
     )
     await create_defaults(administration)
     return administration
@@ -48,6 +49,8 @@ async def test_every_operation_answers(administration):
         ("vhost.add", {"name": "v", "description": "", "tags": []}),
         ("vhost.set", {"name": "v", "description": "d", "tags": ["t"]}),
         ("vhost.list", {}),
+        ("vhost.trace_on", {"name": "v"}),
+        ("vhost.trace_off", {"name": "v"}),
         ("user.add", {"name": "u", "password": "p", "tags": []}),
         ("user.set_password", {"name": "u", "password": "q"}),
         ("user.set_tags", {"name": "u", "tags": ["t"]}),

@@ -33,7 +33,7 @@ def tx_select(channel: Channel, _method: commands.Tx.Select) -> None:
         raise ChannelError(406, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
         channel.transaction = Transaction(channel)
-        channel.slot.one_by_one = True
+        channel.choose_path()
     channel.send(commands.Tx.SelectOk())
 
 

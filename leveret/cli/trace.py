@@ -1,0 +1,35 @@
+"""`leveret trace …`: copies of every message of a virtual host, to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Copy every message that enters or leaves a virtual host to amq.rabbitmq.trace.",
+    no_args_is_help=True,
+)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
+
+
+@app.command("on")
+def on(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Start copying; until `trace off`, or until the node restarts."""
+    ask(data_dir, "vhost.trace_on", name=vhost)
+    show_done(f"vhost '{vhost}' is traced", as_json=json)
+
+
+@app.command("off")
+def off(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Stop copying."""
+    ask(data_dir, "vhost.trace_off", name=vhost)
+    show_done(f"vhost '{vhost}' is not traced any more", as_json=json)
