@@ -92,6 +92,7 @@ class Wire:
         self.transcript = transcript
         self.label = label
         self.polite = True
+        self.last_content: Content | None = None  # of the delivery or return read last
         self._buffer = b""
         self._closed = False
 
@@ -218,7 +219,7 @@ class Wire:
             return f"{self.label} < {found}", None
         content = None
         if getattr(found, "name", "") in CONTENT_METHODS:
-            content = self._read_content()
+            content = self.last_content = self._read_content()
         return f"{self.label}{channel} < {describe(found, content)}", found
 
     def _next_wanted(self, seconds: float) -> tuple[int, Any]:
@@ -353,6 +354,9 @@ class Channel:
     def consume(self, queue: str, tag: str = "", **options: Any) -> Any:
         method = commands.Basic.Consume(queue=queue, consumer_tag=tag, **options)
         return self.call(method)
+
+    def confirm(self) -> Any:
+        return self.call(commands.Confirm.Select())
 
     def qos(self, count: int, *, shared: bool = False) -> Any:
         return self.call(commands.Basic.Qos(0, count, shared))

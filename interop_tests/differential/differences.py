@@ -26,7 +26,13 @@ REFUSED_ACCESS = re.compile(r"(?:read|write|configure) (access to (?:queue|excha
 TOLD = "B-005, B-308, B-309: Leveret says why; RabbitMQ closes the socket after 3 s without a word"
 DECODED = "B-310: what cannot be decoded is a frame error; RabbitMQ's connection process crashes"
 STRANGERS = "B-406: passive declares need some permission since RabbitMQ 4.3"
+VOLATILE = "B-233: RabbitMQ 4 knows that the name stands for no queue"
 LAST_DEATH = "B-153: the headers x-last-death-* came with RabbitMQ 3.13"
+
+ANSWERED = (
+    "A1 < Basic.Deliver consumer_tag='replies' delivery_tag=1 redelivered=False exchange='' "
+    "routing_key='amq.rabbitmq.reply-to.NUMBER1' | no properties | b'answer'"
+)
 
 
 def _close(code: int, text: str, class_id: int, method_id: int) -> str:
@@ -63,6 +69,14 @@ def _stranger(
         f"'other' in vhost '/' refused for user 'limited'\" class_id={ids[0]} method_id={ids[1]}"
     )
     return Difference(conversation, rabbitmq, refused, STRANGERS)
+
+
+def _volatile(channel: int, method_id: int) -> str:
+    text = "ACCESS_REFUSED - cannot bind or unbind to a volatile (direct reply-to) queue"
+    return (
+        f"A{channel} < Channel.Close reply_code=403 reply_text={text!r} "
+        f"class_id=50 method_id={method_id}"
+    )
 
 
 def _last_death(conversation: str, queue: str, reason: str) -> Difference:
@@ -183,6 +197,51 @@ DIFFERENCES: list[Difference] = [
         'A1 < Channel.Close reply_code=404 reply_text="NOT_FOUND - no queue '
         "'amq.none' in vhost '/'\" class_id=50 method_id=10",
         "a client that answers basic.cancel with cancel-ok is not cut off for it",
+    ),
+    Difference(
+        "direct_reply_to",
+        "delivery_tag=1 redelivered=False exchange='' "
+        "routing_key='amq.rabbitmq.reply-to.NUMBER1' | no properties | b'another answer'",
+        "delivery_tag=2 redelivered=False exchange='' "
+        "routing_key='amq.rabbitmq.reply-to.NUMBER1' | no properties | b'another answer'",
+        "an answer is a delivery like others; in RabbitMQ 3.10 it uses up no tag",
+    ),
+    Difference(
+        "direct_reply_to_is_mandatory",
+        "B1 < Basic.Return reply_code=312 reply_text='NO_ROUTE' exchange='' "
+        "routing_key='amq.rabbitmq.reply-to.NUMBER1' | no properties | b'answer'",
+        "B < nothing",
+        "B-110: RabbitMQ 4 counts an answer as routed",
+    ),
+    Difference(
+        "direct_reply_to_in_a_transaction",
+        f"{ANSWERED}\nB1 > Tx.Commit\nB1 < Tx.CommitOk\nA < nothing",
+        f"A < nothing\nB1 > Tx.Commit\nB1 < Tx.CommitOk\n{ANSWERED}",
+        "B-112: in RabbitMQ 3.10 an answer does not wait for the commit",
+    ),
+    *(
+        Difference(
+            "direct_reply_to_misused",
+            f'A{number} < Channel.Close reply_code=404 reply_text="NOT_FOUND - no queue '
+            f"'{name}' in vhost '/'\" class_id=50 method_id=20",
+            _volatile(number, 20),
+            VOLATILE,
+        )
+        for number, name in ((4, "amq.rabbitmq.reply-to"), (7, "amq.rabbitmq.reply-to.NUMBER1"))
+    ),
+    Difference("direct_reply_to_misused", "A5 < Queue.UnbindOk", _volatile(5, 50), VOLATILE),
+    Difference(
+        "get_from_direct_reply_to",
+        'A1 < Channel.Close reply_code=404 reply_text="NOT_FOUND - no queue '
+        "'amq.rabbitmq.reply-to' in vhost '/'\" class_id=60 method_id=70",
+        _close(
+            540,
+            "NOT_IMPLEMENTED - basic.get not supported by volatile queue "
+            "'amq.rabbitmq.reply-to' in vhost '/'",
+            60,
+            70,
+        ),
+        "B-314: RabbitMQ 4 knows that the name stands for no queue",
     ),
     _last_death("rejected_goes_to_the_dead_letter_exchange", "q", "rejected"),
     _last_death("death_is_counted", "q", "rejected"),

@@ -5,9 +5,7 @@ They are held all the same and must fail: one that reads right says that its ent
 
 from __future__ import annotations
 
-SENDER_SELECTED = "the headers CC and BCC"
 SINGLE_ACTIVE = "x-single-active-consumer"
-REPLY_TO = "direct reply-to"
 STREAMS = "stream queues"
 TTL = "the time messages may stay (expiration, x-message-ttl)"
 LENGTH = "x-max-length and x-overflow"
@@ -15,10 +13,7 @@ PRIORITIES = "x-max-priority"
 DEAD_LETTERS = "x-dead-letter-exchange"
 
 NOT_YET: dict[str, str] = {
-    "sender_selected_keys": SENDER_SELECTED,
     "single_active_consumer": SINGLE_ACTIVE,
-    "direct_reply_to": REPLY_TO,
-    "direct_reply_to_misused": REPLY_TO,
     "stream_properties": STREAMS,
     "stream_of_wrong_age": STREAMS,
     "expired_messages_are_gone": TTL,

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp import announcements, frames
+from leveret.amqp import announcements, direct_reply, frames
 from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter
 from leveret.amqp.methods import encode_method
+from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.unacked import Unacked
 from leveret.core.message import StoredMessage
-from leveret.core.names import stripped
+from leveret.core.names import resource, stripped
 from leveret.core.routes import RouteCache
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from leveret.amqp.connection import Connection
     from leveret.amqp.consumer import ChannelConsumer
+    from leveret.amqp.destinations import Destinations
+    from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
     from leveret.core.access import Kind, Permission, TopicPermission
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.core.exchange import Exchange
     from leveret.core.queue import Queue
     from leveret.core.vhost import Vhost
-    from leveret.ports.records import Batch, BatchBuilder
+    from leveret.ports.records import Batch
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
 
@@ -60,6 +63,7 @@ class Channel:
         self.slot.one_by_one = self.vhost.traced
         self.unacked: Unacked[ChannelConsumer | Getter] = Unacked()
         self.consumers: dict[str, ChannelConsumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.prefetch = 0  # shared by all consumers of the channel; 0 = no limit
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
         self.in_flight = 0  # unsettled deliveries to consumers
@@ -137,10 +141,13 @@ class Channel:
     def published(self, publish: Publish) -> None:
         """A message that left the reader's fast path. Raises ChannelError 403 for its topic."""
         self._check_topic(publish)
+        if publish.sender_selected:
+            select_keys(publish)
+        destinations = self.route(publish)
         if self.transaction is not None:
-            self.transaction.buffer_publish(publish)
+            self.transaction.buffer_publish(publish, destinations)
         else:
-            self.route_publish(publish)
+            self.deposit(publish, destinations)
 
     def _check_topic(self, publish: Publish) -> None:
         exchange = self.vhost.exchanges.get(publish.exchange.decode())
@@ -148,26 +155,30 @@ class Channel:
             key = publish.routing_key.decode(errors="replace")
             self.require_topic("write", exchange.name, key)
 
-    def route_publish(self, publish: Publish) -> None:
-        """Route one message by all that it carries; a mandatory one that nobody takes goes back."""
-        builders = self.route(publish)
+    def deposit(self, publish: Publish, destinations: Destinations) -> None:
+        """Put one message where it goes; a mandatory one that nobody takes goes back."""
+        builders, replies = destinations
         if builders:
             self.connection.reader.deposit(self.slot, builders, publish)
+        elif replies:
+            pass  # whoever awaits it may be gone
         elif publish.mandatory:
             self.connection.return_message(self.number, publish)
         else:
             self.slot.unroutable += 1
+        for address in replies:
+            direct_reply.answer(self.broker, address, publish)
 
-    def route(self, publish: Publish) -> list[BatchBuilder]:
-        """The builders of the queues that one whole message goes to."""
-        builders = self.connection.route(publish)
+    def route(self, publish: Publish) -> Destinations:
+        """Where one whole message goes."""
+        destinations = self.connection.route(publish)
         if self.vhost.traced:
-            queues = [builder.owner.definition.name for builder in builders]
+            queues = [builder.owner.definition.name for builder in destinations.builders]
             message = StoredMessage(
                 publish.exchange, publish.routing_key, publish.header, publish.body, publish.flags
             )
             self.broker.tracer.published(self.vhost, message, queues, self.origin)
-        return builders
+        return destinations
 
     @property
     def origin(self) -> Origin:
@@ -251,6 +262,12 @@ class Channel:
             self.unacked.add(self.slot.delivery_tag, 1, offset, self.getter(queue))
 
     # -- consumers
+
+    def check_new_tag(self, tag: str) -> None:
+        """Refuse (530) a consumer tag that is in use on this channel."""
+        in_use = self.reply_consumer is not None and self.reply_consumer.tag == tag
+        if in_use or tag in self.consumers:
+            raise ConnectionClosingError(530, f"attempt to reuse consumer tag '{tag}'")
 
     def add_consumer(self, consumer: ChannelConsumer, *, exclusive: bool) -> None:
         """Remember a consumer and let its queue serve it."""
@@ -384,6 +401,8 @@ class Channel:
             if known == name and answered == generation and not queue.deleted:
                 return queue
         resolved = self.queue_named(stripped(name))
+        if direct_reply.is_volatile(resolved):
+            raise direct_reply.refuse_get(resource("queue", resolved, self.vhost.name))
         self.require("read", "queue", resolved)
         queue = self.queue(resolved)
         self._readable = (name, queue, generation) if name else None
@@ -409,6 +428,7 @@ class Channel:
             self.confirms.forget()
         if self.transaction is not None:
             self.transaction.rollback()
+        direct_reply.cancel(self)
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
         self.apply(frames.RETURN, self.unacked.take_up_to(frames.ALL_TAGS))

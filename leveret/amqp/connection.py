@@ -16,6 +16,8 @@ from leveret.amqp import announcements, handshake
 from leveret.amqp.channel import Channel
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe
+from leveret.amqp.destinations import Destinations
+from leveret.amqp.direct_reply import is_reply_address
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import (
@@ -505,18 +507,26 @@ class Connection:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self.link.committed(queues)
 
-    def route(self, publish: Publish) -> list[BatchBuilder]:
-        """The builders of the queues that one whole message goes to."""
+    def route(self, publish: Publish) -> Destinations:
+        """Where one whole message goes: to queues, each once, and to those who await a reply."""
         name = publish.exchange.decode()
         exchange = self.vhost.exchanges.get(name)
         if exchange is None:  # gone since the reader looked it up
             raise not_found("exchange", name, self.vhost.name)
-        try:
-            key = publish.routing_key.decode()
-        except UnicodeDecodeError as error:
-            raise ConnectionClosingError(501, "cannot decode the routing key") from error
-        queues = self.vhost.route(exchange, key, ReceivedMessage(publish))
-        return [queue.builder for queue in queues]
+        message = ReceivedMessage(publish)
+        found: dict[BatchBuilder, None] = {}
+        replies = []
+        for key in dict.fromkeys((publish.routing_key, *publish.further_keys)):
+            if not name and is_reply_address(key):
+                replies.append(key)
+                continue
+            try:
+                text = key.decode()
+            except UnicodeDecodeError as error:
+                raise ConnectionClosingError(501, "cannot decode the routing key") from error
+            queues = self.vhost.route(exchange, text, message)
+            found |= dict.fromkeys(queue.builder for queue in queues)
+        return Destinations(list(found), replies)
 
     def return_message(self, number: int, publish: Publish) -> None:
         """Send a mandatory message back that nobody takes (basic.return)."""

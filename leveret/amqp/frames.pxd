@@ -2,6 +2,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from leveret.core.routes cimport Route, RouteCache
+from leveret.ports.contents cimport Piece, Properties
 from leveret.ports.records cimport BatchBuilder
 
 
@@ -14,17 +15,13 @@ cdef class Buffer:
     cdef void clear(self) noexcept
 
 
-cdef struct ShortString:
-    const uint8_t* data
-    uint32_t size
-
-
 cdef class ChannelSlot:
     cdef readonly uint16_t number
     cdef readonly object channel
     cdef public bint closing
     cdef public bint one_by_one
     cdef public bint confirming
+    cdef public bytes reply_address     # what a reply-to of `amq.rabbitmq.reply-to` becomes; None: no consumer
     cdef public uint64_t published
     cdef public uint64_t unroutable
     cdef public uint64_t delivery_tag
@@ -100,7 +97,8 @@ cdef class FrameReader:
         self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     )
-    cdef int check_user_id(self, ShortString user_id) except -1
+    cdef int check_user_id(self, Piece user_id) except -1
+    cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1
     cdef Route route(self, ChannelSlot slot, const uint8_t* address)
     cdef int pack(
         self, ChannelSlot slot, tuple builders, uint32_t flags, const uint8_t* address, uint32_t address_size,
@@ -112,6 +110,8 @@ cdef class Publish:
     cdef readonly bint mandatory
     cdef readonly bytes exchange
     cdef readonly bytes routing_key
-    cdef readonly bytes header
+    cdef public bytes header
     cdef readonly bytes body
     cdef readonly uint32_t flags
+    cdef readonly bint sender_selected
+    cdef public tuple further_keys

@@ -18,6 +18,8 @@ class _Channel(Protocol):
     def collect_settles(self) -> None: ...
 
 class Publish:
+    header: bytes
+    further_keys: tuple[bytes, ...]
     @property
     def mandatory(self) -> bool: ...
     @property
@@ -25,16 +27,17 @@ class Publish:
     @property
     def routing_key(self) -> bytes: ...
     @property
-    def header(self) -> bytes: ...
-    @property
     def body(self) -> bytes: ...
     @property
     def flags(self) -> int: ...
+    @property
+    def sender_selected(self) -> bool: ...
 
 class ChannelSlot:
     closing: bool
     one_by_one: bool
     confirming: bool
+    reply_address: bytes | None
     published: int
     unroutable: int
     delivery_tag: int

@@ -10,7 +10,8 @@ of delivery tags. What is left, everything a connection does rarely, comes out o
 
     (channel number, bytes)             a method frame's payload (class id, method id, arguments)
     (channel number, Publish)           a message that must be looked at: mandatory and unroutable, an
-                                        exchange that routes by headers, a transactional channel
+                                        exchange that routes by headers, a transactional channel, CC or
+                                        BCC, a direct reply
     (channel number, ChannelError)      a publish that closes its channel; its content is dropped
 
 Errors that close the connection are raised as ConnectionClosingError. Nothing else comes from peer bytes.
@@ -22,8 +23,10 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from leveret.core.routes cimport Route, RouteCache
+from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
+from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
-    BatchBuilder, HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID, PERSISTENT,
+    BatchBuilder, HAS_EXPIRATION, HAS_HEADERS, HAS_REPLY_TO, HAS_USER_ID,
 )
 
 from leveret.core.expiration import expiration_fault
@@ -73,6 +76,11 @@ REJECT = _REJECT
 SNIPPET_BYTES = 16      # how much of an offending payload an error text shows (as RabbitMQ does)
 # With frame_max 0 ("no limit") a peer could announce 4 GiB; larger frames than this help nobody.
 FRAME_SIZE_UNLIMITED = 128 * 1024 * 1024
+
+cdef const char* REPLY_NAME = b"amq.rabbitmq.reply-to"
+cdef enum:
+    REPLY_NAME_BYTES = 21
+    LOOKED_INTO = HAS_HEADERS | HAS_REPLY_TO | HAS_USER_ID | HAS_EXPIRATION
 
 # What a `multiple` acknowledgement of tag 0 means: everything outstanding.
 cdef uint64_t _ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
@@ -168,7 +176,10 @@ cdef class Buffer:
 
 
 cdef class Publish:
-    """One message that left the fast path; `header` is its content header payload, `flags` RecordFlags."""
+    """One message that left the fast path; `header` is its content header payload, `flags` RecordFlags.
+
+    `sender_selected`: its headers have CC or BCC, which the channel turns into `further_keys`.
+    """
 
 
 cdef class ChannelSlot:
@@ -665,26 +676,31 @@ cdef class FrameReader:
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ):
         """One whole message: into its builders, or out as an event."""
-        cdef ShortString user_id, expiration
-        cdef int flags = record_flags(header, header_size, &user_id, &expiration)
+        cdef Properties properties
+        cdef int flags = read_properties(header, header_size, &properties)
         cdef Route route
+        cdef bytes rewritten
+        cdef bint selected = False
         if flags < 0:
             raise cannot_decode(header, header_size)
         try:
             route = self.route(slot, address)
-            if flags & HAS_USER_ID:
-                self.check_user_id(user_id)
-            if flags & HAS_EXPIRATION:
-                check_expiration(expiration)
+            if flags & LOOKED_INTO:
+                self.check(slot, flags, &properties)
+                selected = flags & HAS_HEADERS and is_sender_selected(&properties.headers)
+                if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):
+                    rewritten = rewrite(header, header_size, None, slot.reply_address, True)
+                    header = <const uint8_t*><const char*>rewritten
+                    header_size = <uint32_t>len(rewritten)
         except ChannelError as error:
             slot.closing = True
             return slot.number, error
         slot.published += 1
         if slot.confirming:
             self.mark(slot)
-        if route is None or slot.one_by_one or (mandatory and not route.builders):
+        if route is None or slot.one_by_one or selected or (mandatory and not route.builders):
             return slot.number, _as_publish(
-                mandatory, <uint32_t>flags, address, header, header_size, body, body_size
+                mandatory, selected, <uint32_t>flags, address, header, header_size, body, body_size
             )
         if not route.builders:
             slot.unroutable += 1
@@ -692,7 +708,17 @@ cdef class FrameReader:
         self.pack(slot, route.builders, flags, address, address_size, header, header_size, body, body_size)
         return None
 
-    cdef int check_user_id(self, ShortString user_id) except -1:
+    cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
+        """What the properties say must be true and possible. Raises ChannelError 406."""
+        if flags & HAS_REPLY_TO and slot.reply_address is None and is_reply_name(&properties.reply_to):
+            raise ChannelError(406, "fast reply consumer does not exist")
+        if flags & HAS_USER_ID:
+            self.check_user_id(properties.user_id)
+        if flags & HAS_EXPIRATION:
+            check_expiration(properties.expiration)
+        return 0
+
+    cdef int check_user_id(self, Piece user_id) except -1:
         """Who is named as a message's author must be who is logged in."""
         cdef bytes user = self.user
         if user is None or (len(user) == user_id.size and not memcmp(<const char*>user, user_id.data, user_id.size)):
@@ -703,7 +729,7 @@ cdef class FrameReader:
         )
 
     cdef Route route(self, ChannelSlot slot, const uint8_t* address):
-        """The route of an address; None where the exchange must see the whole message."""
+        """The route of an address; None where the whole message must be seen to route it."""
         cdef const uint8_t* key = address + 1 + address[0]
         cdef RouteCache cache = slot.cache
         cdef bytes exchange = slot.exchange
@@ -724,7 +750,7 @@ cdef class FrameReader:
             or len(slot.key) != key[0]
             or memcmp(<const char*>slot.key, key + 1, key[0])
         ):
-            slot.route = cache.find(key + 1, key[0])
+            slot.route = cache.find(key + 1, key[0]) if address[0] or not is_reply_address(key) else None
             slot.route_version = cache.version
             slot.key = (<const char*>key + 1)[: key[0]]
         return slot.route
@@ -759,13 +785,15 @@ cdef class FrameReader:
 
 
 cdef Publish _as_publish(
-    bint mandatory, uint32_t flags, const uint8_t* address,
+    bint mandatory, bint sender_selected, uint32_t flags, const uint8_t* address,
     const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
 ):
     cdef Publish publish = Publish.__new__(Publish)
     cdef const uint8_t* key = address + 1 + address[0]
     publish.mandatory = mandatory
     publish.flags = flags
+    publish.sender_selected = sender_selected
+    publish.further_keys = ()
     publish.exchange = (<const char*>address + 1)[: address[0]]
     publish.routing_key = (<const char*>key + 1)[: key[0]]
     publish.header = (<const char*>header)[:header_size]
@@ -773,7 +801,7 @@ cdef Publish _as_publish(
     return publish
 
 
-cdef int check_expiration(ShortString expiration) except -1:
+cdef int check_expiration(Piece expiration) except -1:
     """An expiration is a number of milliseconds: up to nine digits are one, others are looked at."""
     cdef uint32_t i
     cdef bytes text
@@ -790,58 +818,30 @@ cdef int check_expiration(ShortString expiration) except -1:
     return 0
 
 
-# Basic's properties by bit of the flag word, from bit 15 down:
-# content-type, content-encoding, headers, delivery-mode, priority, correlation-id, reply-to,
-# expiration, message-id, timestamp, type, user-id, app-id, cluster-id.
-cdef int record_flags(
-    const uint8_t* header, uint32_t size, ShortString* user_id, ShortString* expiration
-) noexcept nogil:
-    """The RecordFlag word of a content header payload; -1 when its properties do not fit into it.
+cdef bint is_sender_selected(Piece* headers) noexcept nogil:
+    """Whether the headers may name further routing keys, in CC or BCC."""
+    cdef const uint8_t* field = headers.data
+    cdef const uint8_t* stop = field + headers.size
+    cdef const uint8_t* end
+    while field < stop:
+        end = field_end(field, stop)
+        if end == NULL:
+            return False    # what is in there nobody can tell
+        if field_is(field, b"CC", 2) or field_is(field, b"BCC", 3):
+            return True
+        field = end
+    return False
 
-    `user_id` and `expiration` are set where the flags say that the message has them.
-    """
-    cdef uint32_t position = CONTENT_HEADER_BYTES
-    cdef uint16_t bits = be16(header + 12)
-    cdef int flags = 0
-    cdef int bit
-    cdef uint32_t length
-    if bits & 3:        # a second flag word, and a property that does not exist
-        return -1
-    if bits == 0:
-        return 0 if position == size else -1
-    for bit in range(15, 1, -1):
-        if not bits & (1 << bit):
-            continue
-        if bit == 13:
-            if size - position < 4:
-                return -1
-            length = be32(header + position)
-            position += 4
-            flags |= HAS_HEADERS
-        elif bit == 12 or bit == 11:
-            length = 1
-        elif bit == 6:
-            length = 8
-        else:
-            if position >= size:
-                return -1
-            length = header[position]
-            position += 1
-        if length > size - position:
-            return -1
-        if bit == 12 and header[position] == 2:
-            flags |= PERSISTENT
-        elif bit == 11:
-            flags |= HAS_PRIORITY
-        elif bit == 9:
-            flags |= HAS_REPLY_TO
-        elif bit == 8:
-            flags |= HAS_EXPIRATION
-            expiration.data = header + position
-            expiration.size = length
-        elif bit == 4:
-            flags |= HAS_USER_ID
-            user_id.data = header + position
-            user_id.size = length
-        position += length
-    return flags if position == size else -1
+
+cdef inline bint is_reply_name(Piece* reply_to) noexcept nogil:
+    """Whether a reply-to asks for the address of the channel's own direct replies."""
+    return reply_to.size == REPLY_NAME_BYTES and memcmp(reply_to.data, REPLY_NAME, REPLY_NAME_BYTES) == 0
+
+
+cdef inline bint is_reply_address(const uint8_t* key) noexcept nogil:
+    """Whether a routing key, its length first, is the address of somebody's direct replies."""
+    return (
+        key[0] > REPLY_NAME_BYTES + 1
+        and key[1 + REPLY_NAME_BYTES] == c"."
+        and memcmp(key + 1, REPLY_NAME, REPLY_NAME_BYTES) == 0
+    )

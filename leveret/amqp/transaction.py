@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
+from leveret.amqp.destinations import Destinations
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
     from leveret.core.queue import Queue
-    from leveret.ports.records import BatchBuilder
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
 # place for a backlog.
@@ -28,18 +28,18 @@ class Transaction:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._publishes: list[tuple[Publish, list[BatchBuilder]]] = []
+        self._publishes: list[tuple[Publish, Destinations]] = []
         self._publish_bytes = 0
         self._settles: list[tuple[int, int, list[Holding]]] = []  # (kind, first tag, what it held)
 
-    def buffer_publish(self, publish: Publish) -> None:
+    def buffer_publish(self, publish: Publish, destinations: Destinations) -> None:
         """Keep a message for the commit."""
         self._publish_bytes += len(publish.body) + len(publish.header)
         if self._publish_bytes > TRANSACTION_BYTES_MAX:
             raise ChannelError(
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
             )
-        self._publishes.append((publish, self._channel.route(publish)))
+        self._publishes.append((publish, destinations))
 
     def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
         """Keep a run of settlements for the commit. Returns the first tag that is unknown."""
@@ -62,12 +62,9 @@ class Transaction:
         settles, self._settles = self._settles, []
         queues: set[Queue] = set()
         for publish, found in publishes:
-            builders = [builder for builder in found if not builder.owner.deleted]
-            if builders:
-                channel.connection.reader.deposit(channel.slot, builders, publish)
-                queues.update(builder.owner for builder in builders)
-            elif publish.mandatory:
-                channel.connection.return_message(channel.number, publish)
+            builders = [builder for builder in found.builders if not builder.owner.deleted]
+            channel.deposit(publish, Destinations(builders, found.replies))
+            queues.update(builder.owner for builder in builders)
         for kind, _, held in settles:
             channel.apply(kind, held)
         return queues

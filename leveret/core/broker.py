@@ -76,6 +76,7 @@ class Broker:
         self.events = Events(self.vhosts, self.publisher)
         self.tracer = Tracer(self.publisher, node_name)
         self.connections: set[Any] = set()
+        self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
         self.alarms = Alarms(self.connections, self._tell_alarm)
         limits = limits or NodeLimits()
         self.admission = Admission(node_name, limits, self.connections, access.user)

@@ -108,7 +108,7 @@ cdef int read_properties(const uint8_t* header, uint32_t size, Properties* prope
 cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes reply_to, bint expires):
     """A content header that was read, with another table (its length first) or reply-to.
 
-    None keeps what is there, an empty table is left away; `expires` keeps the expiration.
+    None keeps what is there; without `expires` the expiration is taken off.
     """
     cdef size_t added = (PyBytes_GET_SIZE(table) if table is not None else 0) + (
         PyBytes_GET_SIZE(reply_to) + 1 if reply_to is not None else 0
@@ -125,11 +125,8 @@ cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes repl
     for bit in range(15, LAST_BIT - 1, -1):
         taken = property_size(bit, p, <uint32_t>(header + size - p)) if bits & (1 << bit) else 0
         if bit == HEADERS_BIT and table is not None:
-            if PyBytes_GET_SIZE(table) > 4:
-                kept |= 1 << bit
-                o = put(o, <const uint8_t*>PyBytes_AS_STRING(table), PyBytes_GET_SIZE(table))
-            else:
-                kept &= ~(1 << bit)
+            kept |= 1 << bit
+            o = put(o, <const uint8_t*>PyBytes_AS_STRING(table), PyBytes_GET_SIZE(table))
         elif bit == REPLY_TO_BIT and reply_to is not None:
             kept |= 1 << bit
             o[0] = <uint8_t>PyBytes_GET_SIZE(reply_to)

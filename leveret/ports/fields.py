@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
+# RabbitMQ's names of a table's types by their letters on the wire.
+FIELD_TYPES = {
+    "t": "bool",
+    "b": "byte",
+    "B": "unsignedbyte",
+    "s": "short",
+    "u": "unsignedshort",
+    "I": "signedint",
+    "i": "unsignedint",
+    "l": "long",
+    "L": "long",
+    "f": "float",
+    "d": "double",
+    "D": "decimal",
+    "S": "longstr",
+    "x": "binary",
+    "T": "timestamp",
+    "A": "array",
+    "F": "table",
+    "V": "void",
+}
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
@@ -29,3 +50,8 @@ def integer_type(value: int) -> str:
     if isinstance(value, WireInteger):
         return value.wire_type
     return "signedint" if INT32_MIN <= value <= INT32_MAX else "long"
+
+
+def field_type(letter: int) -> str:
+    """Name the type that a value's letter on the wire stands for."""
+    return FIELD_TYPES[chr(letter)]

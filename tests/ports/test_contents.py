@@ -62,12 +62,6 @@ def test_only_what_is_told_changes(chosen, has_table, has_reply_to, expires):
 
 
 @given(properties)
-def test_an_empty_table_is_left_away(chosen):
-    changed = with_properties(written(chosen), table=encode_table({}))
-    assert read(changed) == read(written({**chosen, "headers": None}))
-
-
-@given(properties)
 def test_the_headers_are_found(chosen):
     assert decode_table(headers_table(written(chosen))) == chosen.get("headers", {})
 

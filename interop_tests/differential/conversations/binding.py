@@ -230,19 +230,6 @@ def alternate_exchange_takes_the_unrouted(talk: Talk) -> None:
     channel.read()
 
 
-@pytest.mark.covers("B-106", "B-213")
-def sender_selected_keys(talk: Talk) -> None:
-    channel = talk.channel()
-    for word in ("one", "two", "three"):
-        channel.declare(talk.name(word))
-    headers: Any = {"CC": [talk.name("two")], "BCC": [talk.name("three"), talk.name("three")]}
-    channel.publish("", talk.name("one"), headers=headers)
-    for word in ("one", "two", "three"):
-        _drain(channel, talk.name(word))
-    channel.publish("", talk.name("one"), headers={"CC": "not a list"})
-    channel.read_answer()
-
-
 @pytest.mark.covers("exchange.delete", "B-210")
 def exchange_delete(talk: Talk) -> None:
     connection = talk.connection()

@@ -311,27 +311,3 @@ def auto_delete_queue_goes_with_its_channel(talk: Talk) -> None:
     channel.consume(talk.name("q"), "one")
     channel.close()
     talk.await_gone(talk.name("q"))
-
-
-@pytest.mark.covers("B-110", "B-215")
-def direct_reply_to(talk: Talk) -> None:
-    requester, responder = talk.channel(), talk.channel()
-    requester.consume("amq.rabbitmq.reply-to", "replies", no_ack=True)
-    responder.declare(talk.name("rpc"))
-    requester.publish("", talk.name("rpc"), b"question", reply_to="amq.rabbitmq.reply-to")
-    talk.await_messages(talk.name("rpc"), 1)
-    responder.send(commands.Basic.Get(0, talk.name("rpc"), True))
-    requester.call(commands.Basic.Cancel("replies"))
-    requester.consume("amq.rabbitmq.reply-to", "again", no_ack=True)
-    requester.consume("amq.rabbitmq.reply-to", "twice", no_ack=True)
-
-
-@pytest.mark.covers("B-110", "B-215", "B-233")
-def direct_reply_to_misused(talk: Talk) -> None:
-    connection = talk.connection()
-    connection.channel(1).consume("amq.rabbitmq.reply-to", "replies")
-    without = connection.channel(2)
-    without.publish("", talk.name("rpc"), reply_to="amq.rabbitmq.reply-to")
-    without.read_answer()
-    connection.channel(3).count("amq.rabbitmq.reply-to")
-    connection.channel(4).bind("amq.rabbitmq.reply-to", "amq.direct", "k")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from leveret.amqp import frames
+from leveret.amqp import direct_reply, frames
 from leveret.amqp.consumer import ChannelConsumer
 from leveret.amqp.operations.arguments import plain_table
 from leveret.core.arguments import integer, type_of
@@ -41,9 +41,11 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     """Start a consumer."""
     channel.broker.admission.check_consumer(len(channel.consumers))
     name = channel.queue_named(stripped(method.queue))
+    if name == direct_reply.REPLY_NAME:
+        direct_reply.consume(channel, method)
+        return
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
-    if tag in channel.consumers:
-        raise ConnectionClosingError(530, f"attempt to reuse consumer tag '{tag}'")
+    channel.check_new_tag(tag)
     channel.require("read", "queue", name)
     queue = channel.queue(name)
     _check_prefetch(channel, queue)
@@ -83,9 +85,12 @@ def _priority(queue: Queue, arguments: dict[str, Any]) -> int:
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     """Stop a consumer; an unknown tag is no error."""
-    consumer = channel.consumers.get(method.consumer_tag or "")
+    tag = method.consumer_tag or ""
+    consumer = channel.consumers.get(tag)
     if consumer is not None:
         channel.cancel_consumer(consumer)
+    elif channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
+        direct_reply.cancel(channel)
     if not method.nowait:
         channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
 

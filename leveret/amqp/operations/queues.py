@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from leveret.amqp import direct_reply
 from leveret.amqp.methods import build
 from leveret.amqp.operations.arguments import plain_table
 from leveret.core.arguments import type_of
-from leveret.core.names import resource, stripped
+from leveret.core.names import not_found, resource, stripped
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None] | None:
     """Create a queue, or check that the one of this name is the same, and count what it holds."""
     name = stripped(method.queue)
+    if direct_reply.is_volatile(name):
+        return _declare_volatile(channel, name, method)
     if method.passive:
         channel.require_any("queue", name)
         queue = channel.queue(name)
@@ -41,6 +44,16 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
         queue = channel.queue(declared.definition.name)
     channel.last_queue = queue.definition.name
     return channel.when_caught_up(queue, lambda: _declared(channel, queue, method))
+
+
+def _declare_volatile(
+    channel: Channel, name: str, method: commands.Queue.Declare
+) -> Awaitable[None] | None:
+    """Tell whether somebody still waits for direct replies there (404): nothing is created."""
+    if not direct_reply.is_awaited(channel, name):
+        raise not_found("queue", name, channel.vhost.name)
+    answer = build(commands.Queue.DeclareOk, queue=name, message_count=0, consumer_count=1)
+    return channel.reply(answer, nowait=method.nowait, kept=False)
 
 
 def _declared(
@@ -86,6 +99,7 @@ def _queue_and_key(
     """Queue name and routing key; both empty mean the queue declared last, by its name."""
     given = stripped(method.queue)
     name = channel.queue_named(given)
+    direct_reply.check_bindable(name)
     key = method.routing_key
     return name, name if not given and not key else key
 

@@ -1,0 +1,49 @@
+"""Sender-selected distribution: the headers CC and BCC name further routing keys of a message.
+
+The reader finds out that a message has such headers; the channel asks `select_keys` before it
+routes the message. Nobody sees the header BCC but the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.fields import field_type
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, decode_value, encode_table
+
+if TYPE_CHECKING:
+    from leveret.amqp.frames import Publish
+    from leveret.ports.tables import RawValue
+
+OPEN, BLIND = "CC", "BCC"
+
+
+def select_keys(publish: Publish) -> None:
+    """Note the keys in CC and BCC as the message's `further_keys`, and take BCC out of its header.
+
+    Raises ChannelError 406 where one of the two is not an array; what is in it and is no string
+    counts for nothing.
+    """
+    try:
+        headers = decode_raw_table(headers_table(publish.header))
+    except MalformedFieldError as error:
+        raise ConnectionClosingError(501, "cannot decode the headers") from error
+    publish.further_keys = tuple(key for name in (OPEN, BLIND) for key in _keys(headers, name))
+    if headers.pop(BLIND, None) is not None:
+        publish.header = with_properties(publish.header, table=encode_table(headers))
+
+
+def _keys(headers: dict[str, RawValue], name: str) -> list[bytes]:
+    if name not in headers:
+        return []
+    keys = decode_value(headers[name])
+    if not isinstance(keys, list):
+        kind = field_type(headers[name][0])
+        raise ChannelError(406, f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}')
+    return [
+        key.encode() if isinstance(key, str) else bytes(key)
+        for key in keys
+        if isinstance(key, (str, bytes))
+    ]

@@ -1,0 +1,87 @@
+"""CC and BCC in the headers of a message."""
+
+import pytest
+from pamqp import commands, header
+
+from tests.support.client import Client
+from tests.support.stage import Stage
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    yield stage
+    assert stage.reported == []
+
+
+@pytest.fixture
+def client(stage):
+    client = Client(stage).open()
+    for name in ("one", "two", "three"):
+        client.declare(name)
+    return client
+
+
+def headers_in(client, queue):
+    """The headers of a queue's only message."""
+    client.send(commands.Basic.Get(queue=queue, no_ack=True))
+    (content_header,) = (
+        value for _, value in client.received() if isinstance(value, header.ContentHeader)
+    )
+    assert client.count(queue) == 0
+    return content_header.properties.headers
+
+
+@pytest.mark.covers("B-106")
+def test_copies_go_to_all_keys_and_tell_of_the_open_ones_only(client):
+    headers = {"CC": ["two"], "x": "y", "BCC": ["three", "two", "one"]}
+    client.publish("one", b"m", headers=headers, message_id="m")
+    for queue in ("one", "two", "three"):
+        assert headers_in(client, queue) == {"CC": ["two"], "x": "y"}
+
+
+@pytest.mark.covers("B-106")
+def test_what_is_no_string_counts_for_nothing(client):
+    client.publish("nowhere", b"m", headers={"CC": ["two", 3, None, ["one"]]})
+    assert client.count("two") == 1
+    assert client.count("one") == 0
+
+
+def test_confirms_wait_for_all_copies(client):
+    assert client.call(commands.Confirm.Select()).name == "Confirm.SelectOk"
+    client.publish("one", b"a", b"b", headers={"BCC": ["two"]})
+    assert client.methods()[-1][:2] == ("Basic.Ack", 2)
+
+
+def test_a_transaction_holds_copies_back(client):
+    assert client.call(commands.Tx.Select()).name == "Tx.SelectOk"
+    client.publish("one", b"m", headers={"CC": ["two"]})
+    assert client.count("two") == 0
+    assert client.call(commands.Tx.Commit()).name == "Tx.CommitOk"
+    assert client.count("one") == client.count("two") == 1
+
+
+def test_copies_follow_bindings_by_headers(client):
+    exchange = commands.Exchange.Declare(exchange="x", exchange_type="headers")
+    assert client.call(exchange).name == "Exchange.DeclareOk"
+    bind = commands.Queue.Bind(queue="one", exchange="x", arguments={"a": "b"})
+    assert client.call(bind).name == "Queue.BindOk"
+    client.publish("", b"m", exchange="x", headers={"CC": ["k"], "a": "b"})
+    assert client.count("one") == 1
+
+
+@pytest.mark.covers("B-213")
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"CC": "k"}, '"CC",longstr'),
+        ({"BCC": True}, '"BCC",bool'),
+        ({"BCC": {"a": 1}}, '"BCC",table'),
+        ({"CC": None}, '"CC",void'),
+        ({"BCC": 1.5, "CC": ["k"]}, '"BCC",float'),
+    ],
+)
+def test_another_type_closes_the_channel(client, headers, told):
+    client.publish("one", b"m", headers=headers)
+    text = f"PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,{told}}}"
+    assert client.methods() == [("Channel.Close", 406, text, 60, 40)]
