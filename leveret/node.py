@@ -19,7 +19,6 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,10 @@ from leveret.amqp.listener import AmqpListener
 from leveret.core.access import AccessControl
 from leveret.core.administration import Administration
 from leveret.core.alarms import Resource
+from leveret.core.authentication import InternalAuthenticator
 from leveret.core.broker import Broker
 from leveret.core.limits import NodeLimits
+from leveret.core.passwords import verify_password
 from leveret.core.policies import Policies
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
@@ -206,9 +207,8 @@ class Node:
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
             node_name=f"leveret@{platform.node()}",
-            cache_key=secrets.token_bytes(32),
+            authenticators=(InternalAuthenticator(access, secrets.token_bytes(32), self._check),),
             spawn=spawn,
-            in_thread=partial(loop.run_in_executor, self._password_threads),
             report=self._report,
             random_name=lambda: secrets.token_urlsafe(16),
             random_below=random.Random(secrets.randbits(64)).randrange,  # noqa: S311  # no secret
@@ -244,6 +244,10 @@ class Node:
             exchanges_max=configuration.exchanges_max,
             consumers_per_channel_max=configuration.consumers_per_channel_max,
         )
+
+    async def _check(self, _peer_host: str, phc: str, password: str) -> bool:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._password_threads, verify_password, phc, password)
 
     async def _watch_resources(self, broker: Broker) -> None:
         """Raise and lower the alarms; a write that finds no space raises one at once."""

@@ -18,11 +18,13 @@ from leveret.amqp.consumer import Getter
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.unacked import Unacked
+from leveret.core.authentication import authorise, authorise_topic
 from leveret.core.message import StoredMessage
 from leveret.core.names import resource, stripped
 from leveret.core.routes import RouteCache
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -35,11 +37,11 @@ if TYPE_CHECKING:
     from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
-    from leveret.core.access import Kind, Permission, TopicPermission
     from leveret.core.broker import Broker
     from leveret.core.exchange import Exchange
     from leveret.core.queue import Queue
     from leveret.core.vhost import Vhost
+    from leveret.ports.authentication import Kind, Permission, TopicPermission
     from leveret.ports.records import Batch
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
@@ -82,13 +84,19 @@ class Channel:
 
     # -- what comes in
 
-    def route_cache(self, exchange: bytes) -> RouteCache:
-        """The routes of an exchange that this channel's user may write to (asked by the reader)."""
+    def route_cache(self, exchange: bytes) -> RouteCache | None:
+        """The routes of an exchange that this channel's user may write to (asked by the reader).
+
+        None where that is not known yet: what is published leaves the fast path meanwhile.
+        """
         try:
             name = exchange.decode()
         except UnicodeDecodeError as error:
             raise ConnectionClosingError(501, "cannot decode the exchange name") from error
-        self.require("write", "exchange", name)
+        try:
+            self.require("write", "exchange", name)
+        except UnansweredError:
+            return None
         cache = self.vhost.cache(name)
         if self._restricts_topics(cache.exchange):
             # Others share the exchange's routes, so this channel's keys are looked at one by one.
@@ -139,7 +147,8 @@ class Channel:
         self.slot.one_by_one = self.transaction is not None or self.vhost.traced
 
     def published(self, publish: Publish) -> None:
-        """A message that left the reader's fast path. Raises ChannelError 403 for its topic."""
+        """A message that left the reader's fast path. Raises ChannelError 403 as `require` does."""
+        self.require("write", "exchange", publish.exchange.decode())
         self._check_topic(publish)
         if publish.sender_selected:
             select_keys(publish)
@@ -364,7 +373,7 @@ class Channel:
 
     def require(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise ChannelError 403 unless the user has this permission on the resource."""
-        self.broker.access.authorise(self.connection.user, self.vhost.name, kind, name, permission)
+        authorise(self.connection.rights, self.vhost.name, kind, name, permission)
 
     def require_any(self, kind: Kind, name: str) -> None:
         """Raise ChannelError 403 unless the user has some permission on the resource.
@@ -380,14 +389,12 @@ class Channel:
         """Raise ChannelError 403 where a topic exchange closes a routing key to the user."""
         exchange = self.vhost.exchanges.get(exchange_name)
         if exchange is not None and exchange.definition.type == "topic":
-            self.broker.access.authorise_topic(
-                self.connection.user, self.vhost.name, exchange_name, key, permission
-            )
+            authorise_topic(self.connection.rights, self.vhost.name, exchange_name, key, permission)
 
     def _restricts_topics(self, exchange: Exchange) -> bool:
         """Whether some keys of an exchange may be closed to the user."""
-        return exchange.definition.type == "topic" and self.broker.access.restricts_topics(
-            self.connection.user, self.vhost.name, exchange.name
+        return exchange.definition.type == "topic" and self.connection.rights.restricts_topics(
+            self.vhost.name, exchange.name
         )
 
     def readable_queue(self, name: str) -> Queue:
@@ -395,7 +402,7 @@ class Channel:
 
         The answer is remembered until the queue or a permission goes: basic.get asks each time.
         """
-        generation = self.broker.access.generation
+        generation = self.connection.rights.generation
         if self._readable is not None:
             known, queue, answered = self._readable
             if known == name and answered == generation and not queue.deleted:

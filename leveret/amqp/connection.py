@@ -8,7 +8,7 @@ stops reading until it is done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pamqp import commands
 
@@ -28,12 +28,14 @@ from leveret.amqp.methods import (
     method_ids,
 )
 from leveret.amqp.operations import OPERATIONS
-from leveret.amqp.operations.opening import NO_METHOD, OPENING
+from leveret.amqp.operations.opening import NO_METHOD, OPENING, update_secret
 from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sasl import offered
+from leveret.core.access import IMPERSONATOR
 from leveret.core.events import acting_as
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
+from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection
@@ -48,7 +50,10 @@ if TYPE_CHECKING:
     from leveret.core.clients import ClientFacts
     from leveret.core.queue import Queue
     from leveret.core.vhost import Vhost
+    from leveret.ports.authentication import Rights
     from leveret.ports.records import Batch, BatchBuilder
+
+    Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
 # One connection's share of a turn: deliveries stop when its outbox holds this much, and go on after
 # it was handed to the socket.
@@ -79,6 +84,7 @@ class Connection:
         self.outbox = Outbox()
         self.vhost: Vhost
         self.user = ""
+        self.rights: Rights
         self.name = ""  # from its ends, once it is open
         self.mechanism = ""
         self.connected_at_ms = 0
@@ -91,6 +97,8 @@ class Connection:
         self._generation = -1
         self._waiting = False
         self._held = False  # by an alarm, because it publishes
+        self._event: Event | None = None  # the one being handled
+        self._again: Event | None = None  # the one to be handled again: an answer has come
         self._method_ids = (0, 0)  # of the method being handled, for close methods
         self._decoded_from = b""  # the method decoded last, which nobody changes
         self._decoded: base.Frame
@@ -158,10 +166,12 @@ class Connection:
             self._method_ids = (0, 0)
             try:
                 self._forget_stale_routes()
-                event = reader.next()
+                event = self._again or reader.next()
+                self._again = None
                 if event is None:
                     self._collect()
                     return
+                self._event = event
                 self._handle(*event)
                 if self.outbox.size >= OUTBOX_BYTES_MAX and not self._waiting:
                     self._start(self.link.room())  # answers are no way to fill the memory
@@ -175,7 +185,9 @@ class Connection:
         What the channel was told before it comes first; its own confirm only after it was routed,
         so that a basic.return precedes the confirm, and the confirm waits for the right queues.
         """
-        channel = self.channels[number]
+        channel = self.channels.get(number)
+        if channel is None or not channel.alive:
+            return  # it ended while a permission was asked for
         channel.collect_settles()
         self._method_ids = BASIC_PUBLISH
         channel.published(publish)
@@ -250,7 +262,7 @@ class Connection:
     def _forget_stale_routes(self) -> None:
         """Exchanges came or went, or permissions changed, since this connection looked."""
         if self.state is State.RUNNING:
-            generation = self.vhost.generation + self.broker.access.generation  # both only grow
+            generation = self.vhost.generation + self.rights.generation  # both only grow
             if generation != self._generation:
                 self._generation = generation
                 self.reader.forget_routes()
@@ -289,9 +301,19 @@ class Connection:
                 raise self._unexpected()
             return OPENING[type(method)](self, method)
         if isinstance(method, commands.Connection.UpdateSecret):
-            self.send(commands.Connection.UpdateSecretOk())
-            return None
+            return update_secret(self, method)
         raise self._unexpected()
+
+    def take_rights(self, rights: Rights) -> None:
+        """What the user may do from now on, and until when."""
+        self.user, self.rights = rights.user, rights
+        self._generation = -1
+        self.reader.accept_user_id(None if IMPERSONATOR in rights.tags else self.user)
+        self.link.set_expiry(rights.expires_at_ms)
+
+    def credential_expired(self) -> None:
+        """The proof of who the client is has ended, and no new one has come."""
+        self.shut(ConnectionClosingError(320, "credential expired"))
 
     def _unexpected(self) -> ConnectionClosingError:
         return ConnectionClosingError(
@@ -366,6 +388,10 @@ class Connection:
     # -- errors
 
     def _failed(self, error: Exception) -> None:
+        if isinstance(error, UnansweredError):
+            self._again = self._event  # it has changed nothing: permissions come first
+            self._start(error.ask())
+            return
         if not isinstance(error, AmqpError):
             self.broker.report(self, error)
             if self.state is State.CLOSING:

@@ -185,7 +185,8 @@ cdef class Publish:
 cdef class ChannelSlot:
     """The hot state of one open channel, shared by the reader and the channel machine.
 
-    `channel.route_cache(exchange: bytes) -> RouteCache` is asked once per exchange; it raises what a
+    `channel.route_cache(exchange: bytes) -> RouteCache | None` is asked once per exchange, and again
+    after None, with which the message leaves as an event; it raises what a
     publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event.
     """
 
@@ -738,6 +739,8 @@ cdef class FrameReader:
             cache = slot.caches.get(exchange)
             if cache is None:
                 cache = slot.channel.route_cache(exchange)
+                if cache is None:
+                    return None  # the user's permission must be asked for first
                 slot.caches[exchange] = cache
             slot.exchange = exchange
             slot.cache = cache

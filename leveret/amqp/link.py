@@ -54,6 +54,10 @@ class Link(Protocol):
         """Supervise the peer from now on."""
         ...
 
+    def set_expiry(self, at_ms: int | None) -> None:
+        """Call `credential_expired()` at that time since 1970, unless told otherwise before."""
+        ...
+
     async def room(self) -> None:
         """Until the output is sent as far as the peer's reading allows."""
         ...

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.amqp.arrival import BACKLOG, ArrivalServer
@@ -36,6 +37,7 @@ CLOSE_SECONDS_MAX = 10.0
 # Half heartbeat intervals without a byte from the peer after which it counts as dead. RabbitMQ
 # gives up between two and three intervals.
 SILENT_CHECKS_MAX = 5
+EXPIRY_CHECK_SECONDS_MAX = 3600.0  # a clock that was set is noticed this late
 HANDSHAKE_STATES = (State.HEADER, State.START, State.TUNE, State.OPEN)
 
 
@@ -90,6 +92,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._handshake: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._closing: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     # -- the socket
 
@@ -150,7 +153,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # however it ended
         """Give everything back."""
-        for timer in (self._handshake, self._heartbeat, self._closing):
+        for timer in (self._handshake, self._heartbeat, self._closing, self._expiry):
             if timer is not None:
                 timer.cancel()
         self._listener.protocols.discard(self)
@@ -299,6 +302,21 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._heartbeat_seconds = seconds
         if seconds:
             self._heartbeat = self._loop.call_later(seconds / 2, self._beat)
+
+    def set_expiry(self, at_ms: int | None) -> None:
+        """Look again at that time, or earlier: clocks are set, and timers have limits."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if at_ms is not None:
+            seconds = min((at_ms - self.wall_ms()) / 1000, EXPIRY_CHECK_SECONDS_MAX)
+            self._expiry = self._loop.call_later(max(seconds, 0), partial(self._expire, at_ms))
+
+    def _expire(self, at_ms: int) -> None:
+        if self.wall_ms() >= at_ms:
+            self._connection.credential_expired()
+        else:
+            self.set_expiry(at_ms)
 
     def _beat(self) -> None:
         if self._transport is None:

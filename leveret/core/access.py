@@ -16,9 +16,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
-from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
+from leveret.errors import LeveretError
 from leveret.ports.definitions import (
     PermissionDefinition,
     TopicPermissionDefinition,
@@ -28,11 +28,9 @@ from leveret.ports.definitions import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["AccessControl", "InvalidPatternError", "Permission", "Permissions"]
+    from leveret.ports.authentication import Kind, Permission, TopicPermission
 
-Permission: TypeAlias = Literal["configure", "write", "read"]
-TopicPermission: TypeAlias = Literal["write", "read"]
-Kind: TypeAlias = Literal["exchange", "queue"]
+__all__ = ["AccessControl", "InvalidPatternError", "Permissions", "is_loopback", "known_as"]
 
 PATTERN_CHARACTERS_MAX = 1024  # a list of some dozens of names; more belongs into their prefixes
 IMPERSONATOR = "impersonator"  # the tag of users that publish on behalf of others
@@ -144,21 +142,9 @@ class AccessControl:
         """Whether `user` may connect from `peer_host`, an IP address."""
         return user not in loopback_users or is_loopback(peer_host)
 
-    def may_impersonate(self, user: str) -> bool:
-        """Whether messages of `user` may name somebody else as their author."""
-        found = self._users.get(user)
-        return found is not None and IMPERSONATOR in found.tags
-
     def may_enter(self, user: str, vhost: str) -> bool:
         """Whether `user` has any permissions in `vhost`."""
         return (user, vhost) in self._permissions
-
-    def check_vhost(self, user: str, vhost: str) -> None:
-        """Raise ConnectionClosingError 530 unless `user` may enter `vhost`."""
-        if not self.may_enter(user, vhost):
-            raise ConnectionClosingError(
-                530, f"access to vhost '{vhost}' refused for user '{user}'"
-            )
 
     def allows(self, user: str, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
         """Whether `user` has `permission` for the resource."""
@@ -169,41 +155,23 @@ class AccessControl:
         answer = self._answers.get(question)
         if answer is None:
             permissions = self._permissions.get((user, vhost))
-            answer = permissions is not None and permissions.allow(
-                permission, _known_as(kind, name)
-            )
+            answer = permissions is not None and permissions.allow(permission, known_as(kind, name))
             self._answers[question] = answer
         return answer
-
-    def authorise(
-        self, user: str, vhost: str, kind: Kind, name: str, permission: Permission
-    ) -> None:
-        """Raise ChannelError 403 unless `user` has `permission` for the resource."""
-        if not self.allows(user, vhost, kind, name, permission):
-            raise ChannelError(
-                403,
-                f"{permission} access to {kind} '{_known_as(kind, name)}' in vhost '{vhost}' "
-                f"refused for user '{user}'",
-            )
 
     def restricts_topics(self, user: str, vhost: str, exchange: str) -> bool:
         """Whether some routing keys of a topic exchange may be closed to `user`."""
         return (user, vhost, exchange) in self._topic_permissions
 
-    def authorise_topic(
+    def allows_topic(
         self, user: str, vhost: str, exchange: str, key: str, permission: TopicPermission
-    ) -> None:
-        """Raise ChannelError 403 unless `user` may use a routing key of a topic exchange."""
+    ) -> bool:
+        """Whether `user` may use a routing key of a topic exchange."""
         held = self._topic_permissions.get((user, vhost, exchange))
         if held is None:
-            return
+            return True
         pattern: re.Pattern[str] = getattr(held, permission)
-        if pattern.search(key) is None:
-            raise ChannelError(
-                403,
-                f"{permission} access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' "
-                f"refused for user '{user}'",
-            )
+        return pattern.search(key) is not None
 
     def restore(
         self,
@@ -294,5 +262,6 @@ def _expanded(pattern: str, definition: TopicPermissionDefinition) -> str:
     return TOPIC_VARIABLES.sub(lambda found: re.escape(values[found[0]]), pattern)
 
 
-def _known_as(kind: Kind, name: str) -> str:
+def known_as(kind: Kind, name: str) -> str:
+    """What a resource goes by in patterns and in texts."""
     return DEFAULT_EXCHANGE if kind == "exchange" and not name else name

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.alarms import Alarms, Resource
 from leveret.core.arguments import type_of
+from leveret.core.authentication import log_in
 from leveret.core.dead_lettering import DeadLettering
 from leveret.core.events import Events
 from leveret.core.limits import Admission, NodeLimits, Quota
 from leveret.core.names import resource
-from leveret.core.passwords import PasswordCache, verify_password
 from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.queue import Queue, QueueServices
@@ -22,9 +22,10 @@ from leveret.core.trace import Tracer
 from leveret.core.vhost import Vhost
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports import Durability
+from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 
     from leveret.core.access import AccessControl
     from leveret.core.bindings import QueueLike
@@ -32,16 +33,17 @@ if TYPE_CHECKING:
     from leveret.core.policies import EffectivePolicy
     from leveret.core.turn import Turn
     from leveret.ports import MetadataStore, TopicStore
+    from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
 
 
 class Broker:
     """Everything that a node's connections share.
 
-    `spawn(coroutine)` runs it in the node's task group; `in_thread(function, *arguments)` runs what
-    would hold up the loop; `report(subject, error)` is told of what should not have happened;
-    `random_name()` gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the
-    time, in milliseconds since 1970.
+    `authenticators` are asked in turn who somebody is; `spawn(coroutine)` runs it in the node's
+    task group; `report(subject, error)` is told of what should not have happened; `random_name()`
+    gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
+    milliseconds since 1970.
     """
 
     def __init__(
@@ -54,9 +56,8 @@ class Broker:
         durability: Durability,
         platform: str,
         node_name: str,
-        cache_key: bytes,
+        authenticators: Sequence[Authenticator],
         spawn: Callable[[Coroutine[object, object, None]], object],
-        in_thread: Callable[..., Awaitable[Any]],
         report: Callable[[object, Exception], None],
         random_name: Callable[[], str],
         random_below: RandomBelow,
@@ -83,9 +84,8 @@ class Broker:
         self._quota = Quota(limits)
         self._topics = topics
         self._durability = durability
-        self._passwords = PasswordCache(cache_key)
+        self._authenticators = authenticators
         self._spawn = spawn
-        self._in_thread = in_thread
         self._unique = random_name
         self._random_below = random_below
         self._queue_services = QueueServices(
@@ -248,18 +248,11 @@ class Broker:
 
     # -- users
 
-    async def authenticate(self, user: str, password: str | None) -> bool:
-        """Whether this is the user's password. Takes as long where there is no such user.
+    async def authenticate(
+        self, user: str, password: str | None, peer_host: str = "unknown"
+    ) -> Rights | None:
+        """What a user may do who proves it; None for everybody else.
 
         Without a password (None) something else has proved the name: it only must be a user's.
         """
-        definition = self.access.user(user)
-        if password is None:
-            return definition is not None
-        phc = definition.password_hash if definition is not None else ""
-        if phc and self._passwords.knows(phc, password):
-            return True
-        if not await self._in_thread(verify_password, phc, password):
-            return False
-        self._passwords.remember(phc, password)
-        return True
+        return await log_in(self._authenticators, Login(user, password, peer_host))

@@ -18,10 +18,12 @@ from fastapi import Depends, Request
 
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.problems import ApiError, not_authorised, not_authorized
+from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
+    from leveret.ports.authentication import Rights
 
 __all__ = ["Caller", "CallerHere", "NodeHere", "authenticated", "managed_node"]
 
@@ -39,6 +41,7 @@ class Caller:
     node: ManagedNode
     name: str
     tags: tuple[str, ...]
+    rights: Rights
 
     @property
     def is_administrator(self) -> bool:
@@ -51,8 +54,11 @@ class Caller:
         return not MONITORS.isdisjoint(self.tags)
 
     def enters(self, vhost: str) -> bool:
-        """Whether the user may connect to a virtual host."""
-        return self.node.broker.access.may_enter(self.name, vhost)
+        """Whether the user may connect to a virtual host, as far as is known."""
+        try:
+            return self.rights.may_enter(vhost)
+        except UnansweredError:
+            return False
 
     def visible_vhosts(self) -> list[Vhost]:
         """Those whose existence and totals the caller may know."""
@@ -102,19 +108,18 @@ async def authenticated(request: Request) -> Caller:
     """The caller of a request. Raises ApiError 401."""
     node = await managed_node(request)
     user, password = _credentials(request.headers.get("authorization", ""))
-    if not await node.broker.authenticate(user, password):
+    peer = request.client.host if request.client is not None else ""
+    rights = await node.broker.authenticate(user, password, peer)
+    if rights is None:
         logger.warning("HTTP access denied: wrong user or password for %r", user)
         # Slow guessing down, as the AMQP handshake does.
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()
-    peer = request.client.host if request.client is not None else ""
-    access = node.broker.access
-    definition = access.user(user)
-    tags = definition.tags if definition is not None else ()
-    caller = Caller(node, user, tags)
-    if not access.may_connect_from(user, peer, node.configuration.loopback_users):
+    caller = Caller(node, rights.user, rights.tags, rights)
+    loopback_users = node.configuration.loopback_users
+    if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
         raise caller._refused("User can only log in via localhost")  # noqa: SLF001  # same module
-    if MANAGERS.isdisjoint(tags):
+    if MANAGERS.isdisjoint(rights.tags):
         raise caller._refused("Not management user")  # noqa: SLF001
     return caller
 

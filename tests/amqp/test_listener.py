@@ -141,7 +141,7 @@ def test_a_silent_peer_is_closed_between_two_and_three_intervals(quiet_from):
     rim = Rim().open()
     rim.loop.advance(quiet_from)
     rim.feed(HEARTBEAT)
-    rim.loop.advance(100)
+    rim.loop.advance(45)
     assert 2 * SECONDS <= rim.transport.ended_at - quiet_from <= 3 * SECONDS
     assert rim.stage.broker.connections == set()
 
@@ -300,3 +300,24 @@ async def test_a_barrier_waits_for_all_and_tells_of_losses(fates):
         assert not barrier.future.done()
         barrier.done(failed=failed)
     assert await barrier.future is not any(fates)
+
+
+# -- the end of a proof
+
+
+@pytest.mark.covers("B-316")
+def test_credentials_expire_at_their_time_and_can_be_renewed(monkeypatch):
+    rim = Rim().open(heartbeat=0)
+    start_ms = 1_700_000_000_000
+    monkeypatch.setattr(
+        AmqpProtocol, "wall_ms", lambda protocol: start_ms + int(protocol._loop.now * 1000)
+    )
+    rim.protocol.set_expiry(start_ms + 60_000)
+    rim.loop.advance(59)
+    rim.protocol.set_expiry(start_ms + 10_000_000)  # later than a timer is set for
+    rim.loop.advance(9_900)
+    assert rim.protocol._connection.state is State.RUNNING
+    rim.loop.advance(45)
+    assert rim.protocol._connection.state is State.CLOSING
+    rim.stage.run()
+    assert rim.names() == ["Connection.Close"]

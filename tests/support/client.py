@@ -35,6 +35,7 @@ class FakeLink:
         self.held = False
         self.peer_is_loopback = True
         self.certificate_login = ""
+        self.expires_at_ms: int | None = None
         self.endpoints = Endpoints("127.0.0.1", 50_000, "127.0.0.1", 5672)
         self.heartbeat_seconds: int | None = None
         self.sent = b""
@@ -65,6 +66,9 @@ class FakeLink:
 
     def hold(self, *, held: bool) -> None:
         self.held = held
+
+    def set_expiry(self, at_ms: int | None) -> None:
+        self.expires_at_ms = at_ms
 
     def set_heartbeat(self, seconds: int) -> None:
         self.heartbeat_seconds = seconds

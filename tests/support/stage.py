@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.config import Configuration
 from leveret.core.access import AccessControl
+from leveret.core.authentication import InternalAuthenticator
 from leveret.core.broker import Broker
 from leveret.core.turn import Turn
 from leveret.ports import Durability
@@ -17,10 +18,11 @@ from tests.support.gate import Gate
 from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.limits import NodeLimits
     from leveret.core.queue import Queue
+    from leveret.ports.authentication import Authenticator
 
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will
 
@@ -46,6 +48,7 @@ class Stage:
         self,
         durability: Durability = Durability.OS,
         limits: NodeLimits | None = None,
+        authenticators: Sequence[Authenticator] = (),
         **settings: object,
     ) -> None:
         self.configuration = Configuration(**settings)
@@ -65,9 +68,11 @@ class Stage:
             durability=durability,
             platform="stage",
             node_name="leveret@stage",
-            cache_key=b"k" * 32,
+            authenticators=(
+                InternalAuthenticator(self.access, b"k" * 32, self._check_password),
+                *authenticators,
+            ),
             spawn=self.spawn,
-            in_thread=self._in_thread,
             report=self.report,
             random_name=lambda: f"random{next(numbers)}",
             random_below=Random(1).randrange,
@@ -93,7 +98,7 @@ class Stage:
         self.access.put_user(UserDefinition(name, f"hash of {password or name}"))
         self.access.put_permission(PermissionDefinition("/", name, configure, write, read))
 
-    async def _in_thread(self, _verify: object, password_hash: str, password: str) -> bool:
+    async def _check_password(self, _peer_host: str, password_hash: str, password: str) -> bool:
         await self.password_checks
         return password_hash == f"hash of {password}"
 

@@ -14,13 +14,16 @@ from leveret.amqp import announcements, handshake
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES
 from leveret.amqp.operations.arguments import plain_table
-from leveret.amqp.sasl import Credentials, parse_response, refusal
+from leveret.amqp.sasl import parse_response, refusal
+from leveret.core.authentication import check_vhost
 from leveret.errors import ConnectionClosingError
+from leveret.ports.authentication import SecretRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from leveret.amqp.connection import Connection
+    from leveret.ports.authentication import Rights
 
 NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
 
@@ -31,7 +34,7 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
     connection.client_properties = plain_table(method.client_properties)
     connection.capabilities = handshake.client_capabilities(connection.client_properties)
     try:
-        credentials = await _authenticated(connection, method)
+        rights = await _authenticated(connection, method)
     except ConnectionClosingError as error:
         if error.code == 403:
             error.method_ids = NO_METHOD
@@ -39,34 +42,33 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
         raise
     if connection.state is not State.START:
         return  # the node stops, or the client has gone
-    connection.user = credentials.user
+    connection.take_rights(rights)
     announcements.login_accepted(connection)
-    if not connection.broker.access.may_impersonate(connection.user):
-        connection.reader.accept_user_id(connection.user)
     connection.state = State.TUNE
     connection.send(handshake.tune(connection.configuration))
 
 
-async def _authenticated(
-    connection: Connection, method: commands.Connection.StartOk
-) -> Credentials:
-    """The credentials of the response, verified. Raises ConnectionClosingError 403 and 503."""
-    response = method.response
+async def _authenticated(connection: Connection, method: commands.Connection.StartOk) -> Rights:
+    """What the user may do who is proved. Raises ConnectionClosingError 403 and 503."""
+    link, configuration = connection.link, connection.configuration
     credentials = parse_response(
         method.mechanism,
-        response if isinstance(response, bytes) else response.encode(),
-        connection.link.certificate_login,
-        connection.configuration.anonymous_login_user,
+        _octets(method.response),
+        link.certificate_login,
+        configuration.anonymous_login_user,
     )
-    allowed = (
-        connection.link.peer_is_loopback
-        or credentials.user not in connection.configuration.loopback_users
-    )
-    known = await connection.broker.authenticate(credentials.user, credentials.password)
-    if not (known and allowed):
+    rights = await connection.broker.authenticate(*credentials, link.endpoints.peer_host)
+    if rights is None or not (
+        link.peer_is_loopback or rights.user not in configuration.loopback_users
+    ):
         announcements.login_refused(connection, credentials.user)
         raise refusal(method.mechanism)
-    return credentials
+    return rights
+
+
+def _octets(value: bytes | str) -> bytes:
+    """What the specification calls a long string: pamqp makes text of it where it can."""
+    return value if isinstance(value, bytes) else value.encode()
 
 
 async def _refuse_login(connection: Connection) -> None:
@@ -92,7 +94,7 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     if vhost is None:
         raise ConnectionClosingError(530, f"vhost {name} not found")
     connection.broker.admission.check_connection(vhost.definition, connection.user)
-    connection.broker.access.check_vhost(connection.user, name)
+    check_vhost(connection.rights, name)
     connection.vhost = vhost
     connection.name = str(connection.link.endpoints)
     connection.connected_at_ms = connection.link.wall_ms()
@@ -100,6 +102,18 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     connection.state = State.RUNNING
     connection.send(commands.Connection.OpenOk())
     announcements.connection_opened(connection)
+
+
+async def update_secret(connection: Connection, method: commands.Connection.UpdateSecret) -> None:
+    """Take a new proof of the same user, before the old one expires."""
+    try:
+        secret = _octets(method.new_secret or "").decode()
+        rights = await connection.rights.renewed(secret)
+    except (SecretRefusedError, UnicodeDecodeError):
+        raise ConnectionClosingError(530, "New secret was refused by one of the backends") from None
+    if connection.state is State.RUNNING:
+        connection.take_rights(rights)
+        connection.send(commands.Connection.UpdateSecretOk())
 
 
 OPENING: dict[type, Callable[..., Awaitable[None] | None]] = {

@@ -1,0 +1,114 @@
+"""Who may log in, and what they may do then: asked of whoever knows.
+
+A backend of authentication is an `Authenticator`: the broker's own users (`core.authentication`),
+tokens, an HTTP service (`leveret.auth`). Whoever is let in gets `Rights`, which go on deciding for
+the time of the connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+from leveret.errors import LeveretError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = [
+    "Authenticator",
+    "Kind",
+    "Login",
+    "Permission",
+    "Rights",
+    "SecretRefusedError",
+    "TopicPermission",
+    "UnansweredError",
+]
+
+Permission: TypeAlias = Literal["configure", "write", "read"]
+TopicPermission: TypeAlias = Literal["write", "read"]
+Kind: TypeAlias = Literal["exchange", "queue"]
+
+
+class Login(NamedTuple):
+    """What somebody claims to be, the proof, and where from."""
+
+    user: str
+    password: str | None  # None where the name is proved already, by a certificate for one
+    peer_host: str
+
+
+class UnansweredError(LeveretError):
+    """Rights must be asked for first: await `ask()`, then put the same question again.
+
+    `ask` does not raise; where no answer can be had, the next one is no.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("a permission must be asked for")
+        self.ask = ask
+
+
+class SecretRefusedError(LeveretError):
+    """A new secret that does not prove the same user; the text says why, without the secret."""
+
+
+class Rights(Protocol):
+    """What one user who has logged in may do.
+
+    Every question may raise UnansweredError. Answers hold while `generation`, which only grows,
+    stays the same.
+    """
+
+    @property
+    def user(self) -> str:
+        """The name; it need not be the one that was claimed."""
+        ...
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """As users of RabbitMQ have them: `administrator`, `impersonator`."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Other than before where answers may have changed."""
+        ...
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When the proof ends, since 1970; None for never."""
+        ...
+
+    def may_enter(self, vhost: str) -> bool:
+        """Whether the user may open connections to a virtual host."""
+        ...
+
+    def allows(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
+        """Whether the user has `permission` for the resource."""
+        ...
+
+    def restricts_topics(self, vhost: str, exchange: str) -> bool:
+        """Whether some routing keys of a topic exchange may be closed to the user."""
+        ...
+
+    def allows_topic(
+        self, vhost: str, exchange: str, key: str, permission: TopicPermission
+    ) -> bool:
+        """Whether the user may use a routing key of a topic exchange."""
+        ...
+
+    async def renewed(self, secret: str) -> Rights:
+        """The rights that a new secret of the same user gives. Raises SecretRefusedError."""
+        ...
+
+
+class Authenticator(Protocol):
+    """One source of users."""
+
+    async def log_in(self, login: Login) -> Rights | None:
+        """What the user may do; None where this source does not know the user or the proof fails.
+
+        Does not raise: who cannot be asked lets nobody in.
+        """
+        ...
