@@ -300,8 +300,11 @@ async def test_exchanges_and_bindings(site, amqp):
     ]
 
 
+@pytest.mark.covers("B-012")
 async def test_connections(site, amqp):
+    amqp.connection.client_properties["connection_name"] = "orders"
     (connection,) = await site.json("/api/connections")
+    assert connection["client_properties"]["connection_name"] == "orders"
     assert connection["name"] == "127.0.0.1:50000 -> 127.0.0.1:5672"
     assert (connection["user"], connection["vhost"], connection["channels"]) == ("guest", "/", 1)
     assert (connection["state"], connection["auth_mechanism"]) == ("running", "PLAIN")

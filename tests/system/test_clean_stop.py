@@ -14,6 +14,7 @@ from tests.system.test_kill import make_seed
 SHUTDOWN_TEXT = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
 
 
+@pytest.mark.covers("B-316")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_a_stop_answers_everyone_and_keeps_everything(tmp_path, durability):
     load = Load(make_seed())

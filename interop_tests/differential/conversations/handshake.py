@@ -131,6 +131,23 @@ def unknown_vhost(talk: Talk) -> None:
     wire.read()
 
 
+@pytest.mark.covers("B-302")
+def unusual_vhosts(talk: Talk) -> None:
+    for vhost in ("", "a/b", "/ "):
+        wire = _tuned(talk)
+        wire.send(0, commands.Connection.TuneOk(2047, 131072, 0))
+        wire.send(0, unchecked(commands.Connection.Open, virtual_host=vhost))
+        wire.read()
+
+
+@pytest.mark.covers("B-301", "B-405")
+def empty_credentials(talk: Talk) -> None:
+    for response in ("\x00guest\x00", "\x00\x00guest", "\x00\x00"):
+        wire = _greeted(talk)
+        wire.send(0, _start_ok(response=response))
+        wire.read()
+
+
 @pytest.mark.covers("B-005")
 def tune_below_the_offer(talk: Talk) -> None:
     wire = _tuned(talk)
