@@ -429,6 +429,19 @@ def test_a_new_exchange_with_an_alternate_needs_permission_on_both(stage, client
     assert client.call(declare).name == "Exchange.DeclareOk"
 
 
+@pytest.mark.covers("B-160", "B-235", "B-406")
+def test_a_new_queue_with_a_dead_letter_exchange_needs_permission_on_both(stage, client):
+    declare = commands.Queue.Declare(queue="q", arguments={"x-dead-letter-exchange": "dlx"})
+    stage.add_user("guest", read="^$")
+    assert refused(client, declare) == "read access to queue 'q' in vhost '/'"
+    stage.add_user("guest", write="^q$")
+    assert refused(client, declare) == "write access to exchange 'dlx' in vhost '/'"
+    stage.add_user("guest")
+    assert client.call(declare).name == "Queue.DeclareOk"
+    stage.add_user("guest", write="^$", read="^$")
+    assert client.call(declare).name == "Queue.DeclareOk"
+
+
 # -- what quorum queues cannot do
 
 CANNOT_DELETE = (

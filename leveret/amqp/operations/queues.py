@@ -9,7 +9,7 @@ from pamqp import commands
 from leveret.amqp import direct_reply
 from leveret.amqp.methods import build
 from leveret.amqp.operations.arguments import plain_table
-from leveret.core.arguments import type_of
+from leveret.core.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.core.names import not_found, resource, stripped
 from leveret.errors import ConnectionClosingError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
     from leveret.core.queue import Queue
+    from leveret.ports.definitions import Arguments
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None] | None:
@@ -32,18 +33,28 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
         channel.require_any("queue", name)
         queue = channel.queue(name)
     else:
+        arguments = plain_table(method.arguments)
         declared = channel.vhost.declare_queue(
             name,
             durable=method.durable,
             exclusive=method.exclusive,
             auto_delete=method.auto_delete,
-            arguments=plain_table(method.arguments),
+            arguments=arguments,
             owner=channel.connection,
-            permit=lambda name: channel.require("configure", "queue", name),
+            permit=lambda name: _require_declare(channel, name, arguments),
         )
         queue = channel.queue(declared.definition.name)
     channel.last_queue = queue.definition.name
     return channel.when_caught_up(queue, lambda: _declared(channel, queue, method))
+
+
+def _require_declare(channel: Channel, name: str, arguments: Arguments) -> None:
+    """Who makes a queue that hands on its dead letters must be allowed to do that, too."""
+    channel.require("configure", "queue", name)
+    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    if isinstance(exchange, str) and name not in channel.vhost.queues:
+        channel.require("read", "queue", name)
+        channel.require("write", "exchange", exchange)
 
 
 def _declare_volatile(
