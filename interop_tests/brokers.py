@@ -63,6 +63,7 @@ class Broker(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
+    def trace(self, *, on: bool) -> None: ...
 
 
 def free_port() -> int:
@@ -176,6 +177,11 @@ class LeveretBroker:
             self.process.kill()
         self.process = None
 
+    def trace(self, *, on: bool) -> None:
+        """Turn the firehose of vhost `/` on or off."""
+        command = ["trace", "on" if on else "off", "--data-dir", str(self.data_dir)]
+        subprocess.run([*LEVERET_COMMAND, *command], check=True, cwd=REPOSITORY, timeout=60)
+
 
 class RabbitBroker:
     """RabbitMQ from Debian's package, with its own node name, cookie and port mapper (epmd)."""
@@ -254,6 +260,16 @@ class RabbitBroker:
         if self.process:
             self.process.kill()
         self._end_mapper()
+
+    def trace(self, *, on: bool) -> None:
+        """Turn the firehose of vhost `/` on or off."""
+        command = [str(self._homes()[-1] / "sbin" / "rabbitmqctl"), "-q", "-n", self.node]
+        subprocess.run(
+            [*command, "trace_on" if on else "trace_off"],
+            check=True,
+            env={**os.environ, **self._environment()},
+            timeout=60,
+        )
 
     def _end_mapper(self) -> None:
         self.process = None
