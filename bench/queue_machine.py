@@ -14,6 +14,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from leveret.core.ledger import Ledger
 from leveret.core.machine import QueueMachine
 from leveret.ports.ranges import RangeSet
 
@@ -52,7 +53,7 @@ def pump(machine: QueueMachine) -> tuple[list[tuple[Channel, int, int]], int]:
 
 def in_chunks(consumers: int, published: int) -> tuple[int, int]:
     """Publish `published`, pump, settle each lease as one range; again and again."""
-    machine = QueueMachine(0, 0, RangeSet())
+    machine = QueueMachine(Ledger(0, 0, RangeSet()))
     for _ in range(consumers):
         machine.add_consumer(Channel())
     operations = 0
@@ -67,7 +68,7 @@ def in_chunks(consumers: int, published: int) -> tuple[int, int]:
 
 def acked_singly(order: str, consumers: int = 1) -> tuple[int, int]:
     """`PREFETCH` leased for each consumer, settled one by one, each settlement refilled at once."""
-    machine = QueueMachine(0, MESSAGES, RangeSet())
+    machine = QueueMachine(Ledger(0, MESSAGES, RangeSet()))
     for _ in range(consumers):
         machine.add_consumer(Channel())
     chance = random.Random(1)
@@ -88,7 +89,7 @@ def acked_singly(order: str, consumers: int = 1) -> tuple[int, int]:
 
 def settled_only(order: str) -> tuple[int, int]:
     """`PREFETCH` leased at once, then only the settlements, one by one."""
-    machine = QueueMachine(0, MESSAGES, RangeSet())
+    machine = QueueMachine(Ledger(0, MESSAGES, RangeSet()))
     machine.add_consumer(Channel())
     chance = random.Random(1)
     for _ in range(MESSAGES // PREFETCH):

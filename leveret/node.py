@@ -215,6 +215,7 @@ class Node:
             wall_ms=SystemClock().wall_ms,
             policies=policies,
             limits=self._limits(),
+            call_later=loop.call_later,
         )
         self._broker = broker
         administration = Administration(

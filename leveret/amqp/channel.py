@@ -138,6 +138,11 @@ class Channel:
             self.slot.confirming = True
             self.slot.published = self._collected = 0
 
+    def refused(self, first: int, stop: int) -> None:
+        """A queue has no room for the publishes [first, stop). Their group is still open."""
+        if self.confirms is not None:
+            self.confirms.refuse(first, stop)
+
     def _answer_confirm(self, tag: int, multiple: bool, nack: bool) -> None:
         self.connection.outbox.confirm(self.number, tag, multiple, nack)
         self.connection.touch()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.ports.ranges import RangeSet
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,6 +46,7 @@ class Confirms:
         self._answer = answer
         self._groups: deque[ConfirmGroup] = deque()
         self._answered = 0
+        self._refused = RangeSet()  # unanswered
 
     def open(self, last: int, pending: int) -> ConfirmGroup:
         """Begin the group that ends with tag `last`. With nothing pending it is complete."""
@@ -53,6 +56,10 @@ class Confirms:
             self.settle()
         return group
 
+    def refuse(self, first: int, stop: int) -> None:
+        """A queue has not taken the messages [first, stop), whatever others did."""
+        self._refused.add(first, stop)
+
     def settle(self) -> None:
         """Answer every complete group at the front, neighbours of the same fate together."""
         groups = self._groups
@@ -60,8 +67,22 @@ class Confirms:
             group = groups.popleft()
             while groups and groups[0].pending <= 0 and groups[0].failed == group.failed:
                 group = groups.popleft()
-            self._answer(group.last, group.last - self._answered > 1, group.failed)
-            self._answered = group.last
+            if self._refused and not group.failed:
+                self._answer_around_refused(group.last)
+            self._answer_up_to(group.last, nack=group.failed)
+
+    def _answer_around_refused(self, last: int) -> None:
+        """Answer what was refused, and what lies before it, in the order of the tags."""
+        refused = self._refused.gaps(0, last + 1).gaps(0, last + 1)
+        self._refused.remove(0, last + 1)
+        for first, stop in refused:
+            self._answer_up_to(first - 1, nack=False)
+            self._answer_up_to(stop - 1, nack=True)
+
+    def _answer_up_to(self, last: int, *, nack: bool) -> None:
+        if last > self._answered:
+            self._answer(last, nack or last - self._answered > 1, nack)  # as RabbitMQ does
+            self._answered = last
 
     def forget(self) -> None:
         """The channel is gone: nobody is left to answer."""

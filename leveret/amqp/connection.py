@@ -489,6 +489,11 @@ class Connection:
             and self.state is State.RUNNING
         )
 
+    @property
+    def keeps_up(self) -> bool:
+        """Whether the peer takes what it is sent."""
+        return self.link.writable and self.state is State.RUNNING
+
     def touch(self) -> None:
         """There is output to be sent at the end of the turn."""
         self.link.touch()

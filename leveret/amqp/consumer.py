@@ -51,6 +51,13 @@ class ChannelConsumer:
         """How many more deliveries its prefetch, its channel's and its connection's room allow."""
         if not self.channel.connection.can_send:
             return 0
+        return self._limit()
+
+    def credit(self) -> int:
+        """The same once the connection has sent what it has; 0 where its peer does not read."""
+        return self._limit() if self.channel.connection.keeps_up else 0
+
+    def _limit(self) -> int:
         if self.no_ack:
             return UNLIMITED
         limit = UNLIMITED

@@ -301,6 +301,6 @@ cdef class Outbox:
         o = frame_head(self.data + self.filled, 1, channel, 13)
         store_be32(o, (60 << 16) | (120 if nack else 80))
         store_be64(o + 4, tag)
-        o[12] = multiple
+        o[12] = multiple | (2 if nack else 0)      # a nack's bit `requeue` is set unless it is cleared
         o[13] = FRAME_END
         self.filled += FRAME_OVERHEAD + 13

@@ -22,6 +22,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+from leveret.core.origins cimport Origins
 from leveret.core.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
@@ -771,6 +772,8 @@ cdef class FrameReader:
             )
             if slot.confirming:
                 slot.touch(builder)
+                if builder.origins is not None:
+                    (<Origins>builder.origins).note(slot.channel, slot.published, builder.count - 1)
         return 0
 
     def deposit(self, ChannelSlot slot, builders, Publish publish):

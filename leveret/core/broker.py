@@ -18,6 +18,7 @@ from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.queue import Queue, QueueServices
 from leveret.core.settings import resolve_settings
+from leveret.core.timers import Timers
 from leveret.core.trace import Tracer
 from leveret.core.vhost import Vhost
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -43,7 +44,8 @@ class Broker:
     `authenticators` are asked in turn who somebody is; `spawn(coroutine)` runs it in the node's
     task group; `report(subject, error)` is told of what should not have happened; `random_name()`
     gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
-    milliseconds since 1970.
+    milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
+    cancelled.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Broker:
         random_name: Callable[[], str],
         random_below: RandomBelow,
         wall_ms: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], Any],
         policies: Policies | None = None,
         limits: NodeLimits | None = None,
     ) -> None:
@@ -88,8 +91,14 @@ class Broker:
         self._spawn = spawn
         self._unique = random_name
         self._random_below = random_below
+        self.timers = Timers(wall_ms, call_later)
         self._queue_services = QueueServices(
-            turn, spawn, report, DeadLettering(self.vhosts, turn, wall_ms)
+            turn,
+            spawn,
+            report,
+            self.timers,
+            self._remove_unused,
+            DeadLettering(self.vhosts, turn, wall_ms),
         )
 
     # -- definitions
@@ -220,6 +229,12 @@ class Broker:
         vhost.remove_queue(queue)
         queue.mark_deleted()
         self._spawn(queue.log.delete())
+
+    def _remove_unused(self, queue: Queue) -> None:
+        """Nobody has used the queue for as long as it said."""
+        vhost = self.vhosts.get(queue.definition.vhost)
+        if vhost is not None:
+            self._drop_queue(vhost, queue)
 
     def release_owner(self, vhost: Vhost, owner: object) -> None:
         """A connection has ended: its exclusive queues go with it."""

@@ -32,6 +32,11 @@ cdef class Ledger:
         self.redelivered_stop = redelivered_stop
 
     @property
+    def first_ready(self):
+        """The lowest ready offset; None when nothing is ready."""
+        return self.ready.first
+
+    @property
     def ready_count(self):
         return self.ready.count
 
@@ -100,6 +105,45 @@ cdef class Ledger:
         for first, stop in lost:
             self.ready.remove(first, stop)
         return lost
+
+    def withdraw(self, ranges):
+        """What of `ranges` is ready is leased without being delivered: it is to be given up.
+
+        Returns its ranges.
+        """
+        cdef uint64_t first, stop
+        cdef list taken = self.lose(ranges)
+        for first, stop in taken:
+            self.leased.add(first, stop)
+        return taken
+
+    def next_ranges(self, uint64_t limit):
+        """The `limit` offsets that would be delivered next, or all there are: their ranges in order."""
+        cdef list found = []
+        cdef Py_ssize_t i = 0
+        cdef uint64_t length
+        while i < self.ready.size and limit:
+            length = min(limit, self.ready.ranges[i].stop - self.ready.ranges[i].first)
+            found.append((self.ready.ranges[i].first, self.ready.ranges[i].first + length))
+            limit -= length
+            i += 1
+        return found
+
+    def leased_in(self, uint64_t first, uint64_t stop):
+        """The ranges of [first, stop) that are leased."""
+        return list(self.leased.gaps(first, stop).gaps(first, stop))
+
+    def ready_in(self, uint64_t first, uint64_t stop):
+        """The ranges of [first, stop) that are ready."""
+        return list(self.ready.gaps(first, stop).gaps(first, stop))
+
+    def unsettled(self):
+        """All offsets, ready or leased, as a new RangeSet."""
+        cdef RangeSet found = self.ready.copy()
+        cdef uint64_t first, stop
+        for first, stop in self.leased:
+            found.add(first, stop)
+        return found
 
     def purge(self):
         """Everything ready is settled; returns its ranges."""

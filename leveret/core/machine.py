@@ -12,11 +12,9 @@ It knows offsets only, never bytes, and its cost is per range. What is ready or 
 the ledger; who is next stands here: consumers of one priority wait in a line, whoever was served
 longest ago in front.
 
-What comes later fits beside this, mostly in the ledger: delivery counts as a sparse dictionary of
-the offsets that were returned; message priorities as one set of ready offsets with its own
-`redelivered_stop` for each priority, `peek` looking into the highest that has any; expiry as a heap
-of (deadline, offset) whose due offsets are taken out of the ready ones wherever they stand;
-drop-head as a lease of the lowest ready ranges that is settled at once.
+In which order offsets are ready is the ledger's business (`Ledger`, `PriorityLedger`). What expires
+or has no room is withdrawn: leased by nobody, until it was given up. How often offsets came back is
+counted for those that did, where there is a limit to it.
 """
 
 from __future__ import annotations
@@ -24,12 +22,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from leveret.core.ledger import Ledger
+from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.ports.ranges import RangeSet
+    from leveret.core.ledger import Ledger
+    from leveret.core.weighing import WeighedLedger
 
 # A backlog of at most this many offsets for each consumer is dealt one by one, so that slow and
 # fast consumers share it as they would in RabbitMQ.
@@ -49,8 +48,17 @@ class Consumer(Protocol):
         """Higher ones are served first."""
         ...
 
+    @property
+    def in_flight(self) -> int:
+        """How many of its deliveries are neither settled nor returned."""
+        ...
+
     def capacity(self) -> int:
         """How many more deliveries it may take right now; 0 while it is blocked."""
+        ...
+
+    def credit(self) -> int:
+        """The same, once its connection has sent what it has."""
         ...
 
 
@@ -66,42 +74,57 @@ class Deliver(NamedTuple):
 class QueueMachine:
     """The ready and leased offsets of one queue, and the consumers who share them.
 
-    Ready at first: [first, committed) without `settled`. Offsets below `redelivered_stop` may have
-    been delivered by an earlier run and are offered as redelivered. With `single_active` only one
-    consumer is served until it is removed; then the next in line is.
+    With `single_active` only one consumer is served until it is removed; then the next in line is.
+    With `by_priority` too, one of higher priority takes over as soon as the active one holds
+    nothing any more. Offsets that come back more than `delivery_limit` times are given up;
+    `counts` says how often each did, where `counts_returns`.
     """
 
-    __slots__ = ("_active", "_exclusive", "_ledger", "_lines", "_single_active")
+    __slots__ = (
+        "_active",
+        "_by_priority",
+        "_counts_returns",
+        "_exclusive",
+        "_lines",
+        "_single_active",
+        "counts",
+        "delivery_limit",
+        "ledger",
+    )
 
     def __init__(
         self,
-        first: int,
-        committed: int,
-        settled: RangeSet,
-        redelivered_stop: int = 0,
+        ledger: Ledger | WeighedLedger,
         *,
         single_active: bool = False,
+        by_priority: bool = False,
+        counts_returns: bool = False,
+        delivery_limit: int | None = None,
     ) -> None:
-        self._ledger = Ledger(first, committed, settled, redelivered_stop)
+        self.ledger = ledger
+        self.counts: dict[int, int] = {}  # returns of each offset, unless it had none
         self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
         self._single_active = single_active
+        self._by_priority = by_priority
+        self._counts_returns = counts_returns
+        self.delivery_limit = delivery_limit
         self._active: Consumer | None = None  # the one served, where only one is
         self._exclusive = False  # whether the consumers are one that wants to be alone
 
     @property
     def ready_count(self) -> int:
         """Offsets that wait to be delivered."""
-        return self._ledger.ready_count
+        return self.ledger.ready_count
 
     @property
     def leased_count(self) -> int:
         """Offsets delivered and neither settled nor returned."""
-        return self._ledger.leased_count
+        return self.ledger.leased_count
 
     @property
     def redelivered_stop(self) -> int:
         """Offsets below it may have been delivered before."""
-        return self._ledger.redelivered_stop
+        return self.ledger.redelivered_stop
 
     @property
     def consumer_count(self) -> int:
@@ -120,7 +143,7 @@ class QueueMachine:
         was served longest ago. Changes nothing: answer with `deliver` before anything else is
         called, or drop it.
         """
-        ready_count = self._ledger.ready_count
+        ready_count = self.ledger.ready_count
         if ready_count == 0:
             return None
         if self._single_active:
@@ -130,14 +153,34 @@ class QueueMachine:
                 capacity = consumer.capacity()
                 if capacity > 0:
                     limit = _chunk(line, consumer, capacity, ready_count)
-                    return Deliver(consumer, *self._ledger.peek(limit))
+                    return Deliver(consumer, *self.ledger.peek(limit))
         return None
 
     def _offer_to_active(self) -> Deliver | None:
-        capacity = self._active.capacity() if self._active is not None else 0
-        if self._active is None or capacity <= 0:
+        active = self._active
+        if (
+            active is not None
+            and self._by_priority
+            and self._lines[0][0].priority > active.priority
+        ):
+            if active.in_flight:
+                return None  # it may finish what it has
+            active = self._active = self._lines[0][0]
+        capacity = active.capacity() if active is not None else 0
+        if active is None or capacity <= 0:
             return None
-        return Deliver(self._active, *self._ledger.peek(capacity))
+        return Deliver(active, *self.ledger.peek(capacity))
+
+    @property
+    def served(self) -> list[Consumer]:
+        """The consumers who may be delivered to when they can take something."""
+        if self._single_active:
+            return [] if self._active is None else [self._active]
+        return self.consumers
+
+    def can_deliver(self) -> bool:
+        """Whether somebody could take something at once."""
+        return self.offer() is not None
 
     def deliver(self, offer: Deliver, stop: int) -> None:
         """Lease [offer.first, stop), which was sent; the rest of the offer stays ready.
@@ -148,7 +191,7 @@ class QueueMachine:
         assert first <= stop <= offered_stop, "more was sent than was offered"
         if stop == first:
             return
-        self._ledger.lease(first, stop)
+        self.ledger.lease(first, stop)
         line = self._line(consumer.priority)
         if line[0] is consumer:
             line.rotate(-1)
@@ -158,34 +201,88 @@ class QueueMachine:
 
     def committed(self, stop: int) -> None:
         """Move the log's committed offset to `stop`: what lies below it is ready."""
-        self._ledger.commit(stop)
+        self.ledger.commit(stop)
 
     def settle(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Be done with leased offsets. Returns how many."""
-        return self._ledger.settle(ranges)
+        if self.counts:
+            ranges = list(ranges)
+            self._forget_counts(ranges)
+        return self.ledger.settle(ranges)
 
-    def return_(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Make leased offsets ready again, in their old place; they will be redelivered."""
-        self._ledger.return_(ranges)
+    def return_(
+        self, ranges: Iterable[tuple[int, int]], *, failed: bool = True
+    ) -> list[tuple[int, int]]:
+        """Make leased offsets ready again; they will be redelivered.
+
+        Returns those that are not: `failed` again, they came back too often. They stay leased.
+        """
+        if not (self._counts_returns and failed):
+            self.ledger.return_(ranges)
+            return []
+        accepted, refused = self._count(ranges)
+        self.ledger.return_(accepted)
+        return list(refused)
+
+    def _count(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], RangeSet]:
+        """Count a return of each offset: the ranges that may, and the offsets that may not."""
+        counts, limit = self.counts, self.delivery_limit
+        accepted: list[tuple[int, int]] = []
+        refused = RangeSet()
+        for first, stop in ranges:
+            begin = first
+            for offset in range(first, stop):
+                count = counts[offset] = counts.get(offset, 0) + 1
+                if limit is not None and count > limit:
+                    refused.add(offset, offset + 1)
+                    if begin < offset:
+                        accepted.append((begin, offset))
+                    begin = offset + 1
+            if begin < stop:
+                accepted.append((begin, stop))
+        return accepted, refused
+
+    def _forget_counts(self, ranges: list[tuple[int, int]]) -> None:
+        counts = self.counts
+        for first, stop in ranges:
+            if stop - first <= len(counts):
+                for offset in range(first, stop):
+                    counts.pop(offset, None)
+            else:
+                for offset in [offset for offset in counts if first <= offset < stop]:
+                    del counts[offset]
+
+    def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Lease what of `ranges` is ready, to be given up. Returns its ranges."""
+        return self.ledger.withdraw(ranges)
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the lowest ready offset, whoever consumes: (offset, redelivered), or None."""
-        if self._ledger.ready_count == 0:
+        if self.ledger.ready_count == 0:
             return None
-        first, stop, redelivered = self._ledger.peek(1)
-        self._ledger.lease(first, stop)
+        first, stop, redelivered = self.ledger.peek(1)
+        self.ledger.lease(first, stop)
         return first, redelivered
 
     def purge(self) -> list[tuple[int, int]]:
         """Settle everything ready; returns its ranges. What is leased stays leased."""
-        return self._ledger.purge()
+        purged = self.ledger.purge()
+        self._forget_counts(purged)
+        return purged
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Give up what of `ranges` is ready; returns its ranges. What is leased stays leased."""
-        return self._ledger.lose(ranges)
+        lost = self.ledger.lose(ranges)
+        self._forget_counts(lost)
+        return lost
 
     def admits(self, *, exclusive: bool) -> bool:
-        """Whether `add_consumer` may be called: an exclusive consumer is the only one."""
+        """Whether `add_consumer` may be called: an exclusive consumer is the only one.
+
+        Where one is served at a time anyway, none may ask to be alone.
+        """
+        if self._single_active:
+            return not exclusive
         return not self._lines or not (exclusive or self._exclusive)
 
     def add_consumer(self, consumer: Consumer, *, exclusive: bool = False) -> None:

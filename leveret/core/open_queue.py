@@ -37,8 +37,14 @@ class QueueConsumer(Protocol):
     priority: int
     no_ack: bool
 
+    in_flight: int
+
     def capacity(self) -> int:
         """How many more deliveries it may take now."""
+        ...
+
+    def credit(self) -> int:
+        """How many it may take as soon as its connection has sent what it has."""
         ...
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
@@ -140,10 +146,16 @@ class OpenQueue(ABC):
         """Write what has gathered as one batch, and confirm what that commits."""
         if not self.builder.count or self.deleted:
             return
+        self._prepare()
         waiting, self._waiting = self._waiting, []
+        if not self.builder.count:  # all of it was refused, and those concerned have heard of it
+            for waiter in waiting:
+                waiter.done(failed=False)
+            return
         try:
             self.log.append()
         except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
+            self._forget_uncommitted()
             self._report(self, error)
             for waiter in waiting:
                 waiter.done(failed=True)
@@ -154,6 +166,12 @@ class OpenQueue(ABC):
                 waiter.done(failed=False)
         elif waiting:
             self._uncommitted.append((self.log.end, waiting))
+
+    def _prepare(self) -> None:  # noqa: B027  # most kinds have nothing to prepare
+        """The builder's records are about to be appended; some may be refused."""
+
+    def _forget_uncommitted(self) -> None:  # noqa: B027
+        """Records from the log's end on, of which `_prepare` knew, are lost."""
 
     @abstractmethod
     def _show_committed(self) -> None:
@@ -172,6 +190,7 @@ class OpenQueue(ABC):
 
     def _failed(self, error: Exception) -> None:
         """Records that were written could not be flushed: whoever waits for them hears no."""
+        self._forget_uncommitted()
         self._report(self, error)
         uncommitted, self._uncommitted = self._uncommitted, deque()
         for _, waiters in uncommitted:

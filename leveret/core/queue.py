@@ -8,76 +8,48 @@ machine's; it touches no file: that is the log's; and what it has in common with
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from enum import StrEnum
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-from leveret.core.loss import loss_error
+from leveret.core.backlog import learn_backlog
+from leveret.core.discards import DeadLetter, Discards, Reason, Window, drop
+from leveret.core.ledger import Ledger
 from leveret.core.machine import QueueMachine
-from leveret.core.open_queue import PUMP_RECORDS_MAX, READ_BYTES_MAX, OpenQueue
-from leveret.errors import CorruptBatchError, StorageError
-from leveret.ports.ranges import RangeSet
+from leveret.core.open_queue import PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.priorities import PriorityLedger
+from leveret.core.reading import QueueReader
+from leveret.core.upkeep import Upkeep
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.machine import Deliver
-    from leveret.core.open_queue import QueueConsumer
+    from leveret.core.open_queue import QueueConsumer, Waiter
     from leveret.core.settings import QueueSettings
+    from leveret.core.timers import Timers
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
 
-
-class Reason(StrEnum):
-    """Why a queue gives a message up."""
-
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    MAX_LENGTH = "maxlen"
-    DELIVERY_LIMIT = "delivery_limit"
-
-
-class Window(NamedTuple):
-    """The records [first, stop) of a batch."""
-
-    batch: Batch
-    first: int
-    stop: int
-
-
-class DeadLetter(Protocol):
-    """Where a queue sends what it gives up, if its settings name an exchange."""
-
-    def __call__(
-        self, queue: Queue, windows: Sequence[Window], reason: Reason
-    ) -> Collection[Queue]:
-        """Deposit the records, in their order, with the queues they are for; returns those.
-
-        The caller settles the records afterwards: at once, or with the strategy at-least-once when
-        all of these queues have committed what was deposited.
-        """
-        ...
-
-
-def drop(queue: Queue, windows: Sequence[Window], reason: Reason) -> Collection[Queue]:  # noqa: ARG001
-    """Let dead letters vanish."""
-    return ()
+__all__ = ["DeadLetter", "Queue", "QueueServices", "Reason", "Window", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueServices:
     """What the queues of a broker share.
 
-    `spawn` runs reads that must wait for a device; `report` is told of storage errors.
+    `spawn` runs reads that must wait for a device; `report` is told of storage errors; `unused` of
+    a queue that nobody has used for as long as it said.
     """
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
     report: Callable[[OpenQueue, Exception], None]
+    timers: Timers
+    unused: Callable[[Queue], None]
     dead_letter: DeadLetter = drop
 
 
@@ -93,17 +65,77 @@ class Queue(OpenQueue):
         services: QueueServices,
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
-        self.machine = QueueMachine(log.first, log.committed, log.settled, log.redelivered_stop)
-        self._window: list[Batch] = []  # what was read last; deliveries go on from there
-        self._fetching = False
-        self._complaint = ""  # what was reported of reading, until it works again
+        self.services = services
+        self._priorities: PriorityLedger | None = None
+        self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
+        self._learning = False  # what the backlog's priorities are: until then nothing is offered
+        self._until_learned: list[Waiter] = []
+        self.machine = QueueMachine(
+            self._make_ledger(),
+            single_active=settings.single_active,
+            by_priority=settings.single_active_by_priority,
+            counts_returns=settings.counts_deliveries,
+            delivery_limit=settings.delivery_limit,
+        )
+        self.reader = QueueReader(self, self.touch)
+        self.discards = Discards(self, services.dead_letter, services.timers)
+        self._upkeep: Upkeep | None = None
+        self._used_ms = 0
+        self._unused_timer = services.timers.timer(self._look_whether_unused)
+        self.used()
+        self._keep_up()
+        if log.settled.gaps(0, log.committed):
+            self._learning = self._priorities is not None
+            services.spawn(self._learn_backlog())
+
+    def _make_ledger(self) -> Ledger:
+        log, settings = self.log, self.settings
+        if settings.max_priority is None:
+            return Ledger(log.first, log.committed, log.settled, log.redelivered_stop)
+        self._noted |= RecordFlag.HAS_PRIORITY
+        self._priorities = PriorityLedger(
+            log.first,
+            log.committed,
+            log.settled,
+            log.redelivered_stop,
+            settings.max_priority,
+            settings.default_priority,
+            settings.returns_first,
+        )
+        return self._priorities
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """See OpenQueue."""
+        super().reconfigure(settings)
+        self.machine.delivery_limit = settings.delivery_limit
+        weighed = self._upkeep is not None and self._upkeep.weighs
+        self._keep_up()
+        if self._upkeep is not None and self._upkeep.weighs and not weighed:
+            self.services.spawn(self._learn_backlog())
+        self.used()
+
+    def _keep_up(self) -> None:
+        """See to lifetimes and limits, if there are any."""
+        if self._upkeep is not None:
+            self._upkeep.reconfigure(self.settings)
+        elif self.settings.message_ttl_ms is not None or self.settings.is_limited:
+            self._upkeep = Upkeep(self)
+
+    def touch(self) -> None:
+        """Something is to be looked at in the next turn."""
+        if not self.deleted:
+            self._turn.touch(self)
 
     # -- what it holds
 
     @property
     def message_count(self) -> int:
         """Messages ready for delivery, those gathered in this turn included."""
-        return self.machine.ready_count + self.builder.count + self.log.end - self.log.committed
+        log, committed = self.log, self.machine.ledger.committed
+        hidden = log.end - committed
+        if self._learning:
+            hidden -= log.settled.overlap(committed, log.end)
+        return self.machine.ready_count + self.builder.count + hidden
 
     @property
     def leased_count(self) -> int:
@@ -115,8 +147,72 @@ class Queue(OpenQueue):
         """Consumers, whether or not they can take anything now."""
         return self.machine.consumer_count
 
+    # -- publishing
+
+    def _prepare(self) -> None:
+        """Refuse what finds no room, and learn what is to be known of the rest."""
+        builder = self.builder
+        noted = builder.features & self._noted
+        if self._upkeep is None:
+            if not noted:
+                return
+            if noted & RecordFlag.HAS_EXPIRATION:
+                self._upkeep = Upkeep(self)
+        if self._upkeep is not None:
+            self._upkeep.admit(builder)
+        if builder.count and (noted or (self._upkeep is not None and self._upkeep.weighs)):
+            self.learn(builder.preview(self.log.end))
+
+    def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
+        """Take in what a batch's records say of themselves, but those that are `settled`."""
+        if self._priorities is not None and batch.features & RecordFlag.HAS_PRIORITY:
+            self._priorities.learn(batch)
+        if self._upkeep is None and batch.features & RecordFlag.HAS_EXPIRATION:
+            self._upkeep = Upkeep(self)
+        if self._upkeep is not None:
+            self._upkeep.learn(batch, settled)
+
+    def _forget_uncommitted(self) -> None:
+        if self._priorities is not None:
+            self._priorities.forget(self.log.end)
+        if self._upkeep is not None:
+            self._upkeep.forget(self.log.end)
+
     def _show_committed(self) -> None:
+        if self._learning:
+            return
         self.machine.committed(self.log.committed)
+        if self._upkeep is not None:
+            self._upkeep.expiry.more_is_ready()
+            # Whoever asks for a count before the next turn must not see what nobody will get.
+            if not self.machine.can_deliver():
+                self._upkeep.enforce()
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """See OpenQueue. Until the backlog is known, nothing can be said to be committed."""
+        if self._learning and not self.deleted:
+            self._until_learned.append(waiter)
+        else:
+            super().await_commit(waiter)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """See OpenQueue."""
+        return not self._learning and super().is_caught_up
+
+    async def _learn_backlog(self) -> None:
+        """Learn of what an earlier run has left, or of what was no matter until now."""
+        await learn_backlog(self, show=self._learning)
+        if self.deleted:
+            return
+        if self._upkeep is not None:
+            self._upkeep.capacity.weigh()
+        self._learning = False
+        self._show_committed()
+        waiters, self._until_learned = self._until_learned, []
+        for waiter in waiters:
+            self.await_commit(waiter)
+        self.touch()
 
     # -- consuming
 
@@ -132,6 +228,7 @@ class Queue(OpenQueue):
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Deliver nothing more to `consumer`; what it holds stays leased."""
         self.machine.remove_consumer(consumer)
+        self.used()
         self._turn.touch(self)
 
     def pump(self) -> bool:
@@ -141,16 +238,24 @@ class Queue(OpenQueue):
             offer = self.machine.offer()
             if offer is None:
                 if not self.machine.ready_count:
-                    self._window = []
-                return False
-            batches = self._read(offer.first)
+                    self.reader.clear()
+                break
+            batches = self.reader.read(offer.first)
             if batches is None:
-                return False
+                break
             delivered += self._deliver(offer, batches)
-        return True
+        else:
+            return True
+        return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
 
     def _deliver(self, offer: Deliver, batches: list[Batch]) -> int:
-        """Send one offer. Returns how many records of it were sent (at least one)."""
+        """Send one offer. Returns how many records of it were sent (at least one), or expired."""
+        if self._upkeep is not None:
+            stop, expired = self._upkeep.alive(offer, batches)
+            if expired:
+                self.discards.add(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
+                return stop - offer.first
+            offer = offer._replace(stop=stop)
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
         self.machine.deliver(offer, stop)
@@ -159,99 +264,54 @@ class Queue(OpenQueue):
         return stop - offer.first
 
     def get(self) -> tuple[int, bool] | None:
-        """Lease the oldest ready message for basic.get: (offset, redelivered)."""
-        return None if self.deleted else self.machine.get()
+        """Lease the next ready message for basic.get: (offset, redelivered)."""
+        self.used()
+        while not self.deleted and (leased := self.machine.get()) is not None:
+            offset = leased[0]
+            batch = None if self._upkeep is None else self.reader.batch_at_hand(offset)
+            if batch is None or not self._gives_up(batch, offset):
+                return leased
+        return None
+
+    def _gives_up(self, batch: Batch, offset: int) -> bool:
+        """Whether a leased record is not to be handed out: it has expired, and is given up."""
+        if self._upkeep is None or not self._upkeep.has_expired(batch, offset):
+            return False
+        self.discards.add([(offset, offset + 1)], Reason.EXPIRED)
+        return True
 
     async def record_batch(self, offset: int) -> Batch | None:
         """The batch that holds a leased record, from memory or from the device.
 
-        None where it cannot be read any more: the record is lost, and settled.
+        None where it is not to be handed out: it is lost or has expired, and was given up.
         """
-        batch = self.batch_at_hand(offset)
-        if batch is None and await self._fill_window(offset, leased=True):
-            batch = _batch_of(self._window, offset)
-        return batch
+        batch = await self.reader.leased_batch(offset)
+        return None if batch is None or self._gives_up(batch, offset) else batch
 
     def batch_at_hand(self, offset: int) -> Batch | None:
         """The batch that holds `offset` if it can be had without waiting."""
-        try:
-            batches = self._read_window(offset)
-        except CorruptBatchError:
-            return None  # dealing with damage takes waiting
-        return None if batches is None else _batch_of(batches, offset)
+        return self.reader.batch_at_hand(offset)
 
-    def _read(self, offset: int) -> list[Batch] | None:
-        """Batches from `offset`'s on; None after asking for them where they are not at hand."""
-        if self._fetching:
-            return None
-        try:
-            batches = self._read_window(offset)
-        except StorageError:
-            batches = None  # whoever fetches meets it again, and deals with it
-        if batches is None:
-            self._fetching = True
-            self._spawn(self._fetch(offset))
-        return batches
+    # -- being used
 
-    def _read_window(self, offset: int) -> list[Batch] | None:
-        window = self._window
-        if window and window[0].base_offset <= offset < window[-1].stop_offset:
-            return window
-        batches = self.log.read(offset, READ_BYTES_MAX)
-        if batches is not None:
-            self._hold(batches, offset)
-        return batches
+    def used(self) -> None:
+        """Somebody declared it, got from it or stopped consuming from it."""
+        if self.settings.expires_ms is not None:
+            self._used_ms = self.services.timers.wall_ms()
+            if self._unused_timer.due_ms is None:
+                self._unused_timer.set(self._used_ms + self.settings.expires_ms)
 
-    def _hold(self, batches: list[Batch], offset: int) -> None:
-        """Keep what was read for `offset`, which must be in it: it is ready or leased."""
-        if not batches or not batches[0].base_offset <= offset < batches[-1].stop_offset:
-            raise CorruptBatchError(f"offset {offset} is missing from the log of {self!r}")
-        self._window = batches
-
-    async def _fetch(self, offset: int) -> None:
-        try:
-            await self._fill_window(offset)
-        except StorageError as error:
-            if not self.deleted:
-                self._complain(error)
+    def _look_whether_unused(self) -> None:
+        expires_ms = self.settings.expires_ms
+        if expires_ms is None or self.deleted:
             return
-        finally:
-            self._fetching = False
-        self._turn.touch(self)
-
-    async def _fill_window(self, offset: int, *, leased: bool = False) -> bool:
-        """Read from `offset` on; False where it is lost: nobody shall ask for it any more."""
-        try:
-            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
-        except CorruptBatchError:
-            if await self._set_aside(offset, leased=leased):
-                return False
-            self._hold(await self.log.fetch(offset, READ_BYTES_MAX), offset)
-        self._complaint = ""
-        return True
-
-    async def _set_aside(self, offset: int, *, leased: bool) -> bool:
-        """Give up what can be read no more, and say so. Returns whether `offset` is gone by that.
-
-        What others hold leases on stays theirs: it was delivered.
-        """
-        damage = await self.log.set_aside(offset)
-        if self.deleted:
-            return True
-        lost = RangeSet(self.machine.lose(damage.lost))
-        if leased and offset in damage.lost:
-            self.machine.settle([(offset, offset + 1)])
-            lost.add(offset, offset + 1)
-        self.log.settle(list(lost))
-        if lost or damage.kept:
-            self._complain(loss_error(lost, damage.kept))
-        return offset in damage.lost or offset in self.log.settled
-
-    def _complain(self, error: StorageError) -> None:
-        """Report what reading met: once, for as long as it is the same."""
-        if str(error) != self._complaint:
-            self._complaint = str(error)
-            self._report(self, error)
+        now = self.services.timers.wall_ms()
+        if self.consumer_count:
+            self._unused_timer.set(now + expires_ms)
+        elif now - self._used_ms >= expires_ms:
+            self.services.unused(self)
+        else:
+            self._unused_timer.set(self._used_ms + expires_ms)
 
     # -- settling
 
@@ -262,17 +322,24 @@ class Queue(OpenQueue):
         self.machine.settle(ranges)
         self.log.settle(ranges)
 
-    def return_(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """The records are to be delivered again, from their old places."""
+    def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
+        """The records are to be delivered again, from their old places.
+
+        Unless `failed`, that does not count against the limit of deliveries.
+        """
         if self.deleted:
             return
-        self.machine.return_(ranges)
+        refused = self.machine.return_(ranges, failed=failed)
         self.log.redelivered_stop = self.machine.redelivered_stop
+        if self._upkeep is not None:
+            self._upkeep.expiry.more_is_ready()
+        self.discards.add(refused, Reason.DELIVERY_LIMIT)
         self._turn.touch(self)
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Consumers gave the records up."""
-        self.settle(ranges)
+        if not self.deleted:
+            self.discards.add(ranges, Reason.REJECTED)
 
     def wake(self) -> None:
         """A consumer can take more."""
@@ -292,16 +359,12 @@ class Queue(OpenQueue):
     def mark_deleted(self) -> None:
         """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
         self._let_publishers_go()
-        self._window = []
+        waiters, self._until_learned = self._until_learned, []
+        for waiter in waiters:
+            waiter.done(failed=False)
+        self._unused_timer.set(None)
+        if self._upkeep is not None:
+            self._upkeep.close()
+        self.reader.clear()
         for consumer in list(self.machine.consumers):
             consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer
-
-
-def _batch_of(batches: list[Batch], offset: int) -> Batch:
-    """The batch of a window that holds `offset`, which is within the window."""
-    if len(batches) == 1:
-        return batches[0]
-    return batches[bisect_right(batches, offset, key=_base_offset) - 1]
-
-
-_base_offset = attrgetter("base_offset")

@@ -60,6 +60,7 @@ cdef class BatchBuilder:
     cdef readonly uint64_t first_time
     cdef readonly uint64_t last_time
     cdef public object owner
+    cdef public object origins      # who published what, where somebody asks (core.origins), else None
 
     cdef int append(
         self, uint32_t flags, uint64_t now, uint64_t tag_mask,
@@ -68,4 +69,6 @@ cdef class BatchBuilder:
         const uint8_t* body, size_t body_size,
     ) except -1
     cdef int reserve(self, size_t extra) except -1
+    cdef int _copy(self, BatchBuilder source, size_t position, size_t after) except -1
+    cdef void _write_header(self, uint64_t base_offset, uint32_t leader_epoch) noexcept
     cdef void _reset(self) noexcept

@@ -2,6 +2,8 @@ from collections.abc import Iterator
 from enum import IntFlag
 from typing import Any
 
+from leveret.ports.ranges import RangeSet
+
 class RecordFlag(IntFlag):
     PERSISTENT = 1
     HAS_EXPIRATION = 2
@@ -62,6 +64,7 @@ class Batch:
 
 class BatchBuilder:
     owner: Any
+    origins: Any
     @property
     def size(self) -> int: ...
     @property
@@ -87,4 +90,8 @@ class BatchBuilder:
         tag_mask: int = 0,
     ) -> None: ...
     def seal(self, base_offset: int, leader_epoch: int = 0) -> Batch: ...
+    def preview(self, base_offset: int) -> Batch: ...
+    def refuse(
+        self, records_max: int, body_bytes_max: int, keep: bool
+    ) -> tuple[RangeSet, Batch | None]: ...
     def clear(self) -> None: ...

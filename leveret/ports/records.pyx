@@ -37,9 +37,10 @@ cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from leveret.errors import CorruptBatchError
+from leveret.ports.ranges cimport RangeSet
 
 MAGIC = 0x3142564C          # b"LVB1"
 HEADER_BYTES = BATCH_HEADER_BYTES
@@ -437,17 +438,76 @@ cdef class BatchBuilder:
             fitted = <uint8_t*>realloc(self.data, self.size)
             if fitted != NULL:
                 self.data = fitted
-        memset(self.data, 0, BATCH_HEADER_BYTES)
-        _write_header(
-            self.data, self.size, base_offset, TRANSIENT if self.transient else 0,
-            <uint16_t>self.features, self.count, leader_epoch, self.first_time, self.last_time,
-        )
+        self._write_header(base_offset, leader_epoch)
         batch.data = self.data
         batch.size = self.size
         batch.base_offset = base_offset
         batch.count = self.count
         self._reset()
         return batch
+
+    def preview(self, uint64_t base_offset):
+        """The batch that `seal` would make, while nothing is added: it reads the builder's memory."""
+        cdef Batch batch = Batch.__new__(Batch)
+        if self.count == 0:
+            raise ValueError("an empty builder makes no batch")
+        self._write_header(base_offset, 0)
+        batch.owner = self
+        batch.data = self.data
+        batch.size = self.size
+        batch.base_offset = base_offset
+        batch.count = self.count
+        return batch
+
+    def refuse(self, uint64_t records_max, uint64_t body_bytes_max, bint keep):
+        """Let each record in, in turn, that finds room for itself; take the others out.
+
+        Returns the refused records' indexes as a RangeSet, and the records as a batch, or None where
+        nobody wants to `keep` them or there are none.
+        """
+        cdef Batch gathered = self.preview(0)
+        cdef RangeSet indexes = RangeSet()
+        cdef BatchBuilder refused = BatchBuilder()
+        cdef RecordView record
+        cdef uint64_t admitted = 0, body_bytes = 0
+        cdef size_t position = BATCH_HEADER_BYTES, after, end = BATCH_HEADER_BYTES
+        cdef uint32_t i
+        for i in range(self.count):
+            after = gathered.view(position, &record)
+            if admitted < records_max and record.body_size <= body_bytes_max - body_bytes:
+                memmove(self.data + end, self.data + position, after - position)
+                end += after - position
+                admitted += 1
+                body_bytes += record.body_size
+            else:
+                indexes.add(i, i + 1)
+                if keep:
+                    refused._copy(self, position, after)
+            position = after
+        self.size = end
+        self.count = <uint32_t>admitted
+        if admitted == 0:
+            self.clear()
+        return indexes, refused.seal(0) if refused.count else None
+
+    cdef int _copy(self, BatchBuilder source, size_t position, size_t after) except -1:
+        """Add a record of another builder, as it lies there."""
+        self.reserve(after - position)
+        memcpy(self.data + self.size, source.data + position, after - position)
+        self.size += after - position
+        self.count += 1
+        self.features = source.features
+        self.transient = source.transient
+        self.first_time = source.first_time
+        self.last_time = source.last_time
+        return 0
+
+    cdef void _write_header(self, uint64_t base_offset, uint32_t leader_epoch) noexcept:
+        memset(self.data, 0, BATCH_HEADER_BYTES)
+        _write_header(
+            self.data, self.size, base_offset, TRANSIENT if self.transient else 0,
+            <uint16_t>self.features, self.count, leader_epoch, self.first_time, self.last_time,
+        )
 
     def clear(self):
         """Throw the records away (the queue is gone)."""

@@ -112,7 +112,7 @@ def test_a_failed_append_is_a_nack(stage, client):
     client.publish("", b"m", exchange="amq.fanout")
     client.publish("b", b"m")
     commit(stage, "b")
-    assert client.methods() == [("Basic.Nack", 1, False), ("Basic.Ack", 2, False)]
+    assert client.methods() == [("Basic.Nack", 1, True), ("Basic.Ack", 2, False)]
     assert [str(error) for _, error in stage.reported] == ["full"]
     stage.reported.clear()
 
@@ -133,7 +133,7 @@ def test_a_bug_in_the_log_is_a_nack(stage, client):
     confirming(client)
     stage.log("a").append_error = ZeroDivisionError()
     client.publish("a", b"m")
-    assert client.methods() == [("Basic.Nack", 1, False)]
+    assert client.methods() == [("Basic.Nack", 1, True)]
     assert len(stage.reported) == 1
     stage.reported.clear()
 

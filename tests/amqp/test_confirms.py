@@ -49,7 +49,7 @@ def test_neighbours_of_another_fate_are_answered_apart(confirms, answers):
     third.done(failed=False)
     second.done(failed=True)
     first.done(failed=False)
-    assert answers == [(2, True, False), (3, False, True), (4, False, False)]
+    assert answers == [(2, True, False), (3, True, True), (4, False, False)]
 
 
 def test_nobody_hears_of_a_closed_channel(confirms, answers):
@@ -89,3 +89,38 @@ def test_every_tag_is_answered_once_and_rightly(groups, random):
     for group, fate in open_:
         group.done(failed=fate)
     assert heard == expected
+
+
+def test_what_was_refused_is_answered_in_its_place(confirms, answers):
+    first, second = confirms.open(6, 1), confirms.open(9, 1)
+    confirms.refuse(2, 4)
+    confirms.refuse(6, 8)
+    first.done(failed=False)
+    assert answers == [(1, False, False), (3, True, True), (5, True, False), (6, True, True)]
+    second.done(failed=False)
+    assert answers[4:] == [(7, True, True), (9, True, False)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4))), max_size=8)
+)
+def test_every_message_gets_its_own_answer(groups):
+    answers = []
+    confirms = Confirms(lambda *answer: answers.append(answer))
+    wanted, opened, last = {}, [], 0
+    for size, failed, refused in groups:
+        tags = range(last + 1, last + size + 1)
+        last += size
+        wanted |= {tag: failed or i in refused for i, tag in enumerate(tags)}
+        opened.append((confirms.open(last, 1), failed))
+        for i, tag in enumerate(tags):
+            if i in refused:
+                confirms.refuse(tag, tag + 1)
+    for group, failed in opened:
+        group.done(failed=failed)
+    heard, unanswered = {}, list(range(1, last + 1))
+    for tag, multiple, nack in answers:
+        meant = [t for t in unanswered if t <= tag] if multiple else [tag]
+        heard |= dict.fromkeys(meant, nack)
+        unanswered = [t for t in unanswered if t not in meant]
+    assert heard == wanted

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from leveret.core.ledger import Ledger
 from leveret.core.machine import (
     CHUNK_OFFSETS_MAX,
     DEAL_SINGLY_MAX,
@@ -32,7 +33,7 @@ class FakeConsumer:
 
 
 def queue(committed=0, *, first=0, settled=(), **options):
-    return QueueMachine(first, committed, RangeSet(settled), **options)
+    return QueueMachine(Ledger(first, committed, RangeSet(settled)), **options)
 
 
 def deliver_next(machine, at_most=None):
@@ -308,10 +309,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         settled = RangeSet(ranges_of(self.settled))
         settled.add(0, self.first)
         self.machine = QueueMachine(
-            self.first,
-            self.committed,
-            settled,
-            self.redelivered_stop,
+            Ledger(self.first, self.committed, settled, self.redelivered_stop),
             single_active=self.single_active,
         )
 
@@ -328,7 +326,11 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         exclusive=st.sampled_from([False] * 7 + [True]),
     )
     def add_consumer(self, priority, limit, exclusive):
-        admitted = not self.consumers or not (exclusive or self.exclusive)
+        admitted = (
+            not exclusive
+            if self.single_active
+            else (not self.consumers or not (exclusive or self.exclusive))
+        )
         assert self.machine.admits(exclusive=exclusive) == admitted
         if not admitted:
             return
@@ -487,7 +489,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def every_offset_is_in_one_place(self):
         if not hasattr(self, "machine"):
             return
-        ledger = self.machine._ledger
+        ledger = self.machine.ledger
         assert list(ledger.ready) == ranges_of(self.ready)
         assert list(ledger.leased) == ranges_of(self.leased)
         assert self.machine.ready_count == len(self.ready)

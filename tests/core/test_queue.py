@@ -3,100 +3,11 @@
 import pytest
 
 from leveret.core import queue as queue_module
-from leveret.core.queue import Queue, QueueServices
-from leveret.core.settings import QueueSettings
-from leveret.core.turn import Turn
+from leveret.core.queue import Queue
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.definitions import QueueDefinition
-from tests.support.memory_log import MemoryTopicLog
-
-PLAIN = QueueSettings()
-
-
-class Waiter:
-    def __init__(self):
-        self.fates = []
-
-    def done(self, *, failed):
-        self.fates.append(failed)
-
-
-class Consumer:
-    priority = 0
-
-    def __init__(self, limit=1 << 30, *, no_ack=False, at_once=1 << 30):
-        self.limit, self.no_ack, self.at_once = limit, no_ack, at_once
-        self.got = []
-        self.gone = False
-
-    def capacity(self):
-        return self.limit - len(self.got)
-
-    def send(self, batches, first, stop, *, redelivered):
-        assert batches[0].base_offset <= first < batches[-1].stop_offset
-        stop = min(stop, first + self.at_once, batches[-1].stop_offset)
-        self.got += [(offset, redelivered) for offset in range(first, stop)]
-        return stop
-
-    def queue_gone(self):
-        self.gone = True
-
-
-class Bench:
-    """A queue with what is around it."""
-
-    def __init__(self, durability=Durability.OS, settings=PLAIN):
-        self.reported, self.tasks, self.scheduled = [], [], []
-        self.log = MemoryTopicLog(durability)
-        self.turn = Turn(self.scheduled.append, lambda *report: self.reported.append(report))
-        self.queue = Queue(
-            QueueDefinition("/", "q"),
-            settings,
-            None,
-            self.log,
-            QueueServices(
-                self.turn, self.tasks.append, lambda *report: self.reported.append(report)
-            ),
-        )
-
-    def publish(self, count=1, size=1):
-        for _ in range(count):
-            self.queue.builder.add(0, 0, b"", b"q", b"\0\x3c" + bytes(12), b"x" * size)
-
-    def store(self, count=1, size=1):
-        self.publish(count, size)
-        self.queue.flush()
-
-    def turns(self):
-        """Turns without the reads they ask for."""
-        while self.scheduled:
-            self.scheduled.pop()()
-
-    def lost(self):
-        """The first words of what was reported."""
-        reported, self.reported[:] = list(self.reported), []
-        return [str(error).partition(";")[0] for _, error in reported]
-
-    def run(self):
-        """Turns and reads until nothing moves."""
-        for _ in range(100):
-            scheduled, self.scheduled[:] = list(self.scheduled), []
-            for callback in scheduled:
-                callback()
-            tasks, self.tasks[:] = list(self.tasks), []
-            for task in tasks:
-                with pytest.raises(StopIteration):
-                    task.send(None)
-            if not scheduled and not tasks:
-                return
-        raise AssertionError("no rest")
-
-    def consume(self, *arguments, **options):
-        consumer = Consumer(*arguments, **options)
-        self.queue.add_consumer(consumer)
-        self.run()
-        return consumer
+from tests.support.queue_bench import PLAIN, Bench, Consumer, Waiter
 
 
 @pytest.fixture
@@ -340,7 +251,7 @@ def test_what_was_delivered_of_a_damaged_batch_is_lost_when_it_comes_back(bench)
     bench.store(1)
     consumer = bench.consume(limit=2)
     bench.log.damaged = {0}
-    bench.queue._window = []
+    bench.queue.reader.clear()
     consumer.limit = 10
     bench.queue.wake()
     bench.run()
@@ -348,7 +259,7 @@ def test_what_was_delivered_of_a_damaged_batch_is_lost_when_it_comes_back(bench)
     assert list(bench.log.settled) == [(2, 3)]
     bench.queue.settle([(0, 1)])
     bench.queue.return_([(1, 2)])
-    bench.queue._window = []
+    bench.queue.reader.clear()
     bench.run()
     assert list(bench.log.settled) == [(0, 3)]
     assert bench.lost() == [
@@ -485,8 +396,7 @@ def test_what_was_delivered_by_an_earlier_run_is_redelivered(bench):
     bench.store(4)
     bench.log.redelivered_stop = 2
     bench.log.settled.add(0, 1)
-    services = QueueServices(bench.turn, bench.tasks.append, print)
-    reopened = Queue(QueueDefinition("/", "q"), PLAIN, None, bench.log, services)
+    reopened = Queue(QueueDefinition("/", "q"), PLAIN, None, bench.log, bench.services)
     consumer = Consumer()
     reopened.add_consumer(consumer)
     bench.run()

@@ -14,6 +14,7 @@ from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
 from tests.memory_metadata import MemoryMetadataStore
+from tests.support.clock import FakeClock
 from tests.support.gate import Gate
 from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
 
@@ -53,7 +54,7 @@ class Stage:
     ) -> None:
         self.configuration = Configuration(**settings)
         self.reported: list[tuple[object, Exception]] = []
-        self.now = 1_700_000_000_000
+        self.clock = FakeClock(1_700_000_000_000)
         self.topics = MemoryTopicStore()
         self.metadata = MemoryMetadataStore()
         self.turn = Turn(self._schedule, self.report)
@@ -78,12 +79,12 @@ class Stage:
             random_below=Random(1).randrange,
             wall_ms=lambda: self.now,
             limits=limits,
+            call_later=self.clock.call_later,
         )
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")
         self._scheduled: list[Callable[[], None]] = []
         self._tasks: list[Coroutine[Any, Any, None]] = []
-        self._timers: list[tuple[float, Gate]] = []
 
     def add_user(
         self,
@@ -111,17 +112,23 @@ class Stage:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(work)
 
+    @property
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return self.clock.now
+
+    @now.setter
+    def now(self, wall_ms: int) -> None:
+        self.clock.now = wall_ms
+
     async def pause(self, seconds: float) -> None:
         gate = Gate()
-        self._timers.append((self.now + seconds * 1000, gate))
+        self.clock.call_later(seconds, gate.open)
         await gate
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
-        self.now += int(seconds * 1000)
-        for due, gate in self._timers:
-            if due <= self.now:
-                gate.open()
+        self.clock.advance(int(seconds * 1000))
         self.run()
 
     def run(self) -> None:

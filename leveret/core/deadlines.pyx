@@ -1,0 +1,199 @@
+"""When records expire that say so themselves, and which of a few records have expired.
+
+A queue whose messages all live equally long needs no list of deadlines: its oldest message expires
+first. A message with an `expiration` of its own may expire before its elders, and must: those stand
+in `Deadlines`, neighbours that expire in the same millisecond as one entry.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+from leveret.ports.properties cimport expiration_ms
+from leveret.ports.ranges cimport RangeSet
+from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_EXPIRATION, RecordView
+
+cdef uint64_t _NEVER = <uint64_t>-1
+
+
+cdef struct Entry:
+    uint64_t deadline       # milliseconds since 1970
+    uint64_t first
+    uint64_t stop
+
+
+cdef inline uint64_t _deadline(const RecordView* record, uint64_t first_time, uint64_t ttl) noexcept nogil:
+    cdef uint64_t lives = ttl
+    if record.flags & HAS_EXPIRATION:
+        lives = min(lives, expiration_ms(record))
+    return _NEVER if lives == _NEVER else first_time + record.time_delta + lives
+
+
+cdef class Deadlines:
+    """A heap of ranges of offsets by their deadlines; `len()` is the number of entries.
+
+    Entries of records that were delivered meanwhile are found out when they are due, or by `prune`.
+    """
+
+    cdef Entry* heap
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    def __cinit__(self):
+        self.heap = NULL
+        self.size = self.capacity = 0
+
+    def __dealloc__(self):
+        free(self.heap)
+
+    def __len__(self):
+        return self.size
+
+    @property
+    def next(self):
+        """The earliest deadline; None when there is none."""
+        return self.heap[0].deadline if self.size else None
+
+    def learn(self, Batch batch not None):
+        """Take in the records of a batch that have an expiration."""
+        cdef RecordView record
+        cdef Entry run
+        cdef uint64_t deadline, offset = batch.base_offset
+        cdef uint64_t first_time = batch.first_time
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint32_t i
+        run.first = run.stop = run.deadline = 0
+        for i in range(batch.count):
+            position = batch.view(position, &record)
+            if record.flags & HAS_EXPIRATION:
+                deadline = _deadline(&record, first_time, _NEVER)
+                if run.stop != offset or run.deadline != deadline:
+                    if run.stop > run.first:
+                        self._push(run)
+                    run.first = offset
+                    run.deadline = deadline
+                run.stop = offset + 1
+            offset += 1
+        if run.stop > run.first:
+            self._push(run)
+
+    def take_due(self, uint64_t now):
+        """Remove the entries that are due: their ranges [(first, stop)], the earliest first."""
+        cdef list due = []
+        while self.size and self.heap[0].deadline <= now:
+            due.append((self.heap[0].first, self.heap[0].stop))
+            self.size -= 1
+            if self.size:
+                self._sink(0, self.heap[self.size])
+        return due
+
+    def prune(self, RangeSet live not None):
+        """Forget the entries of which nothing is in `live`."""
+        cdef Py_ssize_t i, kept = 0
+        for i in range(self.size):
+            if live.overlap(self.heap[i].first, self.heap[i].stop):
+                self.heap[kept] = self.heap[i]
+                kept += 1
+        self._keep(kept)
+
+    def cut(self, uint64_t offset):
+        """Forget all records from `offset` on."""
+        cdef Py_ssize_t i, kept = 0
+        for i in range(self.size):
+            if self.heap[i].first < offset:
+                self.heap[kept] = self.heap[i]
+                self.heap[kept].stop = min(self.heap[kept].stop, offset)
+                kept += 1
+        self._keep(kept)
+
+    cdef void _keep(self, Py_ssize_t kept) noexcept:
+        """Only the first `kept` entries stay, in whatever order they are."""
+        cdef Py_ssize_t i
+        self.size = kept
+        for i in range(kept // 2 - 1, -1, -1):
+            self._sink(i, self.heap[i])
+
+    cdef int _push(self, Entry entry) except -1:
+        cdef Py_ssize_t i = self.size, parent
+        cdef Entry* grown
+        if self.size == self.capacity:
+            grown = <Entry*>realloc(self.heap, max(2 * self.capacity, 8) * sizeof(Entry))
+            if grown == NULL:
+                raise MemoryError
+            self.heap = grown
+            self.capacity = max(2 * self.capacity, 8)
+        self.size += 1
+        while i:
+            parent = (i - 1) >> 1
+            if self.heap[parent].deadline <= entry.deadline:
+                break
+            self.heap[i] = self.heap[parent]
+            i = parent
+        self.heap[i] = entry
+        return 0
+
+    cdef void _sink(self, Py_ssize_t i, Entry entry) noexcept:
+        """Put `entry` at index `i` or as far below as it belongs."""
+        cdef Py_ssize_t child = 2 * i + 1
+        while child < self.size:
+            if child + 1 < self.size and self.heap[child + 1].deadline < self.heap[child].deadline:
+                child += 1
+            if self.heap[child].deadline >= entry.deadline:
+                break
+            self.heap[i] = self.heap[child]
+            i = child
+            child = 2 * i + 1
+        self.heap[i] = entry
+
+
+def deadline(Batch batch not None, uint64_t offset, ttl):
+    """When a record expires that lives `ttl` milliseconds (None: for ever) or as it says; None: never."""
+    cdef RecordView record
+    cdef uint64_t found
+    batch.view(batch.locate(offset), &record)
+    found = _deadline(&record, batch.first_time, _NEVER if ttl is None else ttl)
+    return None if found == _NEVER else found
+
+
+def same_fate(list batches, uint64_t first, uint64_t stop, uint64_t now, ttl):
+    """(stop, expired): how far the records from `first` on have all expired, or have all not.
+
+    `batches` hold `first`; records behind the last of them are not judged.
+    """
+    cdef Batch batch
+    cdef uint64_t lives = _NEVER if ttl is None else ttl
+    cdef uint64_t offset = first, end
+    cdef bint expired = False, known = False
+    for batch in batches:
+        end = batch.base_offset + batch.count
+        if offset >= end or offset >= stop:
+            continue
+        if not _judge(batch, &offset, min(end, stop), now, lives, &expired, &known):
+            break
+    return offset, bool(expired)
+
+
+cdef bint _judge(
+    Batch batch, uint64_t* offset, uint64_t stop, uint64_t now, uint64_t ttl, bint* expired, bint* known
+) except -1:
+    """Go through one batch. Returns whether all of it shares the fate of what came before."""
+    cdef RecordView record
+    cdef uint64_t first_time = batch.first_time
+    cdef bint own = (<int>batch.features & HAS_EXPIRATION) != 0
+    cdef bint fate
+    cdef size_t position
+    if not own and (ttl == _NEVER or first_time + ttl > now):
+        if known[0] and expired[0]:
+            return False
+        known[0] = True
+        offset[0] = stop
+        return True
+    position = batch.locate(offset[0])
+    while offset[0] < stop:
+        position = batch.view(position, &record)
+        fate = _deadline(&record, first_time, ttl) <= now
+        if known[0] and fate != expired[0]:
+            return False
+        known[0] = True
+        expired[0] = fate
+        offset[0] += 1
+    return True

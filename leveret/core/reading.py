@@ -1,0 +1,110 @@
+"""How a queue reads its log: at once where the bytes are at hand, else from the device.
+
+What can be read no more is given up for lost and said once; all else near it can still be had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.loss import loss_error
+from leveret.core.window import LogWindow, batch_of
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.queue import Queue
+    from leveret.ports.records import Batch
+
+
+class QueueReader:
+    """Reads for one queue. `fetched` is called when what `read` had to ask for has come."""
+
+    def __init__(self, queue: Queue, fetched: Callable[[], None]) -> None:
+        self._queue = queue
+        self._fetched = fetched
+        self._window = LogWindow(queue.log)
+        self._complaint = ""  # what was reported of reading, until it works again
+        self.fetching = False
+
+    def read(self, offset: int) -> list[Batch] | None:
+        """Batches of which one holds `offset`; None after asking for it where it is not at hand."""
+        if self.fetching:
+            return None
+        try:
+            batches = self._window.at_hand(offset)
+        except StorageError:
+            batches = None  # whoever fetches meets it again, and deals with it
+        if batches is None:
+            self.fetching = True
+            self._queue.services.spawn(self._fetch(offset))
+        return batches
+
+    async def _fetch(self, offset: int) -> None:
+        try:
+            await self.fill(self._window, offset)
+        except StorageError as error:
+            self.complain(error)
+            return
+        finally:
+            self.fetching = False
+        self._fetched()
+
+    def batch_at_hand(self, offset: int) -> Batch | None:
+        """The batch that holds `offset` if it can be had without waiting."""
+        try:
+            batches = self._window.at_hand(offset)
+        except CorruptBatchError:
+            return None  # dealing with damage takes waiting
+        return None if batches is None else batch_of(batches, offset)
+
+    async def leased_batch(self, offset: int) -> Batch | None:
+        """The batch that holds a leased record, wherever it lies; None: the record is lost."""
+        batch = self.batch_at_hand(offset)
+        if batch is None and await self.fill(self._window, offset, leased=True):
+            batch = self.batch_at_hand(offset)
+        return batch
+
+    async def fill(self, window: LogWindow, offset: int, *, leased: bool = False) -> bool:
+        """Read from `offset` on; False where it is lost: nobody shall ask for it any more.
+
+        Raises StorageError.
+        """
+        try:
+            await window.fill(offset)
+        except CorruptBatchError:
+            if await self._set_aside(offset, leased=leased):
+                return False
+            await window.fill(offset)
+        self._complaint = ""
+        return True
+
+    async def _set_aside(self, offset: int, *, leased: bool) -> bool:
+        """Give up what can be read no more, and say so. Returns whether `offset` is gone by that.
+
+        What others hold leases on stays theirs: it was delivered.
+        """
+        queue = self._queue
+        damage = await queue.log.set_aside(offset)
+        if queue.deleted:
+            return True
+        lost = RangeSet(queue.machine.lose(damage.lost))
+        if leased and offset in damage.lost:
+            queue.machine.settle([(offset, offset + 1)])
+            lost.add(offset, offset + 1)
+        queue.log.settle(list(lost))
+        if lost or damage.kept:
+            self.complain(loss_error(lost, damage.kept))
+        return offset in damage.lost or offset in queue.log.settled
+
+    def complain(self, error: StorageError) -> None:
+        """Report what reading met: once, for as long as it is the same."""
+        if str(error) != self._complaint and not self._queue.deleted:
+            self._complaint = str(error)
+            self._queue.services.report(self._queue, error)
+
+    def clear(self) -> None:
+        """Keep nothing in memory."""
+        self._window.clear()

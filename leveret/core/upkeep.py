@@ -1,0 +1,130 @@
+"""What a queue does besides handing out messages: lifetimes and limits.
+
+Made for the queues that have them, when they have them. Called around every append (what is
+refused, what is learned of records) and after every delivery round: what nobody took may have
+expired, or be too much. A message that was just committed is offered to consumers first, however
+short its life.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.capacity import Capacity
+from leveret.core.discards import Reason, Window
+from leveret.core.expiry import Expiry
+from leveret.core.open_queue import PUMP_RECORDS_MAX
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from leveret.core.machine import Deliver
+    from leveret.core.queue import Queue
+    from leveret.core.settings import QueueSettings
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch, BatchBuilder
+
+
+class Upkeep:
+    """The lifetimes and limits of one queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._machine = queue.machine
+        self._timers = queue.services.timers
+        self._timer = self._timers.timer(queue.touch)
+        # What lies below has been offered to consumers before, and may have expired since.
+        self._offered_stop = queue.machine.ledger.committed
+        self.expiry = Expiry(queue.machine, queue.settings.message_ttl_ms)
+        self.capacity = Capacity(queue.machine, queue.log, queue.settings)
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Other lifetimes and limits hold from now on."""
+        self.expiry.set_ttl(settings.message_ttl_ms)
+        self.capacity.reconfigure(settings)
+
+    # -- around an append
+
+    def admit(self, builder: BatchBuilder) -> None:
+        """Refuse what finds no room."""
+        refused = self.capacity.refuse(builder)
+        queue = self._queue
+        if refused is not None and queue.settings.dead_letter_exchange is not None:
+            window = Window(refused, refused.base_offset, refused.stop_offset)
+            queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it must learn of every batch."""
+        return self.capacity.sizes is not None
+
+    def learn(self, batch: Batch, settled: RangeSet | None) -> None:
+        """Take in what a batch's records say of themselves, but those that are `settled`."""
+        if batch.features & RecordFlag.HAS_EXPIRATION:
+            self.expiry.learn(batch)
+        self.capacity.learn(batch, settled)
+
+    def forget(self, offset: int) -> None:
+        """Records from `offset` on are lost; others will take their numbers."""
+        self.expiry.forget(offset)
+        self.capacity.forget(offset)
+
+    # -- around a delivery
+
+    def alive(self, offer: Deliver, batches: list[Batch]) -> tuple[int, bool]:
+        """(stop, expired): how far the offer may be sent, or has expired."""
+        first, stop = offer.first, offer.stop
+        if first >= self._offered_stop:
+            return stop, False
+        now = self._timers.wall_ms()
+        return self.expiry.fate(batches, first, min(stop, self._offered_stop), now)
+
+    def has_expired(self, batch: Batch, offset: int) -> bool:
+        """Whether a record may not be handed out any more."""
+        now = self._timers.wall_ms()
+        return self.expiry.fate([batch], offset, offset + 1, now)[1]
+
+    def enforce(self, *, delivered: bool = False) -> bool:
+        """See to what nobody took. Returns whether another turn is needed at once."""
+        queue = self._queue
+        more = False
+        if not queue.reader.fetching:
+            self._offered_stop = self._machine.ledger.committed
+        now = self._timers.wall_ms()
+        queue.discards.add(self.expiry.take_due(now), Reason.EXPIRED)
+        if self.expiry.ttl_ms is not None:
+            more = self._expire_oldest(now)
+        self._timer.set(self.expiry.next_deadline())
+        if delivered and self._is_draining():
+            return True
+        queue.discards.add(self.capacity.overflowing(), Reason.MAX_LENGTH)
+        return more
+
+    def _is_draining(self) -> bool:
+        """Whether a consumer only waits for its socket, and the excess can wait for it too."""
+        return self._machine.ready_count < PUMP_RECORDS_MAX and any(
+            consumer.credit() for consumer in self._machine.served
+        )
+
+    def _expire_oldest(self, now: int) -> bool:
+        """Give up what is too old. Returns whether there may be more of it."""
+        expired_count = 0
+        while (oldest := self.expiry.oldest()) is not None and not self.expiry.is_young(now):
+            if oldest >= self._offered_stop:
+                return False
+            batches = self._queue.reader.read(oldest)
+            if batches is None:
+                return False
+            stop, expired = self.expiry.fate(batches, oldest, self._offered_stop, now)
+            if not expired:
+                self.expiry.note_oldest(oldest, batches)
+                return False
+            withdrawn = self._machine.withdraw([(oldest, stop)])
+            self._queue.discards.add(withdrawn, Reason.EXPIRED)
+            expired_count += stop - oldest
+            if expired_count > PUMP_RECORDS_MAX:
+                return True
+        return False
+
+    def close(self) -> None:
+        """The queue is gone."""
+        self._timer.set(None)
