@@ -26,8 +26,8 @@ LETTERS_MAX = 1024
 cdef class Letter:
     """What records that are alike become: their new address, headers and destinations.
 
-    `headers` is a table with its length. It takes the place of the record's own where the record's own
-    were needed to make it; otherwise its fields join theirs.
+    `headers` is a table with its length, which takes the place of those fields of the record's own that
+    it was made from; the others stand before it.
     """
 
     cdef readonly bytes address
@@ -44,9 +44,9 @@ cdef class LetterWriter:
     """Writes dead letters, of one queue for one reason, at one time.
 
     `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> Letter` is asked for each
-    kind of record; `expiration` is None where the record has none, `headers` where they do not matter.
-    With `reads_headers` they always do. `touched` has the builders that were written to, `unrouted` the
-    ranges of offsets that no queue took.
+    kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
+    that tell of deaths and of CC, None without such. With `reads_headers` it has all fields. `touched`
+    has the builders that were written to, `unrouted` the ranges of offsets that no queue took.
     """
 
     cdef readonly set touched
@@ -79,8 +79,9 @@ cdef class LetterWriter:
     cdef int write_record(self, RecordView* record) except -1:
         """Write one record to all its destinations. Returns whether there were any."""
         cdef Properties properties
+        cdef Piece kept
+        cdef bytes kept_fields, headers = None
         cdef int found = -1
-        cdef bint own_headers = False
         cdef Letter letter
         cdef BatchBuilder builder
         cdef bytes header
@@ -89,15 +90,19 @@ cdef class LetterWriter:
             found = read_properties(record.header, record.header_size, &properties)
         if found < 0:
             raise CorruptBatchError("a record's content header cannot be read")
+        kept.size = 0
         if found & HAS_HEADERS:
-            own_headers = self.reads_headers or not is_plain(&properties.headers)
-        letter = self.letter_for(record, found, &properties, own_headers)
+            kept = properties.headers
+            if self.reads_headers:
+                headers, kept.size = table_of(&kept), 0
+            elif not is_plain(&kept):
+                kept_fields, headers = divided(&kept)
+                kept.data, kept.size = <const uint8_t*>PyBytes_AS_STRING(kept_fields), <uint32_t>len(kept_fields)
+        letter = self.letter_for(record, found, &properties, headers)
         if not letter.builders:
             return 0
         header = rewrite(
-            record.header, record.header_size,
-            letter.headers if own_headers or not found & HAS_HEADERS else joined(&properties.headers, letter.headers),
-            None, False,
+            record.header, record.header_size, joined(&kept, letter.headers) if kept.size else letter.headers, None, False
         )
         flags = (record.flags & ~<uint32_t>HAS_EXPIRATION) | HAS_HEADERS | DEAD_LETTERED
         for builder in letter.builders:
@@ -110,12 +115,11 @@ cdef class LetterWriter:
             self.touched.add(builder)
         return 1
 
-    cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bint own_headers):
+    cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bytes headers):
         cdef bytes address = self.address
         cdef bytes expiration = None
-        cdef bytes headers = None
         cdef Letter letter
-        cdef bint plain = not own_headers and not found & HAS_EXPIRATION
+        cdef bint plain = headers is None and not found & HAS_EXPIRATION
         if (
             address is None
             or <uint32_t>PyBytes_GET_SIZE(address) != record.address_size
@@ -127,8 +131,6 @@ cdef class LetterWriter:
             return self.letter
         if found & HAS_EXPIRATION:
             expiration = (<const char*>properties.expiration.data)[: properties.expiration.size]
-        if own_headers:
-            headers = (<const char*>properties.headers.data - 4)[: properties.headers.size + 4]
         kind = (address, expiration, headers, record.flags & DEAD_LETTERED)
         letter = self.letters.get(kind)
         if letter is None:
@@ -154,22 +156,61 @@ cdef class LetterWriter:
 
 
 cdef bint is_plain(Piece* headers) noexcept nogil:
-    """Whether a table's fields tell nothing of deaths or of further keys, and can be joined by others."""
+    """Whether a table's fields are sound, and tell nothing of deaths or of further keys."""
     cdef const uint8_t* field = headers.data
     cdef const uint8_t* stop = field + headers.size
     cdef const uint8_t* end
     while field < stop:
         end = field_end(field, stop)
-        if end == NULL or field_is(field, b"CC", 2) or field_is(field, b"x-death", 7):
-            return False
-        if begins(field, b"x-first-death-", 14) or begins(field, b"x-last-death-", 13):
+        if end == NULL or tells(field):
             return False
         field = end
     return True
 
 
+cdef tuple divided(Piece* headers):
+    """A table's fields that tell nothing, and a table of those that do; all of it, if it is not sound."""
+    cdef bytes kept = PyBytes_FromStringAndSize(NULL, headers.size)
+    cdef bytes telling = PyBytes_FromStringAndSize(NULL, headers.size)
+    cdef char* k = PyBytes_AS_STRING(kept)
+    cdef char* t = PyBytes_AS_STRING(telling)
+    cdef const uint8_t* field = headers.data
+    cdef const uint8_t* stop = field + headers.size
+    cdef const uint8_t* end
+    cdef Piece told
+    while field < stop:
+        end = field_end(field, stop)
+        if end == NULL:
+            return b"", table_of(headers)
+        if tells(field):
+            memcpy(t, field, end - field)
+            t += end - field
+        else:
+            memcpy(k, field, end - field)
+            k += end - field
+        field = end
+    told.data = <const uint8_t*>PyBytes_AS_STRING(telling)
+    told.size = <uint32_t>(t - PyBytes_AS_STRING(telling))
+    return kept[: k - PyBytes_AS_STRING(kept)], table_of(&told)
+
+
+cdef inline bint tells(const uint8_t* field) noexcept nogil:
+    """Whether a field, whose end was found, tells of deaths or of further keys."""
+    return (
+        field_is(field, b"CC", 2)
+        or field_is(field, b"x-death", 7)
+        or begins(field, b"x-first-death-", 14)
+        or begins(field, b"x-last-death-", 13)
+    )
+
+
 cdef inline bint begins(const uint8_t* field, const char* prefix, uint8_t size) noexcept nogil:
     return field[0] >= size and memcmp(field + 1, prefix, size) == 0
+
+
+cdef bytes table_of(Piece* fields):
+    """A table of these fields, its length first."""
+    return joined(fields, b"\0\0\0\0")
 
 
 cdef bytes joined(Piece* fields, bytes table):
