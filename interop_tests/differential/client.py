@@ -138,12 +138,12 @@ class Wire:
         """Note `count` frames as a group whose order is not compared."""
         self.transcript.add_group([self._next_line(ANSWER_SECONDS_MAX)[0] for _ in range(count)])
 
-    def read_confirms(self, last: int) -> None:
-        """Read confirms until every tag to `last` is settled, and note which were acked, nacked.
+    def read_confirms(self, last: int, first: int = 1) -> None:
+        """Read confirms until every tag from `first` to `last` is settled, and note which how.
 
         How confirms are gathered into `multiple` is the broker's choice.
         """
-        outstanding, nacked = set(range(1, last + 1)), set()
+        outstanding, nacked = set(range(first, last + 1)), set()
         while outstanding:
             line, found = self._next_line(ANSWER_SECONDS_MAX)
             if not isinstance(found, commands.Basic.Ack | commands.Basic.Nack):
@@ -155,7 +155,7 @@ class Wire:
             settled = {n for n in outstanding if n == tag or (found.multiple and n <= tag)}
             outstanding -= settled
             nacked |= settled if isinstance(found, commands.Basic.Nack) else set()
-        self.transcript.add(f"{self.label} < confirmed 1..{last}, nacked {sorted(nacked)}")
+        self.transcript.add(f"{self.label} < confirmed {first}..{last}, nacked {sorted(nacked)}")
 
     def expect_quiet(self) -> None:
         """Note that nothing came for a moment, or what did."""

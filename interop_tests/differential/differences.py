@@ -27,6 +27,8 @@ TOLD = "B-005, B-308, B-309: Leveret says why; RabbitMQ closes the socket after 
 DECODED = "B-310: what cannot be decoded is a frame error; RabbitMQ's connection process crashes"
 STRANGERS = "B-406: passive declares need some permission since RabbitMQ 4.3"
 VOLATILE = "B-233: RabbitMQ 4 knows that the name stands for no queue"
+STREAM_TEXT = "B-225, B-314: the texts of RabbitMQ 4"
+STREAM_CREDIT = "B-129: whatever settles a stream's message gives credit since RabbitMQ 3.13"
 LAST_DEATH = "B-153: the headers x-last-death-* came with RabbitMQ 3.13"
 
 ANSWERED = (
@@ -88,6 +90,30 @@ def _last_death(conversation: str, queue: str, reason: str) -> Difference:
     return Difference(conversation, first, f"{first}, {last}", LAST_DEATH)
 
 
+def _no_credit(conversation: str, channel: int) -> Difference:
+    refused = f'A{channel} < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - '
+    return Difference(
+        conversation,
+        f"{refused}consumer prefetch count is not set for 'queue 's' in vhost '/''\"",
+        f"{refused}consumer prefetch count is not set for stream queue 's' in vhost '/'\"",
+        STREAM_TEXT,
+    )
+
+
+def _credit(conversation: str, method_id: int) -> Difference:
+    text = (
+        "NOT_IMPLEMENTED - basic.nack and basic.reject not supported by stream queues "
+        "queue 's' in vhost '/'"
+    )
+    return Difference(
+        conversation,
+        _close(540, text, 60, method_id),
+        "A3 < Basic.Deliver consumer_tag='c' delivery_tag=2 redelivered=False exchange='' "
+        "routing_key='s' | headers={'x-stream-offset': 1} message_id='m2' | b'2'",
+        STREAM_CREDIT,
+    )
+
+
 DIFFERENCES: list[Difference] = [
     Difference(
         "unknown_exchange_type",
@@ -130,6 +156,32 @@ DIFFERENCES: list[Difference] = [
         "'x-max-age' for queue 'q' in vhost '/': invalid_max_age\" class_id=50 method_id=10",
         "B-217: RabbitMQ 3.10 crashes on an age it cannot read",
     ),
+    _no_credit("stream_consumers_need_a_limit_and_acks", 2),
+    Difference(
+        "stream_consumers_need_a_limit_and_acks",
+        "acknowledgement not supported by stream queues queue",
+        "acknowledgement not supported by stream queue",
+        STREAM_TEXT,
+    ),
+    _no_credit("stream_refuses_no_credit_before_no_acks", 2),
+    _no_credit("stream_refuses_no_credit_before_no_acks", 3),
+    Difference(
+        "stream_deleted_if_unused",
+        "A2 < Queue.DeleteOk message_count=0",
+        'A2 < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - '
+        "queue 's' in vhost '/' in use\" class_id=50 method_id=40",
+        "B-210: a condition that was asked for is kept; RabbitMQ deletes streams whatever it is",
+    ),
+    Difference(
+        "stream_offset_that_is_none",
+        _close(541, "INTERNAL_ERROR", 0, 0),
+        "A2 < Channel.Close reply_code=406 reply_text='PRECONDITION_FAILED - invalid arg "
+        "\\'x-stream-offset\\' for queue \\'s\\' in vhost \\'/\\': "
+        '{invalid_stream_offset_arg,{longstr,<<"soon">>}}\' class_id=60 method_id=20',
+        "B-217: RabbitMQ 3.10 crashes on an offset it cannot read",
+    ),
+    _credit("stream_nack_gives_credit", 120),
+    _credit("stream_reject_gives_credit", 90),
     Difference(
         "quorum_queue_properties",
         "A4 < Queue.DeclareOk queue='q4' message_count=0 consumer_count=0",

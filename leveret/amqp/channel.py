@@ -21,6 +21,7 @@ from leveret.amqp.unacked import Unacked
 from leveret.core.authentication import authorise, authorise_topic
 from leveret.core.message import StoredMessage
 from leveret.core.names import resource, stripped
+from leveret.core.queue import Queue
 from leveret.core.routes import RouteCache
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.amqp.transaction import Transaction
     from leveret.core.broker import Broker
     from leveret.core.exchange import Exchange
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Kind, Permission, TopicPermission
     from leveret.ports.records import Batch
@@ -74,7 +75,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self._collected = 0  # publishes that stand in a confirm group
-        self._getters: dict[Queue, Getter] = {}
+        self._getters: dict[OpenQueue, Getter] = {}
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
 
     @property
@@ -200,7 +201,7 @@ class Channel:
         return Origin(self.connection.name, self.number, self.connection.user)
 
     def trace_deliveries(
-        self, queue: Queue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
+        self, queue: OpenQueue, batches: list[Batch], first: int, stop: int, *, redelivered: bool
     ) -> None:
         """Show the firehose the records [first, stop), which were sent."""
         for batch in batches:
@@ -239,7 +240,7 @@ class Channel:
             holder.release(stop - first)
             _tell(holder.queue, kind, [(first, stop)])
         else:
-            ranges: dict[Queue, list[tuple[int, int]]] = {}
+            ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
             for holder, first, stop in held:
                 holder.release(stop - first)
                 ranges.setdefault(holder.queue, []).append((first, stop))
@@ -251,9 +252,9 @@ class Channel:
     def wake_consumers(self) -> None:
         """Credit has come back: the queues of this channel's consumers may go on."""
         for consumer in self.consumers.values():
-            consumer.queue.wake()
+            consumer.queue.wake(consumer)
 
-    def getter(self, queue: Queue) -> Getter:
+    def getter(self, queue: OpenQueue) -> Getter:
         """Who holds what basic.get takes from `queue` on this channel."""
         getter = self._getters.get(queue)
         if getter is None or queue.deleted:
@@ -261,7 +262,7 @@ class Channel:
         return getter
 
     def send_got(
-        self, queue: Queue, batch: Batch, offset: int, *, redelivered: bool, no_ack: bool
+        self, queue: OpenQueue, batch: Batch, offset: int, *, redelivered: bool, no_ack: bool
     ) -> None:
         """Write basic.get-ok for a record that `queue.get` has leased."""
         connection = self.connection
@@ -335,7 +336,7 @@ class Channel:
         self.connection.outbox.write(encode_method(self.number, method))
         self.connection.touch()
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> OpenQueue:
         """Look a queue up that this connection may use. Raises ChannelError 404 and 405."""
         return self.broker.find_queue(self.vhost, name, self.connection)
 
@@ -359,7 +360,7 @@ class Channel:
             self.send(method)
 
     def when_caught_up(
-        self, queue: Queue, then: Callable[[], Awaitable[None] | None]
+        self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
         """Do `then` when all that was published to `queue` so far is committed.
 
@@ -368,7 +369,9 @@ class Channel:
         queue.flush()
         return then() if queue.is_caught_up else self._after_commit(queue, then)
 
-    async def _after_commit(self, queue: Queue, then: Callable[[], Awaitable[None] | None]) -> None:
+    async def _after_commit(
+        self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
+    ) -> None:
         await self.connection.committed([queue])
         if not self.alive:
             return  # nobody is left to be answered, or to hold a message
@@ -403,7 +406,7 @@ class Channel:
         )
 
     def readable_queue(self, name: str) -> Queue:
-        """Look up a queue to read from. Raises ChannelError 403, 404 and 405.
+        """Look up a queue to get from. Raises ChannelError 403, 404 and 405, and 540 for a stream.
 
         The answer is remembered until the queue or a permission goes: basic.get asks each time.
         """
@@ -416,9 +419,11 @@ class Channel:
         if direct_reply.is_volatile(resolved):
             raise direct_reply.refuse_get(resource("queue", resolved, self.vhost.name))
         self.require("read", "queue", resolved)
-        queue = self.queue(resolved)
-        self._readable = (name, queue, generation) if name else None
-        return queue
+        found = self.queue(resolved)
+        if not isinstance(found, Queue):
+            raise not_for_streams("basic.get", found)
+        self._readable = (name, found, generation) if name else None
+        return found
 
     def queue_named(self, name: str) -> str:
         """Resolve the empty name to the queue declared last on this channel."""
@@ -447,7 +452,7 @@ class Channel:
         announcements.channel_closed(self)
 
 
-def _tell(queue: Queue, kind: int, ranges: list[tuple[int, int]]) -> None:
+def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]]) -> None:
     """Tell a queue what became of ranges that it delivered."""
     if kind == frames.SETTLE:
         queue.settle(ranges)
@@ -455,6 +460,12 @@ def _tell(queue: Queue, kind: int, ranges: list[tuple[int, int]]) -> None:
         queue.return_(ranges)
     else:
         queue.discard(ranges)
+
+
+def not_for_streams(method: str, queue: OpenQueue) -> ConnectionClosingError:
+    """A stream hands no message out for good."""
+    name = resource("queue", queue.name, queue.definition.vhost)
+    return ConnectionClosingError(540, f"{method} not supported by stream queues {name}")
 
 
 def unknown_tag(kind: int, tag: int) -> ChannelError:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.core.clients import ClientFacts
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
     from leveret.ports.records import Batch, BatchBuilder
@@ -534,7 +534,7 @@ class Connection:
         """Whether the client has announced a capability."""
         return capability in self.capabilities
 
-    async def committed(self, queues: Collection[Queue]) -> bool:
+    async def committed(self, queues: Collection[OpenQueue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self.link.committed(queues)
 

@@ -9,7 +9,7 @@ from leveret.amqp import announcements
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
@@ -26,7 +26,7 @@ class ChannelConsumer:
     def __init__(
         self,
         channel: Channel,
-        queue: Queue,
+        queue: OpenQueue,
         tag: str,
         *,
         no_ack: bool,
@@ -100,7 +100,7 @@ class ChannelConsumer:
 class Getter:
     """Holds what basic.get handed out from one queue; it has no credit to give back."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: OpenQueue) -> None:
         self.queue = queue
 
     def release(self, count: int) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leveret.amqp.tls import TlsContexts
     from leveret.config import Configuration
     from leveret.core.broker import Broker
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
     from leveret.errors import AmqpError
 
 logger = logging.getLogger(__name__)
@@ -254,7 +254,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._transport.pause_reading()
 
-    async def committed(self, queues: Collection[Queue]) -> bool:
+    async def committed(self, queues: Collection[OpenQueue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self._listener.committed(queues)
 
@@ -422,7 +422,7 @@ class AmqpListener:
         """The AMQP side of a socket that has arrived."""
         return AmqpProtocol(self, endpoints, tls)
 
-    async def committed(self, queues: Collection[Queue]) -> bool:
+    async def committed(self, queues: Collection[OpenQueue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         if not queues:
             return True

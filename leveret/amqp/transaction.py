@@ -11,7 +11,7 @@ from leveret.errors import ChannelError
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
 # place for a backlog.
@@ -55,12 +55,12 @@ class Transaction:
             self._settles.append((kind, run_first, held))
         return None
 
-    def commit(self) -> set[Queue]:
+    def commit(self) -> set[OpenQueue]:
         """Make everything take effect. Returns the queues that must have committed first."""
         channel = self._channel
         publishes, self._publishes, self._publish_bytes = self._publishes, [], 0
         settles, self._settles = self._settles, []
-        queues: set[Queue] = set()
+        queues: set[OpenQueue] = set()
         for publish, found in publishes:
             builders = [builder for builder in found.builders if not builder.owner.deleted]
             channel.deposit(publish, Destinations(builders, found.replies))

@@ -7,11 +7,12 @@ is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from leveret.core.names import resource
-from leveret.core.terms import field_type
+from leveret.core.offsets import STREAM_OFFSET, interval_ms, parse_start
+from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
 from leveret.ports.definitions import Arguments, QueueDefinition
 
@@ -110,7 +111,26 @@ def unacceptable(value: Any) -> str:
     return f"{{unacceptable_type,{field_type(value)}}}"
 
 
-queue_type = one_of(("classic", "quorum"), "\"unsupported queue type '{}'\"")
+def max_age(value: Any, _arguments: Arguments) -> str | None:
+    """Check for an interval such as `7D`."""
+    if not isinstance(value, str):
+        return unacceptable(value)
+    return "invalid_max_age" if interval_ms(value) is None else None
+
+
+def stream_offset(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a place in a stream."""
+    if parse_start(value) is not None:
+        return None
+    return f"{{invalid_stream_offset_arg,{{{field_type(value)},{term(value)}}}}}"
+
+
+def anything(_value: Any, _arguments: Arguments) -> str | None:
+    """Let pass what counts for nothing where it makes no sense, as in RabbitMQ."""
+    return None
+
+
+queue_type = one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
 queue_mode = one_of(("default", "lazy"), "\"unsupported queue mode '{}'\"")
 leader_locator = one_of(("client-local", "balanced"), "invalid_queue_locator_arg")
 master_locator = one_of(
@@ -161,17 +181,38 @@ QUORUM: dict[str, Check] = {
     "x-delayed-retry-min": time_to_live,
     "x-delayed-retry-max": time_to_live,
 }
-# Known to streams alone: such an argument on another type is a mistake, not a stranger.
-STREAM_ONLY = {
-    "x-max-age",
-    "x-stream-max-segment-size-bytes",
-    "x-stream-filter-size-bytes",
-    "x-initial-cluster-size",
+STREAM: dict[str, Check] = {
+    "x-max-length-bytes": not_negative,
+    QUEUE_TYPE: queue_type,
+    "x-max-age": max_age,
+    "x-stream-max-segment-size-bytes": not_negative,
+    "x-stream-filter-size-bytes": anything,  # see check_stream_sizes
+    "x-initial-cluster-size": positive,
+    "x-queue-leader-locator": leader_locator,
 }
-TYPES = {"classic": CLASSIC, "quorum": QUORUM}
+TYPES = {"classic": CLASSIC, "quorum": QUORUM, "stream": STREAM}
 # The names of types in reply texts are the module names of the broker that clients know.
-MODULES = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
-EVERY_ARGUMENT = {*CLASSIC, *QUORUM, *STREAM_ONLY}
+MODULES = {
+    "classic": "rabbit_classic_queue",
+    "quorum": "rabbit_quorum_queue",
+    "stream": "rabbit_stream_queue",
+}
+EVERY_ARGUMENT = {*CLASSIC, *QUORUM, *STREAM}
+# What a consumer may ask of a queue.
+CONSUMER_TYPES: dict[str, dict[str, Check]] = {
+    "classic": {"x-priority": integer},
+    "quorum": {"x-priority": integer, "x-consumer-timeout": time_to_live},
+    "stream": {
+        STREAM_OFFSET: stream_offset,
+        "x-stream-filter": anything,
+        "x-stream-match-unfiltered": anything,
+    },
+}
+EVERY_CONSUMER_ARGUMENT = {key for known in CONSUMER_TYPES.values() for key in known}
+
+STREAM_SEGMENT_BYTES_MAX = 3_000_000_000
+# RabbitMQ's Bloom filter for each block of messages; ours is exact, and needs no size.
+STREAM_FILTER_BYTES_MIN, STREAM_FILTER_BYTES_MAX = 16, 255
 
 
 def type_of(arguments: Arguments) -> str:
@@ -192,11 +233,32 @@ def check_queue_arguments(definition: QueueDefinition) -> None:
     kind = type_of(arguments)
     for key, check in TYPES[kind].items():
         check_value(key, check, name, arguments)
+    _check_known(name, kind, arguments, EVERY_ARGUMENT, TYPES)
+    if kind != "classic":
+        check_replicated_properties(definition, name)
+    if kind == "stream":
+        check_stream_sizes(arguments)
+
+
+def check_consumer_arguments(definition: QueueDefinition, arguments: Arguments) -> None:
+    """Raise 406 unless every argument of a consumer suits the type of its queue."""
+    name, kind = resource("queue", definition.name, definition.vhost), type_of(definition.arguments)
+    _check_known(name, kind, arguments, EVERY_CONSUMER_ARGUMENT, CONSUMER_TYPES)
+    for key, check in CONSUMER_TYPES[kind].items():
+        check_value(key, check, name, arguments)
+
+
+def _check_known(
+    name: str,
+    kind: str,
+    arguments: Arguments,
+    every: Collection[str],
+    types: Mapping[str, Collection[str]],
+) -> None:
+    """Raise 406 for an argument that other types of queues know, but not this one."""
     for key in arguments:
-        if key in EVERY_ARGUMENT and key not in TYPES[kind]:
+        if key in every and key not in types[kind]:
             raise ChannelError(406, f"invalid arg '{key}' for {name} of queue type {MODULES[kind]}")
-    if kind == "quorum":
-        check_quorum_properties(definition, name)
 
 
 def check_value(key: str, check: Check, name: str, arguments: Arguments) -> None:
@@ -207,7 +269,7 @@ def check_value(key: str, check: Check, name: str, arguments: Arguments) -> None
             raise ChannelError(406, f"invalid arg '{key}' for {name}: {problem}")
 
 
-def check_quorum_properties(definition: QueueDefinition, name: str) -> None:
+def check_replicated_properties(definition: QueueDefinition, name: str) -> None:
     """Raise 406 unless the queue outlives connections, consumers and restarts."""
     properties = {
         "auto-delete": definition.auto_delete,
@@ -217,6 +279,18 @@ def check_quorum_properties(definition: QueueDefinition, name: str) -> None:
     for key, wrong in properties.items():
         if wrong:
             raise ChannelError(406, f"invalid property '{key}' for {name}")
+
+
+def check_stream_sizes(arguments: Arguments) -> None:
+    """Raise 406 for sizes beyond what a stream may have, in texts that name no queue."""
+    segment = arguments.get("x-stream-max-segment-size-bytes", 0)
+    if segment > STREAM_SEGMENT_BYTES_MAX:
+        raise ChannelError(406, "Exceeded max value for x-stream-max-segment-size-bytes")
+    size = arguments.get("x-stream-filter-size-bytes", STREAM_FILTER_BYTES_MIN)
+    if integer(size, arguments) is not None:
+        raise ChannelError(406, "Invalid type for x-stream-filter-size-bytes")
+    if not STREAM_FILTER_BYTES_MIN <= size <= STREAM_FILTER_BYTES_MAX:
+        raise ChannelError(406, "Invalid value for x-stream-filter-size-bytes")
 
 
 def check_server_named(arguments: Arguments) -> None:

@@ -18,6 +18,7 @@ from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.queue import Queue, QueueServices
 from leveret.core.settings import resolve_settings
+from leveret.core.stream import Stream
 from leveret.core.timers import Timers
 from leveret.core.trace import Tracer
 from leveret.core.vhost import Vhost
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.core.access import AccessControl
     from leveret.core.bindings import QueueLike
     from leveret.core.exchanges import RandomBelow
+    from leveret.core.open_queue import OpenQueue
     from leveret.core.policies import EffectivePolicy
     from leveret.core.turn import Turn
     from leveret.ports import MetadataStore, TopicStore
@@ -146,7 +148,7 @@ class Broker:
                 queue.reconfigure(resolve_settings(queue.definition, policy.definition))
                 self._tell_policy(queue)
 
-    def _tell_policy(self, queue: Queue) -> None:
+    def _tell_policy(self, queue: OpenQueue) -> None:
         told = {
             "name": queue.name,
             "vhost": queue.definition.vhost,
@@ -199,19 +201,27 @@ class Broker:
 
     # -- queues
 
-    def _open_queue(self, definition: QueueDefinition, owner: object | None) -> Queue:
-        durability = self._durability if definition.durable else Durability.NONE
-        log = self._topics.open(
-            definition.vhost, definition.name, definition.incarnation, 0, durability
-        )
+    def _open_queue(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
         policy = self._policy_of(definition)
         settings = resolve_settings(definition, policy.definition)
-        queue = Queue(definition, settings, owner, log, self._queue_services)
+        log = self._topics.open(
+            definition.vhost,
+            definition.name,
+            definition.incarnation,
+            0,
+            self._durability if definition.durable else Durability.NONE,
+            retention=settings.retention,
+        )
+        queue: OpenQueue
+        if settings.retention is None:
+            queue = Queue(definition, settings, owner, log, self._queue_services)
+        else:
+            queue = Stream(definition, settings, log, self._queue_services)
         queue.policy = policy
         return queue
 
     def delete_queue(
-        self, vhost: Vhost, queue: Queue, *, if_unused: bool = False, if_empty: bool = False
+        self, vhost: Vhost, queue: OpenQueue, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Delete a queue. Returns how many messages were ready. Raises ChannelError 406."""
         name = resource("queue", queue.name, vhost.name)
@@ -223,7 +233,7 @@ class Broker:
         self._drop_queue(vhost, queue)
         return count
 
-    def _drop_queue(self, vhost: Vhost, queue: Queue) -> None:
+    def _drop_queue(self, vhost: Vhost, queue: OpenQueue) -> None:
         if queue.deleted:
             return
         vhost.remove_queue(queue)
@@ -241,7 +251,9 @@ class Broker:
         for queue in vhost.exclusive_queues(owner):
             self._drop_queue(vhost, self._opened(queue))
 
-    async def caught_up(self, committed: Callable[[Collection[Queue]], Awaitable[bool]]) -> None:
+    async def caught_up(
+        self, committed: Callable[[Collection[OpenQueue]], Awaitable[bool]]
+    ) -> None:
         """Until everything that was published is committed; `committed` waits for queues."""
         # One wait for all: queues come and go meanwhile.
         await committed(
@@ -253,11 +265,11 @@ class Broker:
         )
 
     @staticmethod
-    def _opened(queue: QueueLike) -> Queue:
+    def _opened(queue: QueueLike) -> OpenQueue:
         """Routing knows queues as less than they are: `_open_queue` has made every one of them."""
-        return cast("Queue", queue)
+        return cast("OpenQueue", queue)
 
-    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> Queue:
+    def find_queue(self, vhost: Vhost, name: str, user: object | None) -> OpenQueue:
         """Look a queue up for a connection. Raises ChannelError 404 and 405."""
         return self._opened(vhost.check_queue(name, user))
 

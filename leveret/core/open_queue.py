@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from leveret.core.queue import QueueServices
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
-    from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.definitions import Arguments, QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
 
-# Read ahead of the consumers this far: large enough that a read call costs little per message,
-# small enough that a thousand queues being drained stay within a few hundred megabytes.
-READ_BYTES_MAX = 256 * 1024
 # One queue's share of a turn, so that a long backlog does not keep other queues and sockets
 # waiting.
 PUMP_RECORDS_MAX = 20_000
@@ -36,6 +33,7 @@ class QueueConsumer(Protocol):
 
     priority: int
     no_ack: bool
+    arguments: Arguments  # what the client asked for, checked
 
     in_flight: int
 
@@ -204,6 +202,10 @@ class OpenQueue(ABC):
         """Whether `add_consumer` may be called now for such a consumer."""
 
     @abstractmethod
+    def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
+        """Let `consumer` take part from the next turn on. Ask `admits` first."""
+
+    @abstractmethod
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Deliver nothing more to `consumer`."""
 
@@ -212,8 +214,8 @@ class OpenQueue(ABC):
         """Deliver what can be delivered. Returns whether another turn could do more."""
 
     @abstractmethod
-    def wake(self) -> None:
-        """A consumer can take more."""
+    def wake(self, consumer: QueueConsumer | None = None) -> None:
+        """A consumer can take more: this one, or any."""
 
     # -- settling
 

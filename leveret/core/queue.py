@@ -341,7 +341,7 @@ class Queue(OpenQueue):
         if not self.deleted:
             self.discards.add(ranges, Reason.REJECTED)
 
-    def wake(self) -> None:
+    def wake(self, consumer: QueueConsumer | None = None) -> None:  # noqa: ARG002
         """A consumer can take more."""
         if self.machine.ready_count and not self.deleted:
             self._turn.touch(self)

@@ -11,11 +11,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.arguments import QUEUE_TYPE
+from leveret.core.offsets import interval_ms
+from leveret.ports import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.definitions import Arguments, QueueDefinition
 
 NO_POLICY: Mapping[str, Any] = {}
 
@@ -24,6 +26,8 @@ DELIVERY_LIMIT = 20
 # The highest priority that a quorum queue tells apart, and what a message without one has there.
 QUORUM_PRIORITY_MAX = 31
 QUORUM_PRIORITY = 4
+# What a stream keeps that says nothing of it: long enough for a holiday, short enough for a disk.
+STREAM_AGE_MS_MAX = 14 * 86_400_000
 
 
 class Overflow(StrEnum):
@@ -61,6 +65,7 @@ class QueueSettings:
     delivery_limit: int | None = None  # how often a message may come back
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
+    retention: Retention | None = None  # of a stream; all other queues settle what was consumed
 
     @property
     def is_limited(self) -> bool:
@@ -81,6 +86,8 @@ def resolve_settings(
     The queue's own arguments win over its policy; of times and lengths the smaller one counts.
     """
     arguments = definition.arguments
+    if arguments.get(QUEUE_TYPE) == "stream":
+        return QueueSettings(retention=_retention(arguments, policy))
     quorum = arguments.get(QUEUE_TYPE) == "quorum"
 
     def stated(key: str) -> Any:
@@ -117,6 +124,19 @@ def resolve_settings(
         counts_deliveries=quorum,
         consumer_timeout_ms=stated("consumer-timeout"),
     )
+
+
+def _retention(arguments: Arguments, policy: Mapping[str, Any]) -> Retention:
+    """How much a stream keeps: unlike elsewhere its policy wins, as in RabbitMQ."""
+
+    def stated(key: str) -> Any:
+        return policy.get(key, arguments.get(f"x-{key}"))
+
+    bytes_max, age = stated("max-length-bytes"), stated("max-age")
+    age_ms_max = interval_ms(age) if age is not None else None
+    if bytes_max is None and age_ms_max is None:
+        age_ms_max = STREAM_AGE_MS_MAX
+    return Retention(bytes_max, age_ms_max, stated("stream-max-segment-size-bytes"))
 
 
 def _overflow(stated: str | None, *, quorum: bool) -> Overflow:

@@ -1,6 +1,7 @@
 import pytest
 
 from leveret.core.arguments import (
+    check_consumer_arguments,
     check_exchange_name,
     check_queue_arguments,
     check_server_named,
@@ -40,7 +41,6 @@ def refusal(arguments, **properties):
         ("x-overflow", "foo", "invalid_overflow"),
         ("x-overflow", 1, "{unacceptable_type,signedint}"),
         ("x-queue-type", "foo", "\"unsupported queue type 'foo'\""),
-        ("x-queue-type", "stream", "\"unsupported queue type 'stream'\""),
         ("x-queue-type", 5, "{unacceptable_type,signedint}"),
         ("x-dead-letter-exchange", 5, "{unacceptable_type,signedint}"),
         ("x-dead-letter-routing-key", "k", "routing_key_but_no_dlx_defined"),
@@ -185,3 +185,117 @@ def test_the_default_type_fills_in_only_where_it_can():
 def test_each_type_knows_its_own_arguments():
     assert "x-delivery-limit" in known_arguments(QUORUM)
     assert "x-delivery-limit" not in known_arguments({})
+
+
+STREAM = {"x-queue-type": "stream"}
+
+
+@pytest.mark.covers("B-217", "B-225")
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        (
+            "x-max-age",
+            "soon",
+            "invalid arg 'x-max-age' for queue 'q' in vhost '/': invalid_max_age",
+        ),
+        (
+            "x-max-age",
+            5,
+            "invalid arg 'x-max-age' for queue 'q' in vhost '/': {unacceptable_type,signedint}",
+        ),
+        (
+            "x-initial-cluster-size",
+            0,
+            "invalid arg 'x-initial-cluster-size' for queue 'q' in vhost '/': {value_zero,0}",
+        ),
+        (
+            "x-message-ttl",
+            5,
+            (
+                "invalid arg 'x-message-ttl' for queue 'q' in vhost '/' of queue type "
+                "rabbit_stream_queue"
+            ),
+        ),
+        (
+            "x-stream-max-segment-size-bytes",
+            3_000_000_001,
+            "Exceeded max value for x-stream-max-segment-size-bytes",
+        ),
+        (
+            "x-stream-filter-size-bytes",
+            "32",
+            "Invalid type for x-stream-filter-size-bytes",
+        ),
+        ("x-stream-filter-size-bytes", 15, "Invalid value for x-stream-filter-size-bytes"),
+        ("x-stream-filter-size-bytes", 256, "Invalid value for x-stream-filter-size-bytes"),
+    ],
+)
+def test_what_a_stream_cannot_be(key, value, text):
+    assert refusal({**STREAM, key: value}) == text
+
+
+@pytest.mark.covers("B-220")
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"auto_delete": True, "exclusive": True, "durable": False}, "auto-delete"),
+        ({"exclusive": True, "durable": False}, "exclusive-owner"),
+        ({"durable": False}, "non-durable"),
+    ],
+)
+def test_streams_are_durable_and_shared(properties, named):
+    assert refusal(STREAM, **properties) == (
+        f"invalid property '{named}' for queue 'q' in vhost '/'"
+    )
+
+
+def test_a_stream_may_say_all_this():
+    arguments = {
+        **STREAM,
+        "x-max-length-bytes": 0,
+        "x-max-age": "7D",
+        "x-stream-max-segment-size-bytes": 3_000_000_000,
+        "x-stream-filter-size-bytes": 255,
+        "x-initial-cluster-size": 1,
+        "x-queue-leader-locator": "balanced",
+    }
+    check_queue_arguments(QueueDefinition("/", "q", arguments=arguments))
+
+
+@pytest.mark.covers("B-217", "B-218")
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("classic", {"x-priority": "high"}, ': "expected integer, got longstr"'),
+        ("classic", {"x-stream-offset": "soon"}, " of queue type rabbit_classic_queue"),
+        ("classic", {"x-consumer-timeout": 5}, " of queue type rabbit_classic_queue"),
+        ("quorum", {"x-consumer-timeout": -1}, ": {value_negative,-1}"),
+        ("stream", {"x-priority": 5}, " of queue type rabbit_stream_queue"),
+        (
+            "stream",
+            {"x-stream-offset": "soon"},
+            ': {invalid_stream_offset_arg,{longstr,<<"soon">>}}',
+        ),
+        ("stream", {"x-stream-offset": -1}, ": {invalid_stream_offset_arg,{signedint,-1}}"),
+        ("stream", {"x-stream-offset": True}, ": {invalid_stream_offset_arg,{bool,true}}"),
+    ],
+)
+def test_what_a_consumer_cannot_ask_for(kind, arguments, text):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    with pytest.raises(ChannelError) as caught:
+        check_consumer_arguments(definition, arguments)
+    (key,) = arguments
+    assert caught.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/'{text}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("classic", {"x-priority": -5, "x-unheard-of": 5}),
+        ("quorum", {"x-priority": 5, "x-consumer-timeout": 0}),
+        ("stream", {"x-stream-offset": 5, "x-stream-filter": 5, "x-stream-match-unfiltered": 5}),
+    ],
+)
+def test_what_a_consumer_can_ask_for(kind, arguments):
+    check_consumer_arguments(QueueDefinition("/", "q", arguments={"x-queue-type": kind}), arguments)

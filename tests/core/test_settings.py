@@ -8,6 +8,7 @@ from leveret.core.settings import (
     QueueSettings,
     resolve_settings,
 )
+from leveret.ports import Retention
 from leveret.ports.definitions import QueueDefinition
 
 
@@ -108,3 +109,30 @@ def test_dead_letters_are_sure_to_arrive_only_where_that_can_be():
 
 def test_a_quorum_queue_drops_where_a_policy_asks_for_what_it_cannot_do():
     assert quorum(policy={"overflow": "reject-publish-dlx"}).overflow is Overflow.DROP_HEAD
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "retention"),
+    [
+        ({}, {}, Retention(None, 14 * DAY_MS, None)),
+        ({"x-max-age": "1D"}, {}, Retention(None, DAY_MS, None)),
+        ({"x-max-length-bytes": 5}, {}, Retention(5, None, None)),
+        ({"x-max-age": "1D"}, {"max-age": "2D"}, Retention(None, 2 * DAY_MS, None)),
+        ({"x-max-length-bytes": 5}, {"max-length-bytes": 7}, Retention(7, None, None)),
+        (
+            {"x-stream-max-segment-size-bytes": 9},
+            {"max-length-bytes": 7, "message-ttl": 5},
+            Retention(7, None, 9),
+        ),
+    ],
+)
+def test_a_stream_keeps_what_its_policy_or_its_arguments_say(arguments, policy, retention):
+    settings = resolved({"x-queue-type": "stream", **arguments}, policy)
+    assert settings == QueueSettings(retention=retention)
+
+
+def test_no_other_queue_keeps_what_was_consumed():
+    assert resolved({"x-max-length-bytes": 5}).retention is None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pamqp import commands
 
 from leveret.amqp import direct_reply, frames
+from leveret.amqp.added import AddedField
 from leveret.amqp.consumer import ChannelConsumer
 from leveret.amqp.operations.arguments import plain_table
-from leveret.core.arguments import integer, type_of
+from leveret.core.arguments import check_consumer_arguments, type_of
 from leveret.core.names import resource, stripped
+from leveret.core.offsets import STREAM_OFFSET
+from leveret.core.stream import Stream
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
+    from leveret.core.open_queue import OpenQueue
     from leveret.core.queue import Queue
+
+OFFSET = AddedField(STREAM_OFFSET)  # consumers of streams are told where each message stands
 
 
 def qos(channel: Channel, method: commands.Basic.Qos) -> None:
@@ -48,39 +54,42 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     channel.check_new_tag(tag)
     channel.require("read", "queue", name)
     queue = channel.queue(name)
-    _check_prefetch(channel, queue)
+    arguments = plain_table(method.arguments)
+    check_consumer_arguments(queue.definition, arguments)
+    _check_credit(channel, queue, no_ack=method.no_ack)
     if not queue.admits(exclusive=method.exclusive):
         raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")
-    arguments = plain_table(method.arguments)
     consumer = ChannelConsumer(
         channel,
         queue,
         tag,
         no_ack=method.no_ack,
         prefetch=channel.consumer_prefetch,
-        priority=_priority(queue, arguments),
+        priority=arguments.get("x-priority", 0),
         arguments=arguments,
+        added=OFFSET if isinstance(queue, Stream) else None,
     )
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
 
 
-def _check_prefetch(channel: Channel, queue: Queue) -> None:
-    """Only classic queues count what a whole channel holds, as in RabbitMQ."""
-    if channel.prefetch and type_of(queue.definition.arguments) != "classic":
-        name = resource("queue", queue.name, queue.definition.vhost)
+def _check_credit(channel: Channel, queue: OpenQueue, *, no_ack: bool) -> None:
+    """Refuse limits that the type of queue cannot keep to, and consumers without a needed one."""
+    kind, name = type_of(queue.definition.arguments), _described(queue)
+    if kind == "stream":
+        if not channel.consumer_prefetch:
+            raise ChannelError(406, f"consumer prefetch count is not set for stream {name}")
+        if no_ack:
+            raise ConnectionClosingError(
+                540, f"automatic acknowledgement not supported by stream {name}"
+            )
+    if channel.prefetch and kind != "classic":
         raise ConnectionClosingError(540, f"{name} does not support global qos")
 
 
-def _priority(queue: Queue, arguments: dict[str, Any]) -> int:
-    """x-priority of a consumer. Raises ChannelError 406 unless it is a whole number."""
-    priority = arguments.get("x-priority", 0)
-    problem = integer(priority, arguments)
-    if problem is not None:
-        name = resource("queue", queue.name, queue.definition.vhost)
-        raise ChannelError(406, f"invalid arg 'x-priority' for {name}: {problem}")
-    return int(priority)
+def _described(queue: OpenQueue) -> str:
+    return resource("queue", queue.name, queue.definition.vhost)
 
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:

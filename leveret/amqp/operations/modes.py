@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
 
 
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
@@ -52,7 +52,7 @@ def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None] 
     return None
 
 
-async def _committed(channel: Channel, queues: set[Queue]) -> None:
+async def _committed(channel: Channel, queues: set[OpenQueue]) -> None:
     if not await channel.connection.committed(queues):
         raise ChannelError(406, "partial tx completion")
     channel.send(commands.Tx.CommitOk())

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from leveret.amqp import direct_reply
+from leveret.amqp.channel import not_for_streams
 from leveret.amqp.methods import build
 from leveret.amqp.operations.arguments import plain_table
 from leveret.core.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.core.names import not_found, resource, stripped
+from leveret.core.queue import Queue
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.queue import Queue
+    from leveret.core.open_queue import OpenQueue
     from leveret.ports.definitions import Arguments
 
 
@@ -68,7 +70,7 @@ def _declare_volatile(
 
 
 def _declared(
-    channel: Channel, queue: Queue, method: commands.Queue.Declare
+    channel: Channel, queue: OpenQueue, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
     answer = build(
         commands.Queue.DeclareOk,
@@ -120,6 +122,8 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> Awaitable[None] | N
     name = channel.queue_named(stripped(method.queue))
     channel.require("read", "queue", name)
     queue = channel.queue(name)
+    if not isinstance(queue, Queue):
+        raise not_for_streams("queue.purge", queue)
 
     def purge_ready() -> Awaitable[None] | None:
         count = queue.purge()
@@ -161,7 +165,7 @@ async def _send_behind(
         channel.send_all(cancels)
 
 
-def _check_condition(queue: Queue, method: commands.Queue.Delete) -> None:
+def _check_condition(queue: OpenQueue, method: commands.Queue.Delete) -> None:
     """Quorum queues are deleted without a condition only, as in RabbitMQ."""
     if type_of(queue.definition.arguments) != "quorum":
         return

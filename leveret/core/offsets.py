@@ -1,0 +1,80 @@
+"""Where a consumer of a stream begins: the consumer argument x-stream-offset."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from leveret.ports.tables import Timestamp
+
+STREAM_OFFSET = "x-stream-offset"  # the argument, and the header that each delivery gets
+
+# As in RabbitMQ a month has 30 days and a year 365.
+UNITS_MS = {
+    "Y": 365 * 86_400_000,
+    "M": 30 * 86_400_000,
+    "D": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1000,
+}
+# Longer numbers are no ages; Python refuses to read them at some length anyway.
+INTERVAL = re.compile(r"([0-9]{1,18})([YMDhms])\Z")
+
+
+class Place(Enum):
+    """A place that moves with the stream."""
+
+    FIRST = "first"  # the oldest message there is
+    LAST = "last"  # the newest one
+    NEXT = "next"  # what is published from now on
+
+
+@dataclass(frozen=True, slots=True)
+class FromOffset:
+    """This message; what the stream does not hold any more is passed over."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromAge:
+    """Messages that came within this time before now."""
+
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromTime:
+    """Messages that came at this moment or later, milliseconds since 1970."""
+
+    time_ms: int
+
+
+Start: TypeAlias = Place | FromOffset | FromAge | FromTime
+
+
+def interval_ms(text: str) -> int | None:
+    """Read an interval such as `12h` or `30D`; None where it is none."""
+    found = INTERVAL.match(text)
+    return int(found[1]) * UNITS_MS[found[2]] if found else None
+
+
+def parse_start(value: Any) -> Start | None:
+    """Read x-stream-offset; None where it makes no sense."""
+    if isinstance(value, str):
+        return _parse_words(value)
+    if isinstance(value, Timestamp):
+        return FromTime(value * 1000)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return FromOffset(int(value))
+    return None
+
+
+def _parse_words(value: str) -> Start | None:
+    if value in {place.value for place in Place}:
+        return Place(value)
+    age_ms = interval_ms(value)
+    return None if age_ms is None else FromAge(age_ms)
