@@ -192,7 +192,8 @@ class Channel:
             message = StoredMessage(
                 publish.exchange, publish.routing_key, publish.header, publish.body, publish.flags
             )
-            self.broker.tracer.published(self.vhost, message, queues, self.origin)
+            keys = [publish.routing_key, *publish.further_keys]
+            self.broker.tracer.published(self.vhost, message, keys, queues, self.origin)
         return destinations
 
     @property

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from leveret.core.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
-    from leveret.ports.records import Batch, BatchBuilder
+    from leveret.ports.records import Batch
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
@@ -544,20 +544,14 @@ class Connection:
         exchange = self.vhost.exchanges.get(name)
         if exchange is None:  # gone since the reader looked it up
             raise not_found("exchange", name, self.vhost.name)
-        message = ReceivedMessage(publish)
-        found: dict[BatchBuilder, None] = {}
-        replies = []
-        for key in dict.fromkeys((publish.routing_key, *publish.further_keys)):
-            if not name and is_reply_address(key):
-                replies.append(key)
-                continue
-            try:
-                text = key.decode()
-            except UnicodeDecodeError as error:
-                raise ConnectionClosingError(501, "cannot decode the routing key") from error
-            queues = self.vhost.route(exchange, text, message)
-            found |= dict.fromkeys(queue.builder for queue in queues)
-        return Destinations(list(found), replies)
+        keys = dict.fromkeys((publish.routing_key, *publish.further_keys))
+        replies = [] if name else [key for key in keys if is_reply_address(key)]
+        try:
+            texts = [key.decode() for key in keys if key not in replies]
+        except UnicodeDecodeError as error:
+            raise ConnectionClosingError(501, "cannot decode the routing key") from error
+        queues = self.vhost.route(exchange, texts, ReceivedMessage(publish)) if texts else []
+        return Destinations([queue.builder for queue in queues], replies)
 
     def return_message(self, number: int, publish: Publish) -> None:
         """Send a mandatory message back that nobody takes (basic.return)."""

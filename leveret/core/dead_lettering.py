@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.dead_letters import Letter, LetterWriter
-from leveret.core.message import MadeMessage
+from leveret.core.message import StoredMessage
 from leveret.features.deaths import (
     SENDER_SELECTED,
     Death,
@@ -23,7 +23,6 @@ from leveret.features.deaths import (
 from leveret.ports.tables import (
     MalformedFieldError,
     decode_raw_table,
-    decode_table,
     encode_table,
 )
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from leveret.core.exchange import Exchange
+    from leveret.core.message import Message
     from leveret.core.queue import Queue, Reason, Window
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
@@ -60,7 +60,7 @@ class DeadLettering:
             return ()
         now = self._wall_ms()
         letters = _Letters(queue, vhost, vhost.exchanges[name], reason, now // 1000)
-        writer = LetterWriter(letters.compose, now, letters.reads_headers)
+        writer = LetterWriter(letters.compose, now, None if letters.key_decides else letters.route)
         for window in windows:
             writer.write(*window)
         targets = [builder.owner for builder in writer.touched]
@@ -75,7 +75,7 @@ class _Letters:
     def __init__(
         self, queue: Queue, vhost: Vhost, exchange: Exchange, reason: Reason, seconds: int
     ) -> None:
-        self.reads_headers = not exchange.cache.cacheable
+        self.key_decides = exchange.cache.cacheable
         self._queue = queue.name.encode()
         self._vhost = vhost
         self._exchange = exchange
@@ -108,29 +108,56 @@ class _Letters:
             keys = [self._key]
             own.pop(SENDER_SELECTED, None)
         table = encode_table(dead_headers(own, history, death))
-        return Letter(
-            self._exchange.name.encode(), keys[0], table, self._targets(keys, table, history)
-        )
+        address = (self._exchange.name.encode(), keys[0])
+        if not self.key_decides:
+            return _LooseLetter(*address, table, keys, history)
+        return Letter(*address, table, _without_cycles(history, self._remembered(keys)))
 
-    def _targets(
-        self, keys: Sequence[bytes], table: bytes, history: Sequence[Entry]
-    ) -> list[BatchBuilder]:
-        """List where the letter goes: each queue once, none of them round in circles."""
-        found: dict[BatchBuilder, None] = {}
-        for key in keys:
-            found |= dict.fromkeys(self._route(key, table))
-        return [
-            builder
-            for builder in found
-            if not is_cycle(history, builder.owner.definition.name.encode())
-        ]
+    def _remembered(self, keys: Sequence[bytes]) -> Collection[BatchBuilder]:
+        """Where all messages with these keys go."""
+        if len(keys) == 1:
+            return self._exchange.cache.lookup(keys[0]).builders
+        return self._routed(keys, None)
 
-    def _route(self, key: bytes, table: bytes) -> Collection[BatchBuilder]:
-        if not self.reads_headers:
-            return self._exchange.cache.lookup(key).builders
-        message = MadeMessage(self._exchange.name.encode(), key, decode_table(table))
-        queues = self._vhost.route(self._exchange, key.decode(), message)
-        return [queue.builder for queue in queues]
+    def _routed(self, keys: Sequence[bytes], message: Message | None) -> list[BatchBuilder]:
+        texts = [key.decode() for key in keys]
+        return [q.builder for q in self._vhost.route(self._exchange, texts, message)]
+
+    def route(
+        self, letter: Letter, flags: int, header: bytes, body: bytes
+    ) -> tuple[BatchBuilder, ...]:
+        """See `LetterWriter`."""
+        assert isinstance(letter, _LooseLetter), "compose has made it"
+        exchange, key = self._exchange.name.encode(), letter.keys[0]
+        message = StoredMessage(exchange, key, header, body, flags)
+        return tuple(_without_cycles(letter.history, self._routed(letter.keys, message)))
+
+
+class _LooseLetter(Letter):
+    """A letter that goes where each message's own headers, properties or luck lead it."""
+
+    def __init__(
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        headers: bytes,
+        keys: Sequence[bytes],
+        history: Sequence[Entry],
+    ) -> None:
+        super().__init__(exchange, routing_key, headers, ())
+        self.keys = keys
+        self.history = history
+
+
+def _without_cycles(
+    history: Sequence[Entry], found: Collection[BatchBuilder]
+) -> list[BatchBuilder]:
+    """Leave out the queues that the message would go round in circles by."""
+    return [
+        builder
+        for builder in found
+        if not is_cycle(history, builder.owner.definition.name.encode())
+    ]
 
 
 def _readable(headers: bytes | None) -> dict[str, RawValue]:

@@ -20,7 +20,7 @@ class LetterWriter:
         self,
         compose: Callable[[bytes, bytes, bytes | None, bytes | None, bool], Letter],
         now: int,
-        reads_headers: bool,
+        route: Callable[[Letter, int, bytes, bytes], tuple[BatchBuilder, ...]] | None = None,
     ) -> None: ...
     @property
     def touched(self) -> set[BatchBuilder]: ...

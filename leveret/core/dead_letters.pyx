@@ -45,23 +45,25 @@ cdef class LetterWriter:
 
     `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> Letter` is asked for each
     kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
-    that tell of deaths and of CC, None without such. With `reads_headers` it has all fields. `touched`
-    has the builders that were written to, `unrouted` the ranges of offsets that no queue took.
+    that tell of deaths and of CC, None without such. `route(letter, flags, header, body) -> tuple of
+    builders` is asked for every record where more than the address decides where it goes; without it
+    a letter's own builders take the record. `touched` has the builders that were written to, `unrouted`
+    the ranges of offsets that no queue took.
     """
 
     cdef readonly set touched
     cdef readonly list unrouted
     cdef object compose
-    cdef bint reads_headers
+    cdef object route
     cdef uint64_t now
     cdef dict letters
     cdef Letter letter          # of the record before, if that had neither expiration nor headers
     cdef bytes address
 
-    def __init__(self, compose, uint64_t now, bint reads_headers):
+    def __init__(self, compose, uint64_t now, route=None):
         self.compose = compose
         self.now = now
-        self.reads_headers = reads_headers
+        self.route = route
         self.letters = {}
         self.touched = set()
         self.unrouted = []
@@ -85,6 +87,7 @@ cdef class LetterWriter:
         cdef Letter letter
         cdef BatchBuilder builder
         cdef bytes header
+        cdef tuple builders
         cdef uint32_t flags
         if record.header_size >= 14:
             found = read_properties(record.header, record.header_size, &properties)
@@ -93,19 +96,20 @@ cdef class LetterWriter:
         kept.size = 0
         if found & HAS_HEADERS:
             kept = properties.headers
-            if self.reads_headers:
-                headers, kept.size = table_of(&kept), 0
-            elif not is_plain(&kept):
+            if not is_plain(&kept):
                 kept_fields, headers = divided(&kept)
                 kept.data, kept.size = <const uint8_t*>PyBytes_AS_STRING(kept_fields), <uint32_t>len(kept_fields)
         letter = self.letter_for(record, found, &properties, headers)
-        if not letter.builders:
+        if self.route is None and not letter.builders:
             return 0
         header = rewrite(
             record.header, record.header_size, joined(&kept, letter.headers) if kept.size else letter.headers, None, False
         )
         flags = (record.flags & ~<uint32_t>HAS_EXPIRATION) | HAS_HEADERS | DEAD_LETTERED
-        for builder in letter.builders:
+        builders = letter.builders
+        if self.route is not None:
+            builders = self.route(letter, flags, header, (<const char*>record.body)[: record.body_size])
+        for builder in builders:
             builder.append(
                 flags, self.now, record.tag_mask,
                 <const uint8_t*>PyBytes_AS_STRING(letter.address), <uint32_t>PyBytes_GET_SIZE(letter.address),
@@ -113,7 +117,7 @@ cdef class LetterWriter:
                 record.body, record.body_size,
             )
             self.touched.add(builder)
-        return 1
+        return len(builders) > 0
 
     cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bytes headers):
         cdef bytes address = self.address

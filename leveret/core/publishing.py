@@ -31,7 +31,7 @@ class InternalPublisher:
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is not None:
             key = message.routing_key.decode(errors="ignore")  # it may have been cut to fit
-            self.deposit(vhost.route(exchange, key, message), message)
+            self.deposit(vhost.route(exchange, [key], message), message)
 
     def deposit(self, queues: Iterable[QueueLike], message: Message) -> None:
         """Put a message into queues; it is written at the end of the turn."""

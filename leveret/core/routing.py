@@ -17,7 +17,7 @@ from leveret.core.terms import term
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from leveret.core.exchanges import RandomBelow
     from leveret.core.message import Message
@@ -37,14 +37,17 @@ class RoutingGraph:
         self.queue_bindings: dict[str, dict[Hashable, Binding]] = {}
 
     def route(
-        self, exchange: Exchange, routing_key: str, message: Message | None
+        self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
     ) -> list[QueueLike]:
-        """Follow a message from an exchange to its queues: each queue once, each exchange once."""
+        """Follow a message from an exchange to its queues: each queue once, each exchange once.
+
+        The keys behind the first are those that its sender has added.
+        """
         queues: dict[QueueLike, None] = {}
         seen: dict[Exchange, None] = {exchange: None}
         waiting = [exchange]
         while waiting:
-            for destination in self._destinations(waiting.pop(), routing_key, message):
+            for destination in self._destinations(waiting.pop(), routing_keys, message):
                 if not isinstance(destination, Exchange):
                     queues[destination] = None
                 elif destination not in seen:
@@ -53,13 +56,15 @@ class RoutingGraph:
         return list(queues)
 
     def _destinations(
-        self, exchange: Exchange, routing_key: str, message: Message | None
+        self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
     ) -> Iterator[Destination]:
         """Tell where one exchange sends a message; to its alternate if nowhere else."""
         matched = False
-        for binding in exchange.router.match(routing_key, message):
-            matched = True
-            yield binding.destination
+        router = exchange.router
+        for key in routing_keys if router.takes_each_key else routing_keys[:1]:
+            for binding in router.match(key, message):
+                matched = True
+                yield binding.destination
         if not matched and exchange.alternate is not None:
             alternate = self.exchanges.get(exchange.alternate)
             if alternate is not None:
@@ -71,7 +76,7 @@ class RoutingGraph:
             key = routing_key.decode()
         except UnicodeDecodeError:
             raise ConnectionClosingError(501, f"cannot decode {term(routing_key)}") from None
-        return Route(queue.builder for queue in self.route(exchange, key, None))
+        return Route(queue.builder for queue in self.route(exchange, [key], None))
 
     def add_exchange(
         self, definition: ExchangeDefinition, policy: EffectivePolicy = NO_POLICY

@@ -18,7 +18,7 @@ from leveret.ports.fields import INT32_MAX, INT32_MIN
 from leveret.ports.tables import MalformedFieldError, RawValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from leveret.core.message import Message
     from leveret.core.publishing import InternalPublisher
@@ -28,7 +28,7 @@ __all__ = ["TRACE_EXCHANGE", "Origin", "Tracer"]
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
 KEY_BYTES_MAX = 255  # a prefix and a name can be longer than a short string
-SENDER_SELECTED = ("CC", "BCC")
+CARBON_COPY = "CC"
 
 
 class Origin(NamedTuple):
@@ -47,14 +47,19 @@ class Tracer:
         self._node_name = node_name
 
     def published(
-        self, vhost: Vhost, message: Message, queues: Iterable[str], origin: Origin
+        self,
+        vhost: Vhost,
+        message: Message,
+        keys: Sequence[bytes],
+        queues: Sequence[str],
+        origin: Origin,
     ) -> None:
-        """A client's message was routed to these queues."""
+        """A client's message was routed to these queues by these keys."""
         self._trace(
             vhost,
             b"publish." + message.exchange,
             message,
-            {**_whereabouts(vhost, origin), "routed_queues": list(queues)},
+            {**_whereabouts(vhost, origin), "routing_keys": keys, "routed_queues": queues},
         )
 
     def delivered(
@@ -67,7 +72,11 @@ class Tracer:
             vhost,
             b"deliver." + queue.encode(),
             message,
-            {"redelivered": _signed(int(redelivered)), **_whereabouts(vhost, origin)},
+            {
+                **_whereabouts(vhost, origin),
+                "routing_keys": _routing_keys(message),
+                "redelivered": _signed(int(redelivered)),
+            },
         )
 
     def _trace(self, vhost: Vhost, key: bytes, message: Message, more: dict[str, object]) -> None:
@@ -77,7 +86,6 @@ class Tracer:
             properties = {}  # a field table that nobody has read before
         headers = {
             "exchange_name": message.exchange,
-            "routing_keys": _routing_keys(message),
             "properties": {name: _typed(value) for name, value in properties.items()},
             "node": self._node_name,
         }
@@ -97,12 +105,9 @@ def _whereabouts(vhost: Vhost, origin: Origin) -> dict[str, object]:
 
 
 def _routing_keys(message: Message) -> list[object]:
-    """The key, and those that its sender has added."""
-    keys: list[object] = [message.routing_key]
-    for name in SENDER_SELECTED:
-        more = message.headers.get(name)
-        keys += more if isinstance(more, list) else []
-    return keys
+    """The key, and those that its sender has added for all to see."""
+    more = message.headers.get(CARBON_COPY)
+    return [message.routing_key, *(more if isinstance(more, list) else [])]
 
 
 def _typed(value: Any) -> object:

@@ -45,7 +45,7 @@ from leveret.ports.definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from leveret.core.events import Emit
     from leveret.core.exchanges import RandomBelow
@@ -134,10 +134,13 @@ class Vhost:
         return exchange.cache
 
     def route(
-        self, exchange: Exchange, routing_key: str, message: Message | None
+        self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
     ) -> list[QueueLike]:
-        """Follow one message to its queues, each once, over bindings between exchanges too."""
-        return self._graph.route(exchange, routing_key, message)
+        """Follow one message to its queues, each once, over bindings between exchanges too.
+
+        The keys behind the first are those that its sender has added.
+        """
+        return self._graph.route(exchange, routing_keys, message)
 
     # ----- exchanges
 
@@ -434,7 +437,7 @@ class Vhost:
         end = binding.destination
         for message in binding.source.router.history():
             if isinstance(end, Exchange):
-                queues = self.route(end, message.routing_key.decode(), message)
+                queues = self.route(end, [message.routing_key.decode()], message)
             else:
                 queues = [end]
             self._deposit(queues, message)

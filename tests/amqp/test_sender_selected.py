@@ -85,3 +85,32 @@ def test_another_type_closes_the_channel(client, headers, told):
     client.publish("one", b"m", headers=headers)
     text = f"PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,{told}}}"
     assert client.methods() == [("Channel.Close", 406, text, 60, 40)]
+
+
+def test_further_keys_keep_a_message_from_the_alternate(client):
+    arguments = {"alternate-exchange": "rest"}
+    client.call(commands.Exchange.Declare(exchange="rest", exchange_type="fanout"))
+    client.call(commands.Queue.Bind(queue="three", exchange="rest"))
+    client.call(commands.Exchange.Declare(exchange="x", arguments=arguments))
+    client.call(commands.Queue.Bind(queue="two", exchange="x", routing_key="k"))
+    client.publish("nobody", b"m", exchange="x", headers={"CC": ["k"]})
+    assert client.count("two") == 1
+    assert client.count("three") == 0
+    client.publish("nobody", b"m", exchange="x", headers={"CC": ["no"]})
+    assert client.count("three") == 1
+
+
+@pytest.mark.parametrize("kind", ["x-random", "x-modulus-hash", "x-consistent-hash"])
+def test_where_one_queue_gets_a_message_further_keys_make_it_no_more(client, kind):
+    client.call(commands.Exchange.Declare(exchange="x", exchange_type=kind))
+    for queue in ("one", "two", "three"):
+        client.call(commands.Queue.Bind(queue=queue, exchange="x", routing_key="1"))
+    client.publish("k", *[b"m"] * 20, exchange="x", headers={"CC": ["a", "b", "c", "d"]})
+    assert sum(client.count(queue) for queue in ("one", "two", "three")) == 20
+
+
+def test_an_exchange_keeps_a_message_once_whatever_its_keys(client):
+    client.call(commands.Exchange.Declare(exchange="x", exchange_type="x-recent-history"))
+    client.publish("k", b"m", exchange="x", headers={"CC": ["a", "b"]})
+    client.call(commands.Queue.Bind(queue="one", exchange="x"))
+    assert client.count("one") == 1

@@ -352,3 +352,44 @@ def test_random_histories_are_those_of_the_model(steps, headers, expiration):
         dead = yard.one(target)
         assert (dead.exchange, dead.key, dead.headers) == (b"", target.encode(), model.headers)
         assert "expiration" not in dead.properties
+
+
+def test_an_exchange_that_remembers_gets_whole_letters(yard):
+    yard.exchange("x", "x-recent-history")
+    yard.declare("a", "x")
+    for number in range(3):
+        publish(yard, "a", b"body %d" % number, message_id=f"m{number}")
+        assert yard.die("a") == []
+    yard.declare("late")
+    yard.bind("late", "x")
+    yard.stage.run()
+    letters = yard.letters("late")
+    assert [(dead.exchange, dead.key, dead.body) for dead in letters] == [
+        (b"x", b"a", b"body %d" % number) for number in range(3)
+    ]
+    assert [dead.properties["message_id"] for dead in letters] == ["m0", "m1", "m2"]
+    assert letters[0].headers["x-first-death-queue"] == "a"
+
+
+def test_each_letter_goes_where_its_own_properties_lead_it(yard):
+    yard.vhost.declare_exchange(
+        "x",
+        "x-consistent-hash",
+        durable=False,
+        auto_delete=False,
+        internal=False,
+        arguments={"hash-property": "message_id"},
+    )
+    yard.declare("a", "x")
+    for name in ("b", "c"):
+        yard.declare(name)
+        yard.bind(name, "x", "1")
+    queue = yard.stage.queue("a")
+    for number in range(40):
+        body = content(b"", message_id=f"m{number}")
+        queue.builder.add(0, yard.stage.now, b"", b"a", body, b"")
+    queue.flush()
+    assert yard.die("a") == ["b", "c"]
+    counts = [len(yard.letters(name)) for name in ("b", "c")]
+    assert sum(counts) == 40
+    assert min(counts) > 5

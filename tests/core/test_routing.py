@@ -89,7 +89,7 @@ def test_every_message_finds_the_queues_a_plain_search_finds(kinds, edges):
     for start in EXCHANGES:
         for key in KEYS:
             for headers in HEADERS:
-                found = names(vhost.route(vhost.exchanges[start], key, with_headers(headers)))
+                found = names(vhost.route(vhost.exchanges[start], [key], with_headers(headers)))
                 assert len(found) == len(set(found))
                 assert set(found) == expected(vhost, start, key, headers)
 
@@ -186,7 +186,7 @@ class RememberedRoutes(RuleBasedStateMachine):
             assert cache.cacheable == (not self.meets_headers(name))
             for key in (*KEYS, *QUEUES):
                 route = cache.lookup(key.encode())
-                fresh = self.vhost.route(self.vhost.exchanges[name], key, None)
+                fresh = self.vhost.route(self.vhost.exchanges[name], [key], None)
                 assert [b.owner for b in route.builders] == fresh
                 assert cache.routes.get(key.encode(), route) is route
 

@@ -422,8 +422,8 @@ def test_headers_anywhere_on_the_way_make_routes_unfit_to_be_remembered(vhost):
     assert not first.cacheable
     declare(vhost, "q")
     vhost.bind_queue("q", "amq.headers", "", {"kind": "x"}, None)
-    assert names(vhost.route(vhost.exchanges["a"], "", with_headers({"kind": "x"}))) == ["q"]
-    assert names(vhost.route(vhost.exchanges["a"], "", with_headers({"kind": "y"}))) == []
+    assert names(vhost.route(vhost.exchanges["a"], [""], with_headers({"kind": "x"}))) == ["q"]
+    assert names(vhost.route(vhost.exchanges["a"], [""], with_headers({"kind": "y"}))) == []
     vhost.unbind_exchange("amq.headers", "b", "", {})
     assert first.cacheable
     assert vhost.cache("a") is first
@@ -484,7 +484,7 @@ def test_a_new_binding_gets_what_its_exchange_keeps(vhost):
     source = exchange(vhost, "x", "x-recent-history")
     messages = [MadeMessage(b"x", key, {}) for key in (b"k", b"l", b"k")]
     for message in messages:
-        assert names(vhost.route(source, message.routing_key.decode(), message)) == []
+        assert names(vhost.route(source, [message.routing_key.decode()], message)) == []
     queue, other = declare(vhost, "q"), declare(vhost, "other")
     vhost.bind_queue("q", "x", "", {}, None)
     vhost.bind_queue("q", "x", "", {}, None)  # is there already
@@ -511,7 +511,7 @@ def test_a_binding_that_its_exchange_refuses_is_not_made(vhost):
     with refused("PRECONDITION_FAILED - Non empty binding 'k' key not permitted"):
         vhost.bind_queue("q", "x", "k", {}, None)
     vhost.bind_queue("q", "x", "", {}, None)
-    assert names(vhost.route(vhost.exchanges["x"], "any", None)) == ["q"]
+    assert names(vhost.route(vhost.exchanges["x"], ["any"], None)) == ["q"]
 
 
 # -- policies
@@ -531,8 +531,8 @@ def test_an_alternate_may_come_from_a_policy_and_the_argument_wins():
     policies.put(PolicyDefinition("/", "p", "", {"alternate-exchange": "other"}))
     vhost.apply_policies()
     assert [builder.owner for builder in cache.lookup(b"k").builders] == [vhost.queues["q"]]
-    assert names(vhost.route(exchange(vhost, "later"), "k", None)) == ["q"]
-    assert vhost.route(told, "k", None) == []
+    assert names(vhost.route(exchange(vhost, "later"), ["k"], None)) == ["q"]
+    assert vhost.route(told, ["k"], None) == []
     assert plain.policy.policy == "p"
     policies.remove("/", "p", operator=False)
     vhost.apply_policies()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class DirectRouter(KeyRouter):
     """Bindings by their key."""
 
+    takes_each_key = True
+
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.by_key: dict[str, dict[Binding, None]] = {}

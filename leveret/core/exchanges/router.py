@@ -24,6 +24,11 @@ class Router(Protocol):
         """Whether equal routing keys match the same bindings, so that routes can be remembered."""
         ...
 
+    @property
+    def takes_each_key(self) -> bool:
+        """Whether each of a message's keys may match; else the first speaks for all of them."""
+        ...
+
     def check(self, binding: Binding) -> None:
         """Raise the 406 that a key, arguments or a destination of no use to this type deserve."""
         ...
@@ -52,6 +57,7 @@ class KeyRouter:
     """Base of the types that look at nothing but the routing key."""
 
     key_decides = True
+    takes_each_key = False
 
     def __init__(self, arguments: Arguments) -> None:
         """Take the arguments of the exchange, for types that have any."""

@@ -64,12 +64,14 @@ cdef class TopicRouter:
 
     cdef readonly dict arguments
     cdef readonly bint key_decides
+    cdef readonly bint takes_each_key
     cdef readonly Node root
     cdef unsigned long long step  # of all walks so far; 64 bits last
 
     def __init__(self, dict arguments):
         self.arguments = arguments
         self.key_decides = True
+        self.takes_each_key = True
         self.root = Node()
 
     def check(self, binding):
