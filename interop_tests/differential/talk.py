@@ -26,7 +26,8 @@ class Talk:
     def name(self, word: str) -> str:
         """A queue or exchange name of this conversation; removed when it ends."""
         name = f"{self.prefix}{word}"
-        self._names.append(name)
+        if name not in self._names:
+            self._names.append(name)
         return name
 
     def wire(self) -> Connection:

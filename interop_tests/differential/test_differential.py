@@ -15,7 +15,10 @@ from interop_tests.differential.not_yet import NOT_YET
 from interop_tests.differential.talk import hold
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from interop_tests.brokers import Broker
+    from interop_tests.differential.talk import Talk
 
 CONVERSATIONS = all_conversations()
 
@@ -30,11 +33,15 @@ def _marks(name: str) -> list[pytest.MarkDecorator | pytest.Mark]:
 def test_conversation(name: str, rabbitmq: Broker, broker: Broker) -> None:
     """With LEVERET_INTEROP_BROKER=rabbitmq two RabbitMQ processes are compared, which proves that
     the conversation always reads the same."""
-    conversation = CONVERSATIONS[name]
+    compare(CONVERSATIONS[name], rabbitmq, broker)
+
+
+def compare(conversation: Callable[[Talk], None], rabbitmq: Broker, broker: Broker) -> None:
+    """Hold a conversation with both and assert that the transcripts are as they should be."""
     with ThreadPoolExecutor(2) as both:
         reference = both.submit(hold, conversation, rabbitmq.address, 1)
         candidate = both.submit(hold, conversation, broker.address, 1)
-    wanted = expected(name, reference.result())
+    wanted = expected(conversation.__name__, reference.result())
     if broker.name == "rabbitmq":
         wanted = reference.result()
     found = comparable(candidate.result())

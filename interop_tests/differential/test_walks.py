@@ -1,0 +1,23 @@
+"""Walks by chance must read the same with RabbitMQ and with the broker under test."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interop_tests.differential.test_differential import compare
+from interop_tests.differential.walks import SEEDS, walk
+
+if TYPE_CHECKING:
+    from interop_tests.brokers import Broker
+
+# LEVERET_INTEROP_SEEDS=100:200 walks where nobody has been yet.
+CHOSEN = os.environ.get("LEVERET_INTEROP_SEEDS")
+
+
+@pytest.mark.covers("B-101", "B-102", "B-104", "B-105", "B-108", "B-122", "B-201", "B-207", "B-211")
+@pytest.mark.parametrize("seed", range(*map(int, CHOSEN.split(":"))) if CHOSEN else SEEDS)
+def test_walk(seed: int, rabbitmq: Broker, broker: Broker) -> None:
+    compare(walk(seed), rabbitmq, broker)
