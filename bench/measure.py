@@ -90,6 +90,7 @@ def _flow(row: Row, broker: Broker, timing: Timing) -> Reading:
     latency = result["latency"]["milliseconds"]
     cpu_us = result["broker_cpu_us_per_message"]
     figures = {
+        "published_per_s": result["published_per_s"],
         "consumed_per_s": result["consumed_per_s"],
         "per_cpu_s": 1_000_000 / cpu_us if cpu_us else 0.0,
         "client_cores": result["client_cpu_share"],

@@ -77,6 +77,11 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+def published(times: float) -> Target:
+    """Messages published a second and answered for, against RabbitMQ's."""
+    return Target("published_per_s", "messages published/s", Bound.TIMES_AT_LEAST, times)
+
+
 CONFIRMED = "--persistent --confirms 2000 --ack-every 100 --prefetch 2000"
 ONE_BY_ONE = "--ack-every 1 --ack-frames each"
 THIRD = round(1 / 3, 3)
@@ -181,6 +186,51 @@ ROWS = (
         "50 connections that wait for each confirm, one consumer acking one by one",
         (throughput(3),),
         words(f"--publishers 50 --persistent --confirms 1 {ONE_BY_ONE} --prefetch 2000"),
+    ),
+    Row(
+        "priorities",
+        "x-max-priority 10, random priorities",
+        (throughput(3),),
+        words(f"{CONFIRMED} --queue-argument x-max-priority=10 --priority-max 10"),
+    ),
+    Row(
+        "queue-ttl",
+        "x-message-ttl of a minute (nothing expires)",
+        (throughput(3),),
+        words(f"{CONFIRMED} --queue-argument x-message-ttl=60000"),
+    ),
+    Row(
+        "message-ttl",
+        "an expiration of a minute on every message (nothing expires)",
+        (throughput(3),),
+        words(f"{CONFIRMED} --expiration 60000"),
+    ),
+    Row(
+        "dead-letters",
+        "every message rejected into a dead-letter queue and consumed there",
+        (throughput(3),),
+        words(f"{CONFIRMED} --dead-letters --rejecters 1"),
+    ),
+    Row(
+        "expired",
+        "every message expired at once (x-message-ttl 0) into a dead-letter queue, consumed there",
+        (throughput(3),),
+        words(f"{CONFIRMED} --dead-letters --queue-argument x-message-ttl=0"),
+    ),
+    Row(
+        "drop-head",
+        "x-max-length 1,000 and nobody to consume: every message drops another",
+        (published(3),),
+        words(f"{CONFIRMED} --consumers 0 --queue-argument x-max-length=1000"),
+    ),
+    Row(
+        "reject-publish",
+        "x-max-length 1,000 with reject-publish, 2,000 unconfirmed, one consumer",
+        (published(3), Target("consumed_per_s", "messages accepted/s", Bound.SHOWN)),
+        words(
+            f"{CONFIRMED} --queue-argument x-max-length=1000"
+            " --queue-argument x-overflow=reject-publish"
+        ),
     ),
     Row(
         "get",

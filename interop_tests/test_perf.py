@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from interop_tests.brokers import not_yet
+
 if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
@@ -44,6 +46,52 @@ def test_everything_arrives_exactly_once(broker: Broker, options: str) -> None:
     result = perf(broker, f"--verify --messages 2000 {options}")
     assert result["published_total"] == result["consumed_total"]
     assert result["verification"] == {"missing": 0, "duplicates": 0, "foreign": 0}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--expiration 60000",
+        "--queue-argument x-message-ttl=60000",
+        "--priority-max 10 --queue-argument x-max-priority=10",
+    ],
+)
+def test_properties_and_arguments_change_nothing_about_that(broker: Broker, options: str) -> None:
+    test_everything_arrives_exactly_once(broker, f"{CONFIRMED} {options}")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--rejecters 1",
+        "--rejecters 3 --queues 2 --ack-frames each",
+        "--queue-argument x-message-ttl=0",
+        "--expiration 0",
+    ],
+)
+@not_yet("x-dead-letter-exchange")
+def test_every_dead_letter_arrives_exactly_once(broker: Broker, options: str) -> None:
+    few = "--drain-timeout 3 --messages 500"
+    test_everything_arrives_exactly_once(broker, f"{CONFIRMED} --dead-letters {options} {few}")
+
+
+@not_yet("x-max-length")
+def test_a_full_queue_keeps_its_newest_messages(broker: Broker) -> None:
+    limit = "--queue-argument x-max-length=100"
+    filled = perf(broker, f"--mode fill --messages 3000 --confirms 500 {limit}")
+    assert filled["confirmed_total"] == 3000
+    assert perf(broker, "--mode drain")["consumed_total"] == 100
+
+
+@not_yet("x-overflow")
+def test_a_full_queue_refuses_and_loses_nothing_else(broker: Broker) -> None:
+    limit = "--queue-argument x-max-length=100 --queue-argument x-overflow=reject-publish"
+    options = f"--messages 20000 --confirms 1000 --ack-every 1 --prefetch 10 {limit}"
+    result = perf(broker, options)
+    refused = result["refused_total"]
+    assert isinstance(refused, int)
+    assert 0 < refused < 20000
+    assert result["confirmed_total"] == result["consumed_total"] == 20000 - refused
 
 
 def test_a_fanout_delivers_a_copy_to_every_queue(broker: Broker) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CONTROL_WORDS", "ROW_WORDS", "Board", "Phase", "Totals"]
+__all__ = ["CONTROL_WORDS", "ROW_BYTES", "ROW_WORDS", "Board", "Phase", "Totals"]
 
 CONTROL_WORDS = 16  # one cache line apart from the counters, which are written all the time
 ROW_WORDS = 16
 WORD_BYTES = 8
+ROW_BYTES = ROW_WORDS * WORD_BYTES
 PHASE_AT, MEASURE_AT, START_AT = 0, 1, 2
 BLOCKED_AT = 7
 
@@ -109,7 +110,7 @@ class Board:
     def row(self, worker: int) -> memoryview:
         """The bytes of one worker's counters."""
         at = (CONTROL_WORDS + worker * ROW_WORDS) * WORD_BYTES
-        return self._bytes[at : at + ROW_WORDS * WORD_BYTES]
+        return self._bytes[at : at + ROW_BYTES]
 
     def count_blocked(self, worker: int) -> None:
         """Note that the broker has told this worker to hold back."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands, frame
 
-from leveret.cli.load.board import Board, Phase
+from leveret.cli.load.board import ROW_BYTES, Board, Phase
 from leveret.cli.load.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
 from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.plan import UNLIMITED, AckFrames, Mode, Share
+from leveret.cli.load.options import AckFrames, Mode
+from leveret.cli.load.plan import UNLIMITED, PublisherPart, Share
 from leveret.cli.load.publisher import Burst, Numbers, Publisher
 from leveret.cli.load.session import BrokerError, decode, open_sessions
 from leveret.cli.load.station import Station
@@ -69,12 +70,14 @@ class Worker:
         self._consume_oks = 0
         self._verifier = self._make_verifier()
         self._rate_share = len(share.publishers) / max(1, share.plan.publisher_count)
-        for group, stations in self._connect(share.publishers):
-            for station, indices in zip(stations, group, strict=True):
-                self._add_publishers(station, indices)
-        for group, stations in self._connect(share.consumers):
-            for station, indices in zip(stations, group, strict=True):
-                self._add_consumers(station, indices)
+        for members, add in (
+            (share.publishers, self._add_publishers),
+            (share.consumers, self._add_consumers),
+            (share.rejecters, self._add_rejecters),
+        ):
+            for group, stations in self._connect(members):
+                for station, indices in zip(stations, group, strict=True):
+                    add(station, indices)
 
     # Setting up
 
@@ -101,36 +104,45 @@ class Worker:
             if plan.confirms:
                 station.session.call(commands.Confirm.Select(), channel)
             part = plan.publisher_part(index)
-            varied = part.seed is not None or part.step < plan.numbers
-            template = publish_template(
-                plan,
-                channel,
-                part.first,
-                varied=varied,
-                frame_bytes_max=station.session.frame_bytes_max,
-            )
-            slots = max(BURST_SLOTS_MIN, min(BURST_SLOTS_MAX, BURST_BYTES // len(template.data)))
-            slots = min(slots, plan.confirms or slots)
             publisher = Publisher(
                 station.link,
                 channel,
                 part.identity,
-                Burst(template.data, template.number_at, template.stamp_at, slots),
+                self._burst(station, channel, part),
                 Numbers(part.first, part.step, plan.numbers, part.seed),
                 self._counters,
                 part.quota,
                 plan.confirms,
+                Numbers(0, 1, plan.priority_max + 1, index),
             )
             station.publishers.append(publisher)
             self._publishers.append(publisher)
         station.hand_over()
 
+    def _burst(self, station: Station, channel: int, part: PublisherPart) -> Burst:
+        plan = self._plan
+        template = publish_template(
+            plan,
+            channel,
+            part.first,
+            varied=part.seed is not None or part.step < plan.numbers,
+            frame_bytes_max=station.session.frame_bytes_max,
+        )
+        slots = max(BURST_SLOTS_MIN, min(BURST_SLOTS_MAX, BURST_BYTES // len(template.data)))
+        return Burst(
+            template.data,
+            min(slots, plan.confirms or slots),
+            number_at=template.number_at,
+            priority_at=template.priority_at,
+            stamp_at=template.stamp_at,
+        )
+
     def _add_consumers(self, station: Station, indices: tuple[int, ...]) -> None:
         plan = self._plan
         for channel, index in enumerate(indices, start=1):
-            queues = plan.consumer_queues(index)
-            if plan.prefetch and not plan.get:
-                station.session.call(commands.Basic.Qos(prefetch_count=plan.prefetch), channel)
+            names = {number: plan.consumed_name(number) for number in plan.consumer_queues(index)}
+            if not plan.get:
+                self._consume(station, channel, names, no_ack=not plan.ack_every)
             consumer = Consumer(
                 station.link,
                 channel,
@@ -140,22 +152,41 @@ class Worker:
                 stamped=plan.stamped and plan.mode is Mode.FLOW,
                 verifier=self._verifier,
                 slot_from_tag=bool(plan.fanout),
-                gets=[self._get_frame(channel, queue) for queue in queues] if plan.get else None,
+                gets=self._get_frames(channel, names) if plan.get else None,
                 quota=plan.get_quota(index),
             )
             self._consumers.append(consumer)
-            if not plan.get:
-                station.consumes += [self._consume_frame(channel, queue) for queue in queues]
         station.hand_over()
 
-    def _get_frame(self, channel: int, queue: int) -> bytes:
-        name, no_ack = self._plan.queue_name(queue), not self._plan.ack_every
-        return frame.marshal(commands.Basic.Get(queue=name, no_ack=no_ack), channel)
+    def _add_rejecters(self, station: Station, indices: tuple[int, ...]) -> None:
+        """Those who reject count for nothing: what they take is consumed as a dead letter.
 
-    def _consume_frame(self, channel: int, queue: int) -> bytes:
-        name, no_ack = self._plan.queue_name(queue), not self._plan.ack_every
-        method = commands.Basic.Consume(queue=name, consumer_tag=str(queue), no_ack=no_ack)
-        return frame.marshal(method, channel)
+        They never wait for company: a message that they kept would be missed at the run's end.
+        """
+        plan = self._plan
+        frames = ACK_EACH if plan.ack_frames is AckFrames.EACH else ACK_READ
+        for channel, index in enumerate(indices, start=1):
+            names = {number: plan.queue_name(number) for number in plan.rejecter_queues(index)}
+            self._consume(station, channel, names, no_ack=False)
+            uncounted = Counters(memoryview(bytearray(ROW_BYTES)))
+            Consumer(station.link, channel, uncounted, 1, frames, stamped=False, reject=True)
+        station.hand_over()
+
+    def _consume(
+        self, station: Station, channel: int, names: dict[int, str], *, no_ack: bool
+    ) -> None:
+        """Prepare to consume from queues; the consumer tags are their numbers."""
+        if self._plan.prefetch:
+            qos = commands.Basic.Qos(prefetch_count=self._plan.prefetch)
+            station.session.call(qos, channel)
+        for number, name in names.items():
+            method = commands.Basic.Consume(queue=name, consumer_tag=str(number), no_ack=no_ack)
+            station.consumes.append(frame.marshal(method, channel))
+
+    def _get_frames(self, channel: int, names: dict[int, str]) -> list[bytes]:
+        no_ack = not self._plan.ack_every
+        methods = (commands.Basic.Get(queue=name, no_ack=no_ack) for name in names.values())
+        return [frame.marshal(method, channel) for method in methods]
 
     def subscribe(self) -> None:
         """Start to consume, and return when the broker has agreed everywhere."""

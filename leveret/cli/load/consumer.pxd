@@ -12,6 +12,7 @@ cdef class Consumer(Endpoint):
     cdef bint stamped
     cdef uint64_t ack_every
     cdef int ack_frames
+    cdef uint32_t settlement
     cdef readonly uint64_t consumed
     cdef readonly bint idle
     cdef uint64_t tag

@@ -13,6 +13,8 @@ class Consumer(Endpoint):
     many are unacknowledged: ACK_EACH writes a frame for each message, ACK_EVERY one `multiple`
     frame, ACK_READ one `multiple` frame when all that was received with them is handled.
 
+    With `reject` it says basic.nack, without requeue, where it would have acknowledged.
+
     `gets`, when given, holds one basic.get frame per queue: the consumer then asks for one
     message at a time, in turn, until `quota` have come.
     """
@@ -30,6 +32,7 @@ class Consumer(Endpoint):
         slot_from_tag: bool = ...,
         gets: list[bytes] | None = ...,
         quota: int = ...,
+        reject: bool = ...,
     ) -> None: ...
     @property
     def latency(self) -> Histogram: ...

@@ -17,12 +17,13 @@ cdef enum:
     BASIC_GET_OK = (60 << 16) | 71
     BASIC_GET_EMPTY = (60 << 16) | 72
     BASIC_ACK = (60 << 16) | 80
+    BASIC_NACK = (60 << 16) | 120  # laid out like an ack; its bit for requeue stays 0 here
     ACK_FRAME_BYTES = 21
     STAMP_BYTES = 16
 
 
 cdef class Consumer(Endpoint):
-    """Consumes on one channel: counts, times, verifies and acknowledges (see the .pyi)."""
+    """Consumes on one channel: counts, times, verifies and settles (see the .pyi)."""
 
     def __cinit__(
         self,
@@ -37,11 +38,13 @@ cdef class Consumer(Endpoint):
         bint slot_from_tag=False,
         list gets=None,
         uint64_t quota=<uint64_t>-1,
+        bint reject=False,
     ):
         self.link, self.channel, self.counters = link, channel, counters
         self.ack_every, self.ack_frames = ack_every, ack_frames
         self.stamped, self.verifier, self.slot_from_tag = stamped, verifier, slot_from_tag
         self.gets, self.quota = gets, quota
+        self.settlement = BASIC_NACK if reject else BASIC_ACK
         self.idle = True
         self.latency = Histogram()
         link.endpoints.extend([None] * (channel + 1 - len(link.endpoints)))
@@ -124,7 +127,7 @@ cdef class Consumer(Endpoint):
         return 0
 
     cdef int _ack(self, bint multiple) except -1:
-        """Acknowledge what is unacknowledged, in one frame or in one for each message."""
+        """Acknowledge (or reject) what is unsettled, in one frame or in one for each message."""
         cdef uint64_t count = 1 if multiple else self.unacked
         cdef uint64_t tag
         cdef uint8_t* at
@@ -134,7 +137,7 @@ cdef class Consumer(Endpoint):
             at[0] = 1
             at[1], at[2] = self.channel >> 8, self.channel & 255
             store32(at + 3, ACK_FRAME_BYTES - 8)
-            store32(at + 7, BASIC_ACK)
+            store32(at + 7, self.settlement)
             store64(at + 11, tag)
             at[19] = multiple
             at[20] = 0xCE

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+import json
+from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
+from leveret.cli.load.options import AckFrames, Mode, Options
 from leveret.errors import LeveretError
 
 __all__ = [
@@ -27,28 +28,12 @@ KEYS_MAX = 1 << 20  # twenty bits of it
 CHANNELS_MAX = 2047
 VERIFIED_STREAMS_MAX = 1 << 24  # sixteen bytes each: 256 MB
 UNLIMITED = 1 << 62  # messages; no run lives to see it
+DURATION_S = 10  # of a run that would otherwise never end
 FRAME_BYTES_MAX = 131072  # asked for in tune-ok; what RabbitMQ and Leveret offer
 
 
 class PlanError(LeveretError):
     """The options contradict one another; the text says which."""
-
-
-class Mode(StrEnum):
-    """What the run does with messages."""
-
-    FLOW = "flow"  # publish and consume at once
-    FILL = "fill"  # publish only and leave the queues as they are
-    DRAIN = "drain"  # consume what the queues hold
-    IDLE = "idle"  # hold connections that do nothing
-
-
-class AckFrames(StrEnum):
-    """How acknowledgements are framed."""
-
-    EACH = "each"  # a frame for every message
-    EVERY = "every"  # one `multiple` frame for every n messages
-    READ = "read"  # one `multiple` frame for what one read of the socket brought
 
 
 @dataclass(frozen=True)
@@ -100,42 +85,8 @@ class PublisherPart:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All options of one run. Times in seconds, sizes in bytes, rate in messages a second."""
-
-    uri: str = "amqp://guest:guest@127.0.0.1:5672/"
-    mode: Mode = Mode.FLOW
-    name: str = "leveret-perf"
-    publishers: int = 1
-    consumers: int = 1
-    queues: int = 1
-    channels: int = 1
-    size: int = 16
-    rate: float = 0
-    messages: int = 0
-    duration: float = 0
-    warm_up: float = 0
-    drain_timeout: float = 10
-    confirms: int = 0
-    ack_every: int = 0
-    ack_frames: AckFrames = AckFrames.EVERY
-    prefetch: int = 0
-    persistent: bool = False
-    durable: bool | None = None
-    queue_type: str = "classic"
-    queue_arguments: dict[str, object] = field(default_factory=dict)
-    exchange_type: str = ""
-    bindings: int = 0
-    binding_key: str = "perf.{}"
-    routing_key: str = "perf.{}"
-    random_keys: bool = False
-    fanout: int = 0
-    get: bool = False
-    verify: bool = False
-    keep: bool = False
-    connections: int = 100
-    processes: int = 1
-    spin: bool = False
+class Plan(Options):
+    """The options of one run, and what follows from them."""
 
     @property
     def address(self) -> Address:
@@ -151,6 +102,25 @@ class Plan:
     def queue_names(self) -> list[str]:
         """The queues' names."""
         return [self.queue_name(number) for number in range(self.queue_count)]
+
+    @property
+    def consumed_names(self) -> list[str]:
+        """The queues that consumers consume from."""
+        return [self.consumed_name(number) for number in range(self.queue_count)]
+
+    def queue_arguments(self, number: int) -> dict[str, object]:
+        """What a queue is declared with."""
+        pairs = (pair.partition("=") for pair in self.queue_argument or ())
+        arguments = {key: _value(text) for key, _, text in pairs}
+        if self.dead_letters:
+            arguments["x-dead-letter-exchange"] = ""
+            arguments["x-dead-letter-routing-key"] = self.dead_letter_name(number)
+        return arguments | self.type_argument
+
+    @property
+    def type_argument(self) -> dict[str, object]:
+        """What every queue is declared with."""
+        return {"x-queue-type": self.queue_type} if self.queue_type else {}
 
     @property
     def exchange(self) -> str:
@@ -197,6 +167,11 @@ class Plan:
         return self.consumers if self.mode in (Mode.FLOW, Mode.DRAIN) else 0
 
     @property
+    def rejecter_count(self) -> int:
+        """How many consumers reject what was published."""
+        return self.rejecters if self.mode is Mode.FLOW else 0
+
+    @property
     def key_template(self) -> str:
         """The routing key, with `{}` where a message's number goes."""
         return self.routing_key if self.exchange else f"{self.name}.{{}}"
@@ -204,6 +179,14 @@ class Plan:
     def queue_name(self, number: int) -> str:
         """The name of one queue, which is also its key at the default exchange."""
         return f"{self.name}." + NUMBER_FORMAT.format(number)
+
+    def dead_letter_name(self, number: int) -> str:
+        """The name of the queue for the dead letters of one queue."""
+        return f"{self.queue_name(number)}.dead"
+
+    def consumed_name(self, number: int) -> str:
+        """The name of the queue that is consumed from for one that is published to."""
+        return self.dead_letter_name(number) if self.dead_letters else self.queue_name(number)
 
     def binding_list(self) -> list[Binding]:
         """What binds the queues to the exchange; the default exchange needs nothing."""
@@ -235,33 +218,43 @@ class Plan:
 
     def consumer_queues(self, index: int) -> list[int]:
         """The numbers of the queues that consumer `index` consumes from."""
-        if self.consumers >= self.queue_count:
+        return self._spread(index, self.consumers)
+
+    def rejecter_queues(self, index: int) -> list[int]:
+        """The numbers of the queues whose messages rejecter `index` rejects."""
+        return self._spread(index, self.rejecters)
+
+    def _spread(self, index: int, count: int) -> list[int]:
+        if count >= self.queue_count:
             return [index % self.queue_count]
-        return list(range(index, self.queue_count, self.consumers))
+        return list(range(index, self.queue_count, count))
 
     def shares(self) -> list[Share]:
         """The plan cut into parts, one for each process that has something to do."""
-        cuts = range(max(1, min(self.processes, self.publisher_count + self.consumer_count)))
         members = [("p", index) for index in range(self.publisher_count)]
         members += [("c", index) for index in range(self.consumer_count)]
+        members += [("r", index) for index in range(self.rejecter_count)]
+        cuts = range(max(1, min(self.processes, len(members))))
         return [
             Share(
                 plan=self,
                 publishers=tuple(i for kind, i in members[cut :: len(cuts)] if kind == "p"),
                 consumers=tuple(i for kind, i in members[cut :: len(cuts)] if kind == "c"),
+                rejecters=tuple(i for kind, i in members[cut :: len(cuts)] if kind == "r"),
             )
             for cut in cuts
         ]
 
     def checked(self) -> Plan:
-        """The plan itself, or a PlanError that says which options contradict one another."""
+        """The plan with its last defaults, or a PlanError: options contradict one another."""
         for wrong, text in self._contradictions():
             if wrong:
                 raise PlanError(text)
+        ends = self.messages or self.duration or self.mode in (Mode.DRAIN, Mode.FILL)
         # One window of acks may never be more than the broker hands out before the first.
-        if self.prefetch and self.ack_every > self.prefetch:
-            return replace(self, ack_every=self.prefetch)
-        return self
+        ack_every = min(self.ack_every, self.prefetch or self.ack_every)
+        duration = self.duration if ends else DURATION_S
+        return replace(self, ack_every=ack_every, duration=duration)
 
     def _contradictions(self) -> list[tuple[bool, str]]:
         return [
@@ -269,6 +262,11 @@ class Plan:
             (self.numbers > KEYS_MAX, f"at most {KEYS_MAX} different keys"),
             (not 1 <= self.channels <= CHANNELS_MAX, f"1 to {CHANNELS_MAX} channels a connection"),
             (self.queues < 1, "at least one queue"),
+            (bool(self.rejecters and not self.dead_letters), "--rejecters needs --dead-letters"),
+            (
+                any("=" not in pair for pair in self.queue_argument or ()),
+                "--queue-argument needs KEY=VALUE",
+            ),
             (bool(self.fanout and self.exchange_type), "--fanout brings its own exchange type"),
             (bool(self.bindings and not self.exchange_type), "--bindings needs --exchange-type"),
             (
@@ -294,8 +292,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Share:
-    """What one process does of a plan: the indices of its publishers and consumers."""
+    """What one process does of a plan: the indices of those that it is."""
 
     plan: Plan
     publishers: tuple[int, ...]
     consumers: tuple[int, ...]
+    rejecters: tuple[int, ...]
+
+
+def _value(text: str) -> object:
+    """An argument's value: what is JSON (numbers, booleans) is what it says, the rest is text."""
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value

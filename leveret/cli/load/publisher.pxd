@@ -8,6 +8,7 @@ cdef class Burst:
     cdef readonly size_t slot_bytes
     cdef readonly size_t slots
     cdef Py_ssize_t number_at
+    cdef Py_ssize_t priority_at
     cdef Py_ssize_t stamp_at
 
 cdef class Numbers:
@@ -23,6 +24,7 @@ cdef class Numbers:
 cdef class Publisher(Endpoint):
     cdef Burst burst
     cdef Numbers numbers
+    cdef Numbers priorities
     cdef Counters counters
     cdef readonly Histogram latency
     cdef uint64_t mark

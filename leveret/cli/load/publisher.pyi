@@ -5,17 +5,26 @@ class Burst:
     """Copies of one publish in one buffer; `fill` changes only what differs between messages.
 
     `template` is the publish's frames. At `number_at` stand eight digits of its routing key, at
-    `stamp_at` the sixteen bytes for time and identity; -1 when there is no such place.
+    `priority_at` its priority, at `stamp_at` the sixteen bytes for time and identity; -1 when
+    there is no such place.
     """
 
-    def __init__(self, template: bytes, number_at: int, stamp_at: int, slots: int) -> None: ...
+    def __init__(
+        self,
+        template: bytes,
+        slots: int,
+        *,
+        number_at: int = ...,
+        priority_at: int = ...,
+        stamp_at: int = ...,
+    ) -> None: ...
     @property
     def slot_bytes(self) -> int: ...
     @property
     def slots(self) -> int: ...
 
 class Numbers:
-    """Which number stands in each message's routing key: in turn, or any of them at random."""
+    """The number of each message's routing key, or its priority: in turn, or any at random."""
 
     def __init__(self, first: int, step: int, count: int, seed: int | None) -> None: ...
     @property
@@ -23,7 +32,10 @@ class Numbers:
     def next(self) -> int: ...
 
 class Publisher(Endpoint):
-    """Publishes on one channel: at most `quota` messages, `window` unconfirmed (0: no confirms)."""
+    """Publishes on one channel: at most `quota` messages, `window` unconfirmed (0: no confirms).
+
+    `priorities` fill the burst's place for them, where it has one.
+    """
 
     def __init__(
         self,
@@ -35,6 +47,7 @@ class Publisher(Endpoint):
         counters: Counters,
         quota: int,
         window: int,
+        priorities: Numbers | None = ...,
     ) -> None: ...
     @property
     def latency(self) -> Histogram: ...

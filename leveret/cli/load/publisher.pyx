@@ -39,13 +39,21 @@ cdef class Burst:
     """Copies of one publish in one buffer; `_build` changes only what differs between messages."""
 
     def __cinit__(
-        self, const unsigned char[::1] template not None, number_at, stamp_at, size_t slots
+        self,
+        const unsigned char[::1] template not None,
+        size_t slots,
+        *,
+        number_at=-1,
+        priority_at=-1,
+        stamp_at=-1,
     ):
         cdef size_t i
         self.slot_bytes, self.slots = template.shape[0], slots
-        self.number_at, self.stamp_at = number_at, stamp_at
+        self.number_at, self.priority_at, self.stamp_at = number_at, priority_at, stamp_at
         if number_at > <Py_ssize_t>self.slot_bytes - NUMBER_DIGITS:
             raise ValueError("the number does not fit into the template")
+        if priority_at >= <Py_ssize_t>self.slot_bytes:
+            raise ValueError("the priority does not fit into the template")
         if stamp_at > <Py_ssize_t>self.slot_bytes - STAMP_BYTES:
             raise ValueError("the stamp does not fit into the template")
         self.data = <uint8_t*>malloc(self.slot_bytes * slots)
@@ -59,7 +67,7 @@ cdef class Burst:
 
 
 cdef class Numbers:
-    """Which number stands in each message's routing key: in turn, or any of them at random."""
+    """The number of each message's routing key, or its priority: in turn, or any at random."""
 
     def __cinit__(self, uint32_t first, uint32_t step, uint32_t count, seed):
         if not (first < count and 0 < step):
@@ -98,11 +106,15 @@ cdef class Publisher(Endpoint):
         Counters counters not None,
         uint64_t quota,
         uint64_t window,
+        Numbers priorities=None,
     ):
         cdef uint64_t ring = 1
         self.link, self.channel, self.mark = link, channel, identity << 52
         self.burst, self.numbers, self.counters = burst, numbers, counters
         self.quota, self.window = quota, window
+        if priorities is None and burst.priority_at >= 0:
+            raise ValueError("priorities are needed to fill the burst's place for them")
+        self.priorities = priorities
         self.latency = Histogram()
         self.sequences = <uint32_t*>calloc(numbers.count, sizeof(uint32_t))
         while window and ring < window * RING_PER_WINDOW:
@@ -164,7 +176,7 @@ cdef class Publisher(Endpoint):
         return done
 
     cdef int _build(self, size_t count) noexcept:
-        """Write keys and stamps of the next `count` messages into the burst."""
+        """Write keys, priorities and stamps of the next `count` messages into the burst."""
         cdef uint64_t now_ns = monotonic_ns()
         cdef uint64_t stamp[2]
         cdef uint64_t tag
@@ -177,6 +189,8 @@ cdef class Publisher(Endpoint):
             number = self.numbers.draw()
             if burst.number_at >= 0:
                 put_digits(slot + burst.number_at, number)
+            if burst.priority_at >= 0:
+                slot[burst.priority_at] = <uint8_t>self.priorities.draw()
             if burst.stamp_at >= 0:
                 stamp[1] = self.mark | (<uint64_t>number << 32) | self.sequences[number]
                 self.sequences[number] += 1

@@ -16,16 +16,18 @@ __all__ = ["Template", "publish_template"]
 
 FRAME_OVERHEAD_BYTES = 8
 FRAME_HEADER_BYTES = 7
+PROPERTIES_AT = FRAME_HEADER_BYTES + 14  # of a content header: class, weight, size, flags
 FILLING = b"leveret."
 PERSISTENT = 2
 
 
 @dataclass(frozen=True)
 class Template:
-    """A publish's bytes, and where in them its key's number and its stamp stand (-1: nowhere)."""
+    """A publish's bytes, and where in them stands what differs between messages (-1: nowhere)."""
 
     data: bytes
     number_at: int
+    priority_at: int
     stamp_at: int
 
 
@@ -39,11 +41,17 @@ def publish_template(
     # The method frame ends with the key, a byte of flags and the frame's end.
     key_at = len(method) - 2 - len(key.encode())
     number_at = key_at + len(key_before.encode()) if brace and varied else -1
-    properties = commands.Basic.Properties(delivery_mode=PERSISTENT if plan.persistent else None)
+    properties = commands.Basic.Properties(
+        delivery_mode=PERSISTENT if plan.persistent else None,
+        priority=0 if plan.priority_max else None,
+        expiration=None if plan.expiration is None else str(plan.expiration),
+    )
+    # Of the properties that a plan may set, only the delivery mode comes before the priority.
+    priority_at = len(method) + PROPERTIES_AT + bool(plan.persistent) if plan.priority_max else -1
     content = frame.marshal(header.ContentHeader(0, plan.size, properties), channel)
     stamp_at = len(method) + len(content) + FRAME_HEADER_BYTES if plan.stamped else -1
     payload = (FILLING * (plan.size // len(FILLING) + 1))[: plan.size]
     part_bytes = frame_bytes_max - FRAME_OVERHEAD_BYTES
     parts = [payload[at : at + part_bytes] for at in range(0, plan.size, part_bytes)]
     bodies = b"".join(frame.marshal(body.ContentBody(part), channel) for part in parts)
-    return Template(method + content + bodies, number_at, stamp_at)
+    return Template(method + content + bodies, number_at, priority_at, stamp_at)

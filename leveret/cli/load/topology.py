@@ -22,19 +22,10 @@ def declare(plan: Plan) -> None:
     """
     if plan.mode in (Mode.DRAIN, Mode.IDLE):
         return
-    arguments = cast("dict[str, Any]", dict(plan.queue_arguments))
-    if plan.queue_type:
-        arguments["x-queue-type"] = plan.queue_type
     with Session.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         _delete(session, plan)
-        session.calls(
-            [
-                commands.Queue.Declare(queue=name, durable=plan.queues_durable, arguments=arguments)
-                for name in plan.queue_names
-            ],
-            1,
-        )
+        session.calls(_queue_declarations(plan), 1)
         if plan.exchange:
             kind = plan.declared_exchange_type
             session.call(commands.Exchange.Declare(0, plan.exchange, kind), 1)
@@ -47,6 +38,22 @@ def declare(plan: Plan) -> None:
             )
 
 
+def _queue_declarations(plan: Plan) -> list[commands.Queue.Declare]:
+    """Each queue, and before it the one for its dead letters, when there is one."""
+    declarations = []
+    for number, name in enumerate(plan.queue_names):
+        if plan.dead_letters:
+            dead = plan.dead_letter_name(number)
+            declarations.append(_declaration(plan, dead, plan.type_argument))
+        declarations.append(_declaration(plan, name, plan.queue_arguments(number)))
+    return declarations
+
+
+def _declaration(plan: Plan, name: str, arguments: dict[str, object]) -> commands.Queue.Declare:
+    table = cast("dict[str, Any]", arguments)
+    return commands.Queue.Declare(queue=name, durable=plan.queues_durable, arguments=table)
+
+
 def delete(plan: Plan) -> None:
     """Remove what `declare` made, with all messages in it."""
     with Session.connect(plan.address) as session:
@@ -55,11 +62,11 @@ def delete(plan: Plan) -> None:
 
 
 def messages_ready(plan: Plan) -> int:
-    """How many messages the plan's queues hold."""
+    """How many messages the queues that the plan consumes from hold."""
     with Session.connect(plan.address) as session:
         session.call(commands.Channel.Open(), 1)
         replies = session.calls(
-            [commands.Queue.Declare(queue=name, passive=True) for name in plan.queue_names], 1
+            [commands.Queue.Declare(queue=name, passive=True) for name in plan.consumed_names], 1
         )
     return sum(cast("commands.Queue.DeclareOk", reply).message_count or 0 for reply in replies)
 
@@ -69,6 +76,7 @@ def _delete(session: Session, plan: Plan) -> None:
     try:
         if plan.exchange:
             session.call(commands.Exchange.Delete(exchange=plan.exchange), 1)
-        session.calls([commands.Queue.Delete(queue=name) for name in plan.queue_names], 1)
+        names = {*plan.queue_names, *plan.consumed_names}
+        session.calls([commands.Queue.Delete(queue=name) for name in names], 1)
     except BrokerError as error:
         raise BrokerError(f"cannot delete what an earlier run left: {error}") from error

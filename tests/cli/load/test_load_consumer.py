@@ -56,6 +56,17 @@ def test_one_read_gets_one_ack():
     assert acks_in(link.take_unsent()) == [(5, True)]
 
 
+@pytest.mark.parametrize(
+    ("frames", "told"), [(ACK_EACH, [(1, False), (2, False)]), (ACK_READ, [(2, True)])]
+)
+def test_what_is_rejected_is_not_requeued(frames, told):
+    _consumer, link, _ = make_consumer(1, frames, reject=True)
+    link.feed(deliveries(2))
+    nacks = [method for _channel, method in frames_of(link.take_unsent())]
+    assert {(method.name, method.requeue) for method in nacks} == {("Basic.Nack", False)}
+    assert [(method.delivery_tag, method.multiple) for method in nacks] == told
+
+
 def test_no_ack_means_none():
     consumer, link, _ = make_consumer()
     link.feed(deliveries(5))

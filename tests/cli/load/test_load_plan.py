@@ -43,6 +43,29 @@ def test_everything_is_done_exactly_once(publishers, consumers, queues, processe
     assert consumed == set(range(queues))
 
 
+def test_rejecters_take_what_is_published_and_consumers_the_dead_letters():
+    plan = Plan(queues=2, consumers=1, rejecters=3, processes=2, dead_letters=True)
+    assert plan.consumed_names == [f"{name}.dead" for name in plan.queue_names]
+    shares = plan.shares()
+    assert sorted(i for share in shares for i in share.rejecters) == [0, 1, 2]
+    assert [plan.rejecter_queues(index) for index in range(3)] == [[0], [1], [0]]
+    assert plan.queue_arguments(1) == {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": plan.consumed_names[1],
+        "x-queue-type": "classic",
+    }
+
+
+def test_arguments_are_numbers_and_booleans_where_they_read_so():
+    pairs = ["x-max-length=5", "x-overflow=reject-publish", "x-flag=true", "x-text=a=b"]
+    assert Plan(queue_argument=pairs, queue_type="").queue_arguments(0) == {
+        "x-max-length": 5,
+        "x-overflow": "reject-publish",
+        "x-flag": True,
+        "x-text": "a=b",
+    }
+
+
 def test_a_fanout_has_a_queue_for_each_copy():
     plan = Plan(fanout=3)
     assert (plan.queue_count, plan.copies, plan.numbers) == (3, 3, 1)
@@ -63,6 +86,8 @@ def test_bindings_are_spread_over_the_queues():
         {"verify": True, "mode": Mode.DRAIN},
         {"fanout": 2, "exchange_type": "topic"},
         {"bindings": 2},
+        {"rejecters": 1},
+        {"queue_argument": ["x-max-length"]},
         {"mode": Mode.FILL},
         {"publishers": 0, "consumers": 0},
         {"publishers": 5000},
@@ -79,3 +104,9 @@ def test_contradictions_are_named(options):
 def test_acks_come_before_the_prefetch_runs_out():
     assert Plan(prefetch=10, ack_every=100).checked().ack_every == 10
     assert Plan(prefetch=0, ack_every=100).checked().ack_every == 100
+
+
+def test_what_would_never_end_lasts_ten_seconds():
+    assert Plan().checked().duration == 10
+    assert Plan(messages=5).checked().duration == Plan(mode=Mode.DRAIN).checked().duration == 0
+    assert Plan(mode=Mode.IDLE).checked().duration == 10

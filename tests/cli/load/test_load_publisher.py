@@ -23,9 +23,18 @@ def make_publisher(
     board = make_board()
     link = Link(-1, FRAME_BYTES_MAX)
     template = publish_template(plan, channel, 0, varied=varied, frame_bytes_max=FRAME_BYTES_MAX)
-    burst = Burst(template.data, template.number_at, template.stamp_at, slots)
+    burst = Burst(
+        template.data,
+        slots,
+        number_at=template.number_at,
+        priority_at=template.priority_at,
+        stamp_at=template.stamp_at,
+    )
     numbers = numbers or Numbers(0, 1, plan.numbers, None)
-    publisher = Publisher(link, channel, 7, burst, numbers, make_counters(board), quota, window)
+    priorities = Numbers(0, 1, plan.priority_max + 1, 1)
+    publisher = Publisher(
+        link, channel, 7, burst, numbers, make_counters(board), quota, window, priorities
+    )
     return publisher, link, board
 
 
@@ -49,6 +58,8 @@ plans = st.builds(
     size=st.integers(0, 64) | st.integers(4000, 9000),
     queues=st.integers(1, 30),
     persistent=st.booleans(),
+    priority_max=st.integers(0, 255),
+    expiration=st.none() | st.integers(0, 10**10),
     exchange_type=st.sampled_from(["", "topic", "direct"]),
     routing_key=st.sampled_from(["perf.{}", "a.{}.b", "{}", "same"]),
     name=st.sampled_from(["leveret-perf", "q"]),
@@ -70,11 +81,24 @@ def test_bursts_are_what_pamqp_would_have_written(plan, count, channel):
         assert (on, exchange) == (channel, plan.exchange)
         assert key == plan.key_template.replace("{}", f"{number:08d}")
         assert properties.delivery_mode == (2 if plan.persistent else None)
+        assert (properties.priority is None) == (plan.priority_max == 0)
+        assert (properties.priority or 0) <= plan.priority_max
+        assert properties.expiration == (
+            plan.expiration if plan.expiration is None else str(plan.expiration)
+        )
         assert len(payload) == plan.size
         if plan.stamped:
             at_ns, identity = struct.unpack("=QQ", payload[:16])
             assert before_ns <= at_ns <= time.monotonic_ns()
             assert identity == 7 << 52 | number << 32 | index // plan.numbers
+
+
+def test_every_priority_is_drawn():
+    publisher, link, _ = make_publisher(Plan(priority_max=3))
+    publisher.pump(64)
+    drawn = [properties.priority for *_, properties, _ in messages_in(link.take_unsent())]
+    assert set(drawn) == {0, 1, 2, 3}
+    assert drawn != sorted(drawn)
 
 
 def test_the_quota_is_kept():
@@ -197,10 +221,19 @@ def test_numbers_in_turn_go_round(step, count, data):
     assert [numbers.next() for _ in range(3 * len(turn))] == turn * 3
 
 
+def test_a_place_for_priorities_needs_priorities():
+    link, counters = Link(-1, FRAME_BYTES_MAX), make_counters(make_board())
+    burst = Burst(b"x" * 20, 1, priority_at=3)
+    with pytest.raises(ValueError, match="priorities"):
+        Publisher(link, 1, 7, burst, Numbers(0, 1, 1, None), counters, 1, 0)
+
+
 def test_places_outside_the_template_are_refused():
     with pytest.raises(ValueError, match="number"):
-        Burst(b"x" * 20, 13, -1, 1)
+        Burst(b"x" * 20, 1, number_at=13)
+    with pytest.raises(ValueError, match="priority"):
+        Burst(b"x" * 20, 1, priority_at=20)
     with pytest.raises(ValueError, match="stamp"):
-        Burst(b"x" * 20, -1, 5, 1)
+        Burst(b"x" * 20, 1, stamp_at=5)
     with pytest.raises(ValueError, match="numbers start"):
         Numbers(3, 1, 3, None)

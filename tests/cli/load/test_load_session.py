@@ -108,7 +108,7 @@ def test_sessions_open_in_groups_with_their_channels():
 
 
 def test_a_topology_is_declared_after_what_was_left_is_gone():
-    plan = Plan(exchange_type="topic", bindings=5, queues=2, queue_arguments={"x-max-length": 9})
+    plan = Plan(exchange_type="topic", bindings=5, queues=2, queue_argument=["x-max-length=9"])
     with ScriptedBroker() as broker:
         declare(Plan(**{**vars(plan), "uri": broker.uri()}))
     topology = [name for name in broker.names() if name.partition(".")[0] in ("Queue", "Exchange")]
@@ -121,6 +121,16 @@ def test_a_topology_is_declared_after_what_was_left_is_gone():
     ]
     declared = [method for method in broker.methods if method.name == "Queue.Declare"]
     assert declared[0].arguments == {"x-max-length": 9, "x-queue-type": "classic"}
+
+
+def test_queues_for_dead_letters_are_there_first():
+    plan = Plan(dead_letters=True, queue_argument=["x-message-ttl=0"])
+    with ScriptedBroker() as broker:
+        declare(Plan(**{**vars(plan), "uri": broker.uri()}))
+    declared = [method for method in broker.methods if method.name == "Queue.Declare"]
+    assert [method.queue for method in declared] == [*plan.consumed_names, *plan.queue_names]
+    assert declared[0].arguments == {"x-queue-type": "classic"}
+    assert declared[1].arguments["x-message-ttl"] == 0
 
 
 def test_messages_ready_are_summed_over_the_queues():

@@ -1,0 +1,38 @@
+"""Commands whose options are the fields of a dataclass, so that each stands in one place only."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["with_options_of"]
+
+
+def with_options_of(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take every field of the dataclass `options` in place of its `**` parameter.
+
+    The fields are annotated as Typer's parameters are, and have defaults.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        hints = get_type_hints(options, include_extras=True)
+        parameters = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=hints[each.name],
+            )
+            for each in fields(options)
+        ]
+        parameters += [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        # What inspect, and so Typer, reads before it looks at the function itself.
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
