@@ -13,7 +13,6 @@ from celery import chord  # type: ignore[import-untyped]
 from kombu.connection import Connection
 from kombu.entity import Queue
 
-from interop_tests.brokers import not_yet
 from interop_tests.celery_tasks import application
 from interop_tests.celery_worker import Worker
 from interop_tests.waiting import until
@@ -82,7 +81,6 @@ def test_worker_that_is_stopped_ends_its_task_and_returns_the_others(
         assert messages_in(broker, settings["task_default_queue"]) == len(others)
 
 
-@not_yet("x-max-priority")
 def test_priorities(settings: dict[str, Any], tmp_path: Path) -> None:
     settings |= {"task_queue_max_priority": 10, "worker_prefetch_multiplier": 1}
     notes, caller = tmp_path / "notes", application(settings)
@@ -112,7 +110,6 @@ def test_quorum_queues_are_detected(quorum: dict[str, Any], tmp_path: Path) -> N
 
 
 @pytest.mark.covers("B-501")
-@not_yet("x-message-ttl and x-dead-letter-exchange")
 def test_native_delayed_delivery(broker: Broker, quorum: dict[str, Any], tmp_path: Path) -> None:
     """The broker holds tasks for later, in 28 queues by the bits of their delay in seconds."""
     with Worker(tmp_path, quorum) as worker:

@@ -13,8 +13,6 @@ from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 from kombu.messaging import Producer
 
-from interop_tests.brokers import not_yet
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -86,7 +84,6 @@ def test_fanout_and_topic(connection: Connection) -> None:
     assert all(queue(channel).get(no_ack=True) is None for queue in queues)
 
 
-@not_yet("x-max-priority")
 def test_priorities_and_expiry(connection: Connection) -> None:
     channel = connection.channel()
     queue = Queue("kombu.priority", max_priority=5, exclusive=True)(channel)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from interop_tests.brokers import not_yet
-
 if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
@@ -69,13 +67,11 @@ def test_properties_and_arguments_change_nothing_about_that(broker: Broker, opti
         "--expiration 0",
     ],
 )
-@not_yet("x-dead-letter-exchange")
 def test_every_dead_letter_arrives_exactly_once(broker: Broker, options: str) -> None:
     few = "--drain-timeout 3 --messages 500"
     test_everything_arrives_exactly_once(broker, f"{CONFIRMED} --dead-letters {options} {few}")
 
 
-@not_yet("x-max-length")
 def test_a_full_queue_keeps_its_newest_messages(broker: Broker) -> None:
     limit = "--queue-argument x-max-length=100"
     filled = perf(broker, f"--mode fill --messages 3000 --confirms 500 {limit}")
@@ -83,7 +79,6 @@ def test_a_full_queue_keeps_its_newest_messages(broker: Broker) -> None:
     assert perf(broker, "--mode drain")["consumed_total"] == 100
 
 
-@not_yet("x-overflow")
 def test_a_full_queue_refuses_and_loses_nothing_else(broker: Broker) -> None:
     limit = "--queue-argument x-max-length=100 --queue-argument x-overflow=reject-publish"
     options = f"--messages 20000 --confirms 1000 --ack-every 1 --prefetch 10 {limit}"
