@@ -198,51 +198,6 @@ def cancel_keeps_what_was_delivered(talk: Talk) -> None:
     _get(channel, talk.name("q"), 2)
 
 
-@pytest.mark.covers("B-150", "B-151", "B-152", "B-153")
-def rejected_goes_to_the_dead_letter_exchange(talk: Talk) -> None:
-    channel = talk.channel()
-    channel.declare(talk.name("dead"))
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("dead")}
-    channel.declare(talk.name("q"), arguments=arguments)
-    channel.publish("", talk.name("q"), b"rejected", message_id="m")
-    channel.get(talk.name("q"))
-    channel.reject(1, requeue=False)
-    talk.await_messages(talk.name("dead"), 1)
-    channel.get(talk.name("dead"), no_ack=True)
-
-
-@pytest.mark.covers("B-151")
-def death_is_counted(talk: Talk) -> None:
-    channel = talk.channel()
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("q")}
-    channel.declare(talk.name("q"), arguments=arguments)
-    channel.publish("", talk.name("q"), b"again and again")
-    for tag in (1, 2, 3):
-        channel.get(talk.name("q"))
-        channel.reject(tag, requeue=False)
-        talk.await_messages(talk.name("q"), 1)
-    channel.get(talk.name("q"))
-
-
-@pytest.mark.covers("B-150", "B-154")
-def expired_and_too_many_go_to_the_dead_letter_exchange(talk: Talk) -> None:
-    channel = talk.channel()
-    channel.declare(talk.name("dead"))
-    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": talk.name("dead")}
-    channel.declare(talk.name("q"), arguments={**dead, "x-message-ttl": 10})
-    channel.publish("", talk.name("q"), b"queue's time", expiration="60000")
-    talk.await_messages(talk.name("dead"), 1)
-    channel.get(talk.name("dead"), no_ack=True)
-    channel.publish("", talk.name("q"), b"own time", expiration="1", priority=3)
-    talk.await_messages(talk.name("dead"), 1)
-    channel.get(talk.name("dead"), no_ack=True)
-    channel.declare(talk.name("short"), arguments={**dead, "x-max-length": 1})
-    for word in (b"one", b"two"):
-        channel.publish("", talk.name("short"), word)
-    talk.await_messages(talk.name("dead"), 1)
-    channel.get(talk.name("dead"), no_ack=True)
-
-
 @pytest.mark.covers("B-211", "B-015")
 def publishes_behind_a_wrong_ack_are_ignored(talk: Talk) -> None:
     """Sent in one write, so that the broker reads them at once."""
