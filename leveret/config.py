@@ -86,6 +86,11 @@ class Configuration(BaseSettings):
         le=PORT_MAX,
         description="Management port, where RabbitMQ's users and tools look; 0 takes a free one.",
     )
+    definitions: Path | None = Field(
+        None,
+        description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "
+        "imported at each start, before clients are let in; what is there already stays.",
+    )
     durability: Durability = Field(
         Durability.FSYNC,
         description="What a confirmed persistent message survives: `fsync` the machine's death, "

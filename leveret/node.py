@@ -25,20 +25,24 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from leveret.amqp.listener import AmqpListener
+from leveret.config import ConfigurationError
 from leveret.core.access import AccessControl
-from leveret.core.administration import Administration
+from leveret.core.administration import Administration, AdministrationError
 from leveret.core.alarms import Resource
 from leveret.core.authentication import InternalAuthenticator
 from leveret.core.broker import Broker
+from leveret.core.definitions import DefinitionsError, decode
 from leveret.core.limits import NodeLimits
 from leveret.core.passwords import verify_password
 from leveret.core.policies import Policies
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
+from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.operations import create_defaults
 from leveret.mgmt_ui.server import ManagementServer
+from leveret.mgmt_ui.transfer import import_definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
@@ -146,7 +150,15 @@ class Node:
             stack.push_async_callback(topics.close)
             broker, administration = await self._open_broker(metadata, topics, spawn)
             _mention_orphans(topics.orphans())
-            control = ControlServer(configuration.control_socket_path, administration, spawn)
+            administered = Administered(
+                administration,
+                broker.vhosts,
+                self._limits(),
+                configuration.product,
+                configuration.version,
+            )
+            await self._import_definitions(administered)
+            control = ControlServer(configuration.control_socket_path, administered, spawn)
             await control.start()
             stack.push_async_callback(control.close)
             management = ManagementServer()
@@ -235,6 +247,21 @@ class Node:
         broker.restore(definitions)
         await create_defaults(administration)
         return broker, administration
+
+    async def _import_definitions(self, administered: Administered) -> None:
+        """Import the document that the operator named, before any client is let in."""
+        file = self._configuration.definitions
+        if file is None:
+            return
+        try:
+            text = file.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+        try:
+            summary = await import_definitions(administered, decode(text), None)
+        except (DefinitionsError, AdministrationError) as error:
+            raise ConfigurationError(f"{file}: {error}") from None
+        logger.info("imported definitions from %s: %s", file, summary)
 
     def _limits(self) -> NodeLimits:
         configuration = self._configuration

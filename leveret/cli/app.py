@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from leveret import __version__
-from leveret.cli import certs, logs, perf, permissions, serve, trace, users, vhosts
+from leveret.cli import (
+    certs,
+    definitions,
+    limits,
+    logs,
+    parameters,
+    perf,
+    permissions,
+    policies,
+    serve,
+    topic_permissions,
+    trace,
+    users,
+    vhosts,
+)
 
 __all__ = ["app"]
 
@@ -23,7 +37,15 @@ app.command("perf")(perf.perf)
 app.command("certs")(certs.certs)
 app.add_typer(users.app, name="user")
 app.add_typer(vhosts.app, name="vhost")
+app.command("hash-password")(users.hash_password)
 app.add_typer(permissions.app, name="permission")
+app.add_typer(topic_permissions.app, name="topic-permission")
+app.add_typer(policies.policies, name="policy")
+app.add_typer(policies.operator_policies, name="operator-policy")
+app.add_typer(limits.app, name="limits")
+app.add_typer(parameters.app, name="parameter")
+app.add_typer(parameters.global_app, name="global-parameter")
+app.add_typer(definitions.app, name="definitions")
 app.add_typer(logs.app, name="log")
 app.add_typer(trace.app, name="trace")
 

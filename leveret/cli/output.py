@@ -29,4 +29,6 @@ def show_done(sentence: str, *, as_json: bool) -> None:
 
 
 def _text(value: object) -> str:
-    return ",".join(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

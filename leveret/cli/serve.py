@@ -33,6 +33,10 @@ def serve(
         _Durability | None,
         typer.Option(help="What a confirmed persistent message survives.  [default: fsync]"),
     ] = None,
+    definitions: Annotated[
+        Path | None,
+        typer.Option(help="File of definitions to import before clients are let in."),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with these and all other settings.")
     ] = None,
@@ -51,6 +55,7 @@ def serve(
                 "host": host,
                 "port": port,
                 "http_port": http_port,
+                "definitions": definitions,
                 "durability": durability.value if durability else None,
             },
         )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from leveret.errors import LeveretError, NodeRunningError
 
-if TYPE_CHECKING:
-    from leveret.ports import MetadataStore
-    from leveret.ports.definitions import (
-        BindingDefinition,
-        Definitions,
-        ExchangeDefinition,
-        QueueDefinition,
-    )
-
-__all__ = ["DATA_DIR_DEFAULT", "DataDir", "Json", "PasswordStdin", "ask", "read_password"]
+__all__ = [
+    "DATA_DIR_DEFAULT",
+    "DataDir",
+    "Json",
+    "PasswordStdin",
+    "ask",
+    "fail",
+    "read_json",
+    "read_password",
+]
 
 DATA_DIR_DEFAULT = "var"  # config.data_dir's; that module is slow to import for so little
 
@@ -38,9 +38,9 @@ def ask(data_dir: Path, operation: str, **parameters: object) -> Any:
     try:
         answer = _answer(data_dir, operation, parameters)
     except LeveretError as error:
-        _fail(str(error))
+        fail(str(error))
     if not answer["ok"]:
-        _fail(answer["explanation"])
+        fail(answer["explanation"])
     return answer["result"]
 
 
@@ -49,12 +49,23 @@ def read_password(from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     if not sys.stdin.isatty():
-        _fail("no terminal to ask for the password: use --password-stdin")
+        fail("no terminal to ask for the password: use --password-stdin")
     password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return password
 
 
-def _fail(explanation: str) -> Any:
+def read_json(text: str) -> Any:
+    """A JSON value that somebody typed, or a document; a mistake ends the command."""
+    from leveret.core.definitions import DefinitionsError, decode
+
+    try:
+        return decode(text)
+    except DefinitionsError as error:
+        fail(str(error))
+
+
+def fail(explanation: str) -> NoReturn:
+    """End the command with a reason and status 1."""
     typer.echo(f"leveret: {explanation}", err=True)
     raise typer.Exit(1)
 
@@ -64,7 +75,7 @@ def _answer(data_dir: Path, operation: str, parameters: dict[str, object]) -> di
     from leveret.storage.lock import DirectoryLock  # `leveret --help` is instant
 
     if not data_dir.is_dir():
-        _fail(f"{data_dir} is not a data directory; `leveret serve` makes one")
+        fail(f"{data_dir} is not a data directory; `leveret serve` makes one")
     try:
         lock = DirectoryLock(data_dir)
     except NodeRunningError:
@@ -81,36 +92,18 @@ def _answer(data_dir: Path, operation: str, parameters: dict[str, object]) -> di
 
 async def _perform_on_files(data_dir: Path, request: dict[str, object]) -> dict[str, Any]:
     import asyncio
+    import secrets
 
-    from leveret.core.access import AccessControl
-    from leveret.core.administration import Administration
+    from leveret.core.model import Model
+    from leveret.mgmt_ui.administered import Administered
     from leveret.mgmt_ui.operations import create_defaults, perform
     from leveret.storage.metadata import SqliteMetadataStore
 
     async with asyncio.TaskGroup() as group:
         store = await SqliteMetadataStore.open(data_dir / "leveret.db", group.create_task)
         try:
-            definitions = await store.load()
-            administration = Administration(
-                AccessControl(),
-                store,
-                on_vhost_added=lambda _: None,
-                on_vhost_deleted=lambda name: _remove_contents(store, definitions, name),
-            )
-            administration.restore(definitions)
-            await create_defaults(administration)
-            return await perform(administration, request)
+            model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
+            await create_defaults(model.administration)
+            return await perform(Administered(model.administration, model.vhosts), request)
         finally:
             await store.close()
-
-
-def _remove_contents(store: MetadataStore, definitions: Definitions, vhost: str) -> None:
-    """What the broker does when it runs: a virtual host's resources go with it."""
-    contents: list[ExchangeDefinition | QueueDefinition | BindingDefinition] = [
-        *definitions.exchanges,
-        *definitions.queues,
-        *definitions.bindings,
-    ]
-    for definition in contents:
-        if definition.vhost == vhost:
-            store.remove(definition)

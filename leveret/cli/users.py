@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +15,11 @@ from leveret.cli.session import (
     Json,
     PasswordStdin,
     ask,
+    fail,
     read_password,
 )
 
-__all__ = ["app"]
+__all__ = ["app", "hash_password"]
 
 app = typer.Typer(help="Who may log in.", no_args_is_help=True)
 
@@ -28,17 +30,34 @@ Tags = Annotated[
 ]
 
 
+PasswordHash = Annotated[
+    str | None,
+    typer.Option(
+        "--password-hash", help="Instead of a password: its hash, as RabbitMQ's definitions have."
+    ),
+]
+Algorithm = Annotated[
+    str | None,
+    typer.Option(
+        "--hashing-algorithm",
+        help="How the hash was made.  [default: rabbit_password_hashing_sha256]",
+    ),
+]
+
+
 @app.command("add")
 def add(
     name: Name,
     tag: Tags = [],  # noqa: B006  # read, never changed
     password_stdin: PasswordStdin = False,
+    password_hash: PasswordHash = None,
+    hashing_algorithm: Algorithm = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Add a user, who may do nothing until `permission set`."""
-    password = read_password(password_stdin)
-    ask(data_dir, "user.add", name=name, password=password, tags=tag)
+    secret = _secret(password_stdin, password_hash, hashing_algorithm)
+    ask(data_dir, "user.add", name=name, tags=tag, **secret)
     show_done(f"user '{name}' was added", as_json=json)
 
 
@@ -59,11 +78,14 @@ def delete(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None
 def set_password(
     name: Name,
     password_stdin: PasswordStdin = False,
+    password_hash: PasswordHash = None,
+    hashing_algorithm: Algorithm = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Replace a user's password."""
-    ask(data_dir, "user.set_password", name=name, password=read_password(password_stdin))
+    secret = _secret(password_stdin, password_hash, hashing_algorithm)
+    ask(data_dir, "user.set_password", name=name, **secret)
     show_done(f"the password of user '{name}' was replaced", as_json=json)
 
 
@@ -78,3 +100,22 @@ def set_tags(
     """Replace a user's tags."""
     ask(data_dir, "user.set_tags", name=name, tags=tag or [])
     show_done(f"the tags of user '{name}' were replaced", as_json=json)
+
+
+def hash_password(password_stdin: PasswordStdin = False) -> None:
+    """Print a password's hash as RabbitMQ's definitions have it (salted SHA-256)."""
+    from leveret.core.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
+
+    password = read_password(password_stdin)
+    if not password:
+        fail("a password cannot be blank")
+    typer.echo(hash_password_as_rabbitmq(password, os.urandom(RABBITMQ_SALT_BYTES)))
+
+
+def _secret(
+    password_stdin: bool, password_hash: str | None, hashing_algorithm: str | None
+) -> dict[str, str | None]:
+    """The hash if one was given, else the password that is asked for."""
+    if password_hash is None:
+        return {"password": read_password(password_stdin)}
+    return {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}

@@ -122,6 +122,10 @@ class Administration:
         """All users, by name."""
         return self.access.users()
 
+    def user(self, name: str) -> UserDefinition:
+        """The user of that name. Raises AdministrationError."""
+        return self._user(name)
+
     def add_user(self, name: str, password_hash: str, tags: Iterable[str] = ()) -> None:
         """Add a user without any permissions. Raises AdministrationError."""
         _check_name("user", name)

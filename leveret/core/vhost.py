@@ -39,6 +39,7 @@ from leveret.ports.definitions import (
     Arguments,
     BindingDefinition,
     Definition,
+    Definitions,
     ExchangeDefinition,
     QueueDefinition,
     VhostDefinition,
@@ -166,12 +167,7 @@ class Vhost:
             equivalence.check_exchange(exchange.definition, received)
             return exchange
         check_not_reserved("exchange", name)
-        check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), arguments)
-        self._quota.check_exchange(self.definition, name)
-        exchange = self._add_exchange(received)
-        if durable:
-            self._store.put(received)
-        return exchange
+        return self._create_exchange(received)
 
     def check_exchange(self, name: str) -> Exchange:
         """Look an exchange up for a client: 404 when missing, 403 for the default one."""
@@ -340,6 +336,44 @@ class Vhost:
                 self._store.remove(exchange.definition)
         self._quota.exchange_count -= len(self.exchanges)
 
+    # ----- for definitions that somebody exports or imports
+
+    def definitions(self) -> Definitions:
+        """Exchanges, queues and bindings, but for the broker's own and for exclusive queues."""
+        queues = [queue for _, queue in sorted(self.queues.items()) if queue.owner is None]
+        exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
+        bindings = [
+            binding.definition
+            for exchange in exchanges
+            for binding in exchange.outgoing.values()
+            if isinstance(binding.destination, Exchange) or binding.destination.owner is None
+        ]
+        return Definitions(
+            exchanges=[x.definition for x in exchanges if x.name not in self._predeclared],
+            queues=[queue.definition for queue in queues],
+            bindings=sorted(bindings, key=lambda held: (held.source, held.destination)),
+        )
+
+    def add_exchange(self, definition: ExchangeDefinition) -> None:
+        """Create an exchange; one that exists stays as it is. 406."""
+        check_type(definition.type)
+        if definition.name not in self.exchanges:
+            self._create_exchange(definition)
+
+    def add_queue(self, definition: QueueDefinition) -> None:
+        """Create a queue of just this type; one that exists stays as it is. 406."""
+        if definition.name not in self.queues:
+            self._create_queue(definition, None)
+
+    def add_binding(self, definition: BindingDefinition) -> bool:
+        """Bind; False where an end is missing. 406."""
+        binding = self._found(definition)
+        if binding is None:
+            return False
+        binding.source.router.check(binding)
+        self._bind(binding)
+        return True
+
     # ----- from the store
 
     def restore(
@@ -360,13 +394,29 @@ class Vhost:
         for queue in queues:
             self._enter_queue(self._open_queue(queue, None))
         for kept in bindings:
-            source = self.exchanges.get(kept.source)
-            ends = self.queues if kept.destination_type == "queue" else self.exchanges
-            destination = ends.get(kept.destination)
-            if source is not None and destination is not None:
-                self._graph.add_binding(Binding(kept, source, destination))
+            binding = self._found(kept)
+            if binding is not None:
+                self._graph.add_binding(binding)
 
     # ----- inside
+
+    def _found(self, definition: BindingDefinition) -> Binding | None:
+        """The binding with its ends; None where one is missing."""
+        source = self.exchanges.get(definition.source)
+        ends = self.queues if definition.destination_type == "queue" else self.exchanges
+        destination = ends.get(definition.destination)
+        if source is None or destination is None:
+            return None
+        return Binding(definition, source, destination)
+
+    def _create_exchange(self, received: ExchangeDefinition) -> Exchange:
+        name = received.name
+        check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), received.arguments)
+        self._quota.check_exchange(self.definition, name)
+        exchange = self._add_exchange(received)
+        if received.durable:
+            self._store.put(received)
+        return exchange
 
     def _create_queue(self, received: QueueDefinition, owner: object | None) -> QueueLike:
         name = received.name

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leveret.core.definitions import DOCUMENT_BYTES_MAX
 from leveret.core.events import COMMAND_LINE_USER, acting_as
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations import perform
 
 if TYPE_CHECKING:
-    from leveret.core.administration import Administration
+    from leveret.mgmt_ui.administered import Administered
 
 __all__ = ["ControlServer", "request"]
 
@@ -29,9 +30,10 @@ log = logging.getLogger(__name__)
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 
-REQUEST_BYTES_MAX = 64 * 1024  # the longest request is a permission of three patterns
+REQUEST_BYTES_MAX = DOCUMENT_BYTES_MAX  # the longest request imports definitions
 IDLE_SECONDS_MAX = 60.0  # a client types one command and goes; more than this is a forgotten one
-ANSWER_SECONDS_MAX = 30.0  # a node that is alive answers within its disk's worst flush
+# A node that is alive answers within its disk's worst flush; a large import takes minutes.
+ANSWER_SECONDS_MAX = 600.0
 BACKLOG = 16
 ADDRESS_BYTES_MAX = 100  # of the 108 that the kernel's sockaddr_un holds, some systems fewer
 
@@ -39,9 +41,9 @@ ADDRESS_BYTES_MAX = 100  # of the 108 that the kernel's sockaddr_un holds, some 
 class ControlServer:
     """Listens from `start` to `close`; each connection is a task made with `spawn`."""
 
-    def __init__(self, path: Path, administration: Administration, spawn: Spawn) -> None:
+    def __init__(self, path: Path, node: Administered, spawn: Spawn) -> None:
         self._path = path
-        self._administration = administration
+        self._node = node
         self._spawn = spawn
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -89,7 +91,7 @@ class ControlServer:
     async def _answer(self, line: bytes) -> dict[str, object]:
         try:
             with acting_as(COMMAND_LINE_USER):
-                return await perform(self._administration, json.loads(line))
+                return await perform(self._node, json.loads(line))
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
         except Exception:  # a mistake of ours in one command must not stop the node

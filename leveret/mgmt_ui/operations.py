@@ -11,29 +11,38 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from leveret.core.administration import Administration, AdministrationError
-from leveret.core.passwords import SALT_BYTES, hash_password
+from leveret.core.definitions import DefinitionsError
+from leveret.core.passwords import (
+    RABBITMQ_DEFAULT_ALGORITHM,
+    SALT_BYTES,
+    hash_password,
+    import_hash,
+)
 from leveret.errors import StorageError
+from leveret.mgmt_ui.rules import RULES
+from leveret.mgmt_ui.transfer import TRANSFER
 from leveret.ports.definitions import PermissionDefinition
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.administered import Administered, Operation, Operations, Parameters
 
 __all__ = ["create_defaults", "perform"]
 
-_Parameters: TypeAlias = dict[str, Any]
-_Operation: TypeAlias = Callable[[Administration, _Parameters], Awaitable[object]]
 
-
-async def perform(administration: Administration, request: object) -> dict[str, object]:
+async def perform(node: Administered, request: object) -> dict[str, object]:
     """The answer to one request, once what it changed is durable. Never raises for a bad one."""
     try:
         operation, parameters = _understand(request)
-        result = await operation(administration, parameters)
-        await administration.store.flush()
+        result = await operation(node, parameters)
+        await node.administration.store.flush()
     except AdministrationError as error:
         return {"ok": False, "error": error.code, "explanation": str(error)}
+    except DefinitionsError as error:
+        return {"ok": False, "error": "invalid", "explanation": str(error)}
     except StorageError as error:
         return {"ok": False, "error": "storage", "explanation": str(error)}
     return {"ok": True, "result": result}
@@ -46,7 +55,7 @@ async def create_defaults(administration: Administration) -> None:
         await administration.store.flush()
 
 
-def _understand(request: object) -> tuple[_Operation, _Parameters]:
+def _understand(request: object) -> tuple[Operation, Parameters]:
     match request:
         case {"operation": str(name), "parameters": dict(parameters)} if name in OPERATIONS:
             operation, shape = OPERATIONS[name]
@@ -57,17 +66,18 @@ def _understand(request: object) -> tuple[_Operation, _Parameters]:
     for key in shape.keys() | parameters.keys():
         if key not in shape or not _fits(parameters.get(key), shape[key]):
             raise AdministrationError("invalid", f"{name}: bad parameter {key!r}")
-    return operation, parameters
+    return operation, {key: parameters.get(key) for key in shape}
 
 
 def _fits(value: object, kind: type | None) -> bool:
-    """Whether `value` is text (str), a list of text (list), or text or nothing (None)."""
-    match value:
-        case str():
-            return kind in {str, None} and _is_text(value)
-        case list():
-            return kind is list and all(isinstance(item, str) and _is_text(item) for item in value)
-    return value is None and kind is None
+    """Whether `value` is of a kind, as Shape lists them."""
+    if value is None:
+        return kind in {None, object}
+    if isinstance(value, str):
+        return kind in {str, None, object} and _is_text(value)
+    if kind is list and isinstance(value, list):
+        return all(isinstance(item, str) and _is_text(item) for item in value)
+    return kind is object or type(value) is kind  # True is not an int here
 
 
 def _is_text(value: str) -> bool:
@@ -80,81 +90,114 @@ async def _hash(password: str) -> str:
     return await asyncio.to_thread(hash_password, password, os.urandom(SALT_BYTES))
 
 
-async def _user_add(administration: Administration, parameters: _Parameters) -> None:
-    password_hash = await _checked_hash(parameters["password"])
-    administration.add_user(parameters["name"], password_hash, parameters["tags"])
+async def _user_add(node: Administered, parameters: Parameters) -> None:
+    password_hash = await _checked_hash(parameters)
+    node.administration.add_user(parameters["name"], password_hash, parameters["tags"])
 
 
-async def _user_set_password(administration: Administration, parameters: _Parameters) -> None:
-    password_hash = await _checked_hash(parameters["password"])
-    administration.set_password_hash(parameters["name"], password_hash)
+async def _user_set_password(node: Administered, parameters: Parameters) -> None:
+    password_hash = await _checked_hash(parameters)
+    node.administration.set_password_hash(parameters["name"], password_hash)
 
 
-async def _checked_hash(password: str) -> str:
-    """Refuse the blank password, with which nobody could log in."""
-    if not password:
+async def _checked_hash(parameters: Parameters) -> str:
+    """The hash given, or that of the password; the blank one would let nobody in."""
+    if parameters["password_hash"]:
+        algorithm = parameters["hashing_algorithm"] or RABBITMQ_DEFAULT_ALGORITHM
+        try:
+            return import_hash(algorithm, parameters["password_hash"])
+        except ValueError as error:
+            raise AdministrationError("invalid", str(error)) from None
+    if not parameters["password"]:
         raise AdministrationError("invalid", "a password cannot be blank")
-    return await _hash(password)
+    return await _hash(parameters["password"])
 
 
-async def _user_set_tags(administration: Administration, parameters: _Parameters) -> None:
-    administration.set_user_tags(parameters["name"], parameters["tags"])
+async def _user_set_tags(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_user_tags(parameters["name"], parameters["tags"])
 
 
-async def _user_delete(administration: Administration, parameters: _Parameters) -> None:
-    administration.delete_user(parameters["name"])
+async def _user_delete(node: Administered, parameters: Parameters) -> None:
+    node.administration.delete_user(parameters["name"])
 
 
-async def _user_list(administration: Administration, _: _Parameters) -> list[dict[str, object]]:
-    return [{"name": user.name, "tags": list(user.tags)} for user in administration.users()]
-
-
-async def _vhost_add(administration: Administration, parameters: _Parameters) -> None:
-    administration.add_vhost(parameters["name"], parameters["description"], parameters["tags"])
-
-
-async def _vhost_set(administration: Administration, parameters: _Parameters) -> None:
-    administration.describe_vhost(parameters["name"], parameters["description"], parameters["tags"])
-
-
-async def _vhost_delete(administration: Administration, parameters: _Parameters) -> None:
-    administration.delete_vhost(parameters["name"])
-
-
-async def _vhost_list(administration: Administration, _: _Parameters) -> list[dict[str, object]]:
+async def _user_list(node: Administered, _: Parameters) -> list[dict[str, object]]:
     return [
-        {"name": vhost.name, "description": vhost.description, "tags": list(vhost.tags)}
-        for vhost in administration.vhosts()
+        {"name": user.name, "tags": list(user.tags), "limits": user.limits}
+        for user in node.administration.users()
     ]
 
 
-async def _vhost_trace_on(administration: Administration, parameters: _Parameters) -> None:
-    administration.trace_vhost(parameters["name"], on=True)
+async def _vhost_add(node: Administered, parameters: Parameters) -> None:
+    node.administration.add_vhost(
+        parameters["name"],
+        parameters["description"],
+        parameters["tags"],
+        parameters["default_queue_type"] or "classic",
+    )
 
 
-async def _vhost_trace_off(administration: Administration, parameters: _Parameters) -> None:
-    administration.trace_vhost(parameters["name"], on=False)
+async def _vhost_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.describe_vhost(
+        parameters["name"],
+        parameters["description"],
+        parameters["tags"],
+        parameters["default_queue_type"],
+    )
 
 
-async def _permission_set(administration: Administration, parameters: _Parameters) -> None:
-    administration.set_permission(PermissionDefinition(**parameters))
+async def _vhost_protect(node: Administered, parameters: Parameters) -> None:
+    node.administration.protect_vhost(parameters["name"], protected=parameters["protected"])
 
 
-async def _permission_clear(administration: Administration, parameters: _Parameters) -> None:
-    administration.clear_permission(parameters["user"], parameters["vhost"])
+async def _vhost_delete(node: Administered, parameters: Parameters) -> None:
+    node.administration.delete_vhost(parameters["name"])
 
 
-async def _permission_list(
-    administration: Administration, parameters: _Parameters
-) -> list[dict[str, object]]:
-    held = administration.permissions(user=parameters["user"], vhost=parameters["vhost"])
+async def _vhost_list(node: Administered, _: Parameters) -> list[dict[str, object]]:
+    return [
+        {
+            "name": vhost.name,
+            "description": vhost.description,
+            "tags": list(vhost.tags),
+            "default_queue_type": vhost.default_queue_type,
+            "protected": vhost.protected_from_deletion,
+            "limits": vhost.limits,
+        }
+        for vhost in node.administration.vhosts()
+    ]
+
+
+async def _vhost_trace_on(node: Administered, parameters: Parameters) -> None:
+    node.administration.trace_vhost(parameters["name"], on=True)
+
+
+async def _vhost_trace_off(node: Administered, parameters: Parameters) -> None:
+    node.administration.trace_vhost(parameters["name"], on=False)
+
+
+async def _permission_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_permission(PermissionDefinition(**parameters))
+
+
+async def _permission_clear(node: Administered, parameters: Parameters) -> None:
+    node.administration.clear_permission(parameters["user"], parameters["vhost"])
+
+
+async def _permission_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+    held = node.administration.permissions(user=parameters["user"], vhost=parameters["vhost"])
     return [asdict(definition) for definition in held]
 
 
-_WITH_PASSWORD: Final = {"name": str, "password": str}
-_OF_VHOST: Final = {"name": str, "description": str, "tags": list}
+_WITH_PASSWORD: Final = {
+    "name": str,
+    "password": None,
+    "password_hash": None,
+    "hashing_algorithm": None,
+}
+_OF_VHOST: Final = {"name": str, "description": str, "tags": list, "default_queue_type": None}
 _PATTERNS: Final = {"vhost": str, "user": str, "configure": str, "write": str, "read": str}
-OPERATIONS: Final[Mapping[str, tuple[_Operation, Mapping[str, type | None]]]] = {
+OPERATIONS: Final[Operations] = {
     "user.add": (_user_add, {**_WITH_PASSWORD, "tags": list}),
     "user.set_password": (_user_set_password, _WITH_PASSWORD),
     "user.set_tags": (_user_set_tags, {"name": str, "tags": list}),
@@ -162,6 +205,7 @@ OPERATIONS: Final[Mapping[str, tuple[_Operation, Mapping[str, type | None]]]] = 
     "user.list": (_user_list, {}),
     "vhost.add": (_vhost_add, _OF_VHOST),
     "vhost.set": (_vhost_set, _OF_VHOST),
+    "vhost.protect": (_vhost_protect, {"name": str, "protected": bool}),
     "vhost.delete": (_vhost_delete, {"name": str}),
     "vhost.list": (_vhost_list, {}),
     "vhost.trace_on": (_vhost_trace_on, {"name": str}),
@@ -169,4 +213,6 @@ OPERATIONS: Final[Mapping[str, tuple[_Operation, Mapping[str, type | None]]]] = 
     "permission.set": (_permission_set, _PATTERNS),
     "permission.clear": (_permission_clear, {"user": str, "vhost": str}),
     "permission.list": (_permission_list, {"user": None, "vhost": None}),
+    **RULES,
+    **TRANSFER,
 }

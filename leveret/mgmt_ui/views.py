@@ -9,12 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
-from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
+from leveret.core.json_fields import plain
 from leveret.core.passwords import export_hash
 
 if TYPE_CHECKING:
@@ -199,22 +197,3 @@ def permission_row(permission: PermissionDefinition) -> Row:
         "write": permission.write,
         "read": permission.read,
     }
-
-
-def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of field
-    """A field table's value as JSON can say it; what is no UTF-8 shows replacement characters."""
-    match value:
-        case bytes() | bytearray():
-            return value.decode(errors="replace")
-        case datetime():
-            return int(value.timestamp())
-        case Decimal():
-            return float(value)
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case dict():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case _:
-            return value

@@ -20,21 +20,9 @@ from leveret.storage.metadata import SqliteMetadataStore
 from tests.mgmt_ui.test_control import listening
 
 
-@pytest.fixture
-def leveret(tmp_path):
-    def run(*arguments, stdin="", status=0):
-        result = CliRunner().invoke(
-            app, list(arguments), input=stdin, env={"LEVERET_DATA_DIR": str(tmp_path)}
-        )
-        assert result.exit_code == status, result.output
-        return result.output
-
-    return run
-
-
 def test_first_command_finds_what_a_first_start_makes(leveret):
     assert json.loads(leveret("user", "list", "--json")) == [
-        {"name": "guest", "tags": ["administrator"]}
+        {"name": "guest", "tags": ["administrator"], "limits": {}}
     ]
     assert leveret("permission", "list").splitlines() == [
         "vhost  user   configure  write  read",
@@ -46,7 +34,11 @@ def test_users(leveret):
     leveret("user", "add", "u", "--tag", "a", "--tag", "b", "--password-stdin", stdin="pw\n")
     leveret("user", "set-password", "u", "--password-stdin", stdin="other\n")
     leveret("user", "set-tags", "u", "c")
-    assert json.loads(leveret("user", "list", "--json"))[1] == {"name": "u", "tags": ["c"]}
+    assert json.loads(leveret("user", "list", "--json"))[1] == {
+        "name": "u",
+        "tags": ["c"],
+        "limits": {},
+    }
     leveret("user", "set", "u")
     leveret("user", "delete", "u")
     assert leveret("user", "list").splitlines() == ["name   tags", "guest  administrator"]
@@ -59,6 +51,9 @@ def test_vhosts(leveret):
         "name": "v",
         "description": "for more",
         "tags": [],
+        "default_queue_type": "classic",
+        "protected": False,
+        "limits": {},
     }
     assert json.loads(leveret("vhost", "delete", "v", "--json")) == {"ok": True}
     assert "no vhost 'v'" in leveret("vhost", "delete", "v", status=1)

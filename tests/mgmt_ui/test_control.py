@@ -5,25 +5,23 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leveret.core.access import AccessControl
-from leveret.core.administration import Administration
+from leveret.core.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui import control
+from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer, request
+from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 
 
 @asynccontextmanager
 async def listening(path):
-    administration = Administration(
-        AccessControl(),
-        MemoryMetadataStore(),
-        on_vhost_added=lambda _: None,
-        on_vhost_deleted=lambda _: None,
-    )
+    model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
+    administration = model.administration
     administration.create_defaults("")
+    node = Administered(administration, model.vhosts)
     async with asyncio.TaskGroup() as group:
-        server = ControlServer(path, administration, group.create_task)
+        server = ControlServer(path, node, group.create_task)
         await server.start()
         try:
             yield administration
@@ -50,7 +48,8 @@ async def exchange(path, *lines):
 async def test_request_is_answered(path):
     async with listening(path):
         answer = await asyncio.to_thread(request, path, "vhost.list", {})
-    assert answer == {"ok": True, "result": [{"name": "/", "description": "", "tags": []}]}
+    assert answer["ok"]
+    assert [vhost["name"] for vhost in answer["result"]] == ["/"]
 
 
 async def test_only_the_owner_may_connect(path):
@@ -79,7 +78,8 @@ async def test_bad_lines_are_answered_and_the_connection_lives_on(path):
     assert [answer["ok"] for answer in answers] == [False, False, False, True]
 
 
-async def test_line_longer_than_any_request_ends_the_connection(path):
+async def test_line_longer_than_any_request_ends_the_connection(path, monkeypatch):
+    monkeypatch.setattr(control, "REQUEST_BYTES_MAX", 64 * 1024)
     async with listening(path):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"x" * 2 * control.REQUEST_BYTES_MAX)

@@ -1,28 +1,40 @@
 import pytest
 
-from leveret.core.access import AccessControl
-from leveret.core.administration import Administration
+from leveret.core.model import Model
 from leveret.core.passwords import verify_password
 from leveret.errors import StorageError
+from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.operations import OPERATIONS, create_defaults, perform
+from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
+
+TOPIC = {"user": "u", "vhost": "v", "exchange": "x"}
+PARAMETER = {"vhost": "v", "component": "c", "name": "n"}
+POLICY = {
+    "vhost": "v",
+    "name": "p",
+    "pattern": "",
+    "definition": {"max-length": 1},
+    "priority": 0,
+    "apply_to": "all",
+    "operator": True,
+}
 
 
 @pytest.fixture
-async def administration():
-    administration = Administration(
-        AccessControl(),
-        MemoryMetadataStore(),
-        on_vhost_added=lambda _: None,
-        on_vhost_deleted=lambda _: None,
-        trace=lambda _name, _on: None,
-    )
-    await create_defaults(administration)
-    return administration
+async def node():
+    model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
+    await create_defaults(model.administration)
+    return Administered(model.administration, model.vhosts)
 
 
-async def ask(administration, operation, **parameters):
-    return await perform(administration, {"operation": operation, "parameters": parameters})
+@pytest.fixture
+def administration(node):
+    return node.administration
+
+
+async def ask(node, operation, **parameters):
+    return await perform(node, {"operation": operation, "parameters": parameters})
 
 
 async def test_defaults_are_made_once(administration):
@@ -32,25 +44,25 @@ async def test_defaults_are_made_once(administration):
     assert administration.access.user("guest") is guest
 
 
-async def test_answer_comes_after_the_change_is_durable(administration):
-    answer = await ask(administration, "user.add", name="u", password="secret", tags=["t"])
+async def test_answer_comes_after_the_change_is_durable(node, administration):
+    answer = await ask(node, "user.add", name="u", password="secret", tags=["t"])
     assert answer == {"ok": True, "result": None}
     assert not administration.store.pending
     assert verify_password(administration.access.user("u").password_hash, "secret")
 
 
-async def test_no_answer_carries_a_password_or_its_hash(administration):
-    answer = await ask(administration, "user.list")
-    assert answer["result"] == [{"name": "guest", "tags": ["administrator"]}]
+async def test_no_answer_carries_a_password_or_its_hash(node, administration):
+    answer = await ask(node, "user.list")
+    assert answer["result"] == [{"name": "guest", "tags": ["administrator"], "limits": {}}]
 
 
-async def test_every_operation_answers(administration):
+async def test_every_operation_answers(node, administration):
     steps = [
         ("vhost.add", {"name": "v", "description": "", "tags": []}),
         ("vhost.set", {"name": "v", "description": "d", "tags": ["t"]}),
         ("vhost.list", {}),
-        ("vhost.trace_on", {"name": "v"}),
-        ("vhost.trace_off", {"name": "v"}),
+        ("vhost.protect", {"name": "v", "protected": True}),
+        ("vhost.protect", {"name": "v", "protected": False}),
         ("user.add", {"name": "u", "password": "p", "tags": []}),
         ("user.set_password", {"name": "u", "password": "q"}),
         ("user.set_tags", {"name": "u", "tags": ["t"]}),
@@ -58,12 +70,31 @@ async def test_every_operation_answers(administration):
         ("permission.set", {"user": "u", "vhost": "v", "configure": "", "write": "", "read": ""}),
         ("permission.list", {"user": "u", "vhost": None}),
         ("permission.clear", {"user": "u", "vhost": "v"}),
+        ("limits.set", {"kind": "vhost", "name": "v", "limits": {"max-queues": 1}}),
+        ("limits.set", {"kind": "user", "name": "u", "limits": {"max-channels": 1}}),
+        ("limits.list", {}),
+        ("limits.clear", {"kind": "user", "name": "u", "limit": "max-channels"}),
+        ("topic_permission.set", {**TOPIC, "write": "", "read": ""}),
+        ("topic_permission.list", {"user": "u"}),
+        ("topic_permission.clear", {**TOPIC, "exchange": None}),
+        ("policy.set", POLICY),
+        ("policy.list", {"vhost": None, "operator": True}),
+        ("policy.clear", {"vhost": "v", "name": "p", "operator": True}),
+        ("parameter.set", {**PARAMETER, "value": {"a": [1]}}),
+        ("parameter.list", {}),
+        ("parameter.clear", PARAMETER),
+        ("global_parameter.set", {"name": "n", "value": 1.5}),
+        ("global_parameter.list", {}),
+        ("global_parameter.clear", {"name": "n"}),
+        ("definitions.export", {}),
+        ("definitions.import", {"document": {"users": []}}),
         ("user.delete", {"name": "u"}),
         ("vhost.delete", {"name": "v"}),
     ]
-    assert {operation for operation, _ in steps} == set(OPERATIONS)
+    traces = {"vhost.trace_on", "vhost.trace_off"}  # of a running node
+    assert {operation for operation, _ in steps} | traces == set(OPERATIONS)
     for operation, parameters in steps:
-        assert (await ask(administration, operation, **parameters))["ok"], operation
+        assert (await ask(node, operation, **parameters))["ok"], operation
 
 
 @pytest.mark.parametrize(
@@ -82,26 +113,32 @@ async def test_every_operation_answers(administration):
         {"operation": "user.set_tags", "parameters": {"name": "guest", "tags": [1]}},
         {"operation": "user.set_tags", "parameters": {"name": "guest", "tags": ["\ud800"]}},
         {"operation": "user.set_password", "parameters": {"name": "guest", "password": ""}},
+        {"operation": "user.set_password", "parameters": {"name": "guest", "password_hash": "x"}},
+        {"operation": "policy.set", "parameters": {**POLICY, "priority": "0"}},
+        {"operation": "policy.set", "parameters": {**POLICY, "priority": True}},
+        {"operation": "policy.set", "parameters": {**POLICY, "definition": []}},
+        {"operation": "limits.set", "parameters": {"kind": "x", "name": "v", "limits": {}}},
+        {"operation": "definitions.import", "parameters": {"document": []}},
     ],
 )
-async def test_what_is_no_request_is_answered_so(administration, request_):
-    answer = await perform(administration, request_)
+async def test_what_is_no_request_is_answered_so(node, administration, request_):
+    answer = await perform(node, request_)
     assert answer["error"] == "invalid"
     assert answer["explanation"]
 
 
-async def test_refusal_names_its_reason(administration):
-    assert await ask(administration, "user.delete", name="none") == {
+async def test_refusal_names_its_reason(node, administration):
+    assert await ask(node, "user.delete", name="none") == {
         "ok": False,
         "error": "not_found",
         "explanation": "no user 'none'",
     }
 
 
-async def test_failing_disk_is_answered(administration, monkeypatch):
+async def test_failing_disk_is_answered(node, administration, monkeypatch):
     async def fail():
         raise StorageError("no space left")
 
     monkeypatch.setattr(administration.store, "flush", fail)
-    answer = await ask(administration, "user.list")
+    answer = await ask(node, "user.list")
     assert (answer["ok"], answer["error"]) == (False, "storage")

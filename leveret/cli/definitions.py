@@ -1,0 +1,82 @@
+"""`leveret definitions …`: everything defined, out of a node and into another."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask, fail, read_json
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Everything defined, out of a node and into another, RabbitMQ included.",
+    no_args_is_help=True,
+)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+STREAM = "-"
+File = Annotated[str, typer.Argument(help="A file; - is standard input or output.")]
+Vhost = Annotated[str | None, typer.Option("--vhost", help="Only of, or into, this vhost.")]
+
+
+@app.command("export")
+def export(
+    file: File = STREAM,
+    vhost: Vhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Write users, virtual hosts, permissions, policies, queues, exchanges, bindings and the rest.
+
+    The file holds the hashes of passwords and is for its owner alone.
+    """
+    document = ask(data_dir, "definitions.export", vhost=vhost)
+    text = json_text.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    if file == STREAM:
+        typer.echo(text, nl=False)
+        return
+    try:
+        _write_private(Path(file), text)
+    except OSError as error:
+        fail(f"cannot write {file}: {error.strerror}")
+    show_done(f"definitions were written to {file}", as_json=json)
+
+
+@app.command("import")
+def import_(
+    file: File,
+    vhost: Vhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Define what a file says, all of it or nothing; what is there already stays.
+
+    It may come from `definitions export` or from RabbitMQ.
+    """
+    try:
+        text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"cannot read {file}: {error}")
+    summary = ask(data_dir, "definitions.import", document=read_json(text), vhost=vhost)
+    if json:
+        typer.echo(json_text.dumps(summary, ensure_ascii=False))
+        return
+    counts = ", ".join(f"{count} {section}" for section, count in summary["imported"].items())
+    typer.echo(f"imported {counts.replace('_', ' ') or 'nothing'}")
+    for place in summary["left_out"]:
+        typer.echo(f"{place} was left out: one of its ends is not there", err=True)
+    for place in summary["ignored"]:
+        typer.echo(f"{place} means nothing here", err=True)
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)

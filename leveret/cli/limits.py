@@ -1,0 +1,62 @@
+"""`leveret limits …`: how much a virtual host or a user may have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+
+__all__ = ["app"]
+
+app = typer.Typer(help="How much a virtual host or a user may have.", no_args_is_help=True)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+
+
+class _Kind(StrEnum):
+    VHOST = "vhost"
+    USER = "user"
+
+
+Kind = Annotated[_Kind, typer.Argument(help="What is limited.")]
+Name = Annotated[str, typer.Argument(help="Its name.")]
+LIMITS = "max-connections; of a vhost max-queues, of a user max-channels"
+
+
+@app.command("set", context_settings={"ignore_unknown_options": True})  # -1 is a value
+def set_(
+    kind: Kind,
+    name: Name,
+    limit: Annotated[str, typer.Argument(help=f"{LIMITS}.")],
+    value: Annotated[int, typer.Argument(help="0 admits nothing, -1 everything.")],
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Limit a virtual host or a user; those that are connected stay."""
+    ask(data_dir, "limits.set", kind=kind.value, name=name, limits={limit: value})
+    show_done(f"{limit} of {kind.value} '{name}' was set to {value}", as_json=json)
+
+
+@app.command("clear")
+def clear(
+    kind: Kind,
+    name: Name,
+    limit: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Lift one limit of a virtual host or a user, or all."""
+    ask(data_dir, "limits.clear", kind=kind.value, name=name, limit=limit)
+    show_done(f"{limit or 'every limit'} of {kind.value} '{name}' was lifted", as_json=json)
+
+
+@app.command("list")
+def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show all limits."""
+    rows = ask(data_dir, "limits.list")
+    show_rows(rows, ["kind", "name", "limit", "value"], as_json=json)

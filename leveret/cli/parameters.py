@@ -1,0 +1,88 @@
+"""`leveret parameter …` and `leveret global-parameter …`: values that components look up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask, read_json
+
+__all__ = ["app", "global_app"]
+
+app = typer.Typer(help="Values that a component looks up in a vhost.", no_args_is_help=True)
+global_app = typer.Typer(help="Values for the whole node.", no_args_is_help=True)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+Component = Annotated[str, typer.Argument(help="The component, such as shovel.")]
+Name = Annotated[str, typer.Argument(help="The parameter's name.")]
+Value = Annotated[str, typer.Argument(help="Its value, in JSON.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
+
+
+@app.command("set")
+def set_(
+    component: Component,
+    name: Name,
+    value: Value,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Add or replace a parameter."""
+    ask(
+        data_dir,
+        "parameter.set",
+        vhost=vhost,
+        component=component,
+        name=name,
+        value=read_json(value),
+    )
+    show_done(f"parameter '{name}' of {component} was set", as_json=json)
+
+
+@app.command("clear")
+def clear(
+    component: Component,
+    name: Name,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Delete a parameter."""
+    ask(data_dir, "parameter.clear", vhost=vhost, component=component, name=name)
+    show_done(f"parameter '{name}' of {component} was cleared", as_json=json)
+
+
+@app.command("list")
+def list_(
+    component: Annotated[str | None, typer.Option("--component", help="Only of this one.")] = None,
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show parameters."""
+    rows = ask(data_dir, "parameter.list", vhost=vhost, component=component)
+    show_rows(rows, ["vhost", "component", "name", "value"], as_json=json)
+
+
+@global_app.command("set")
+def set_global(name: Name, value: Value, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Add or replace a parameter."""
+    ask(data_dir, "global_parameter.set", name=name, value=read_json(value))
+    show_done(f"global parameter '{name}' was set", as_json=json)
+
+
+@global_app.command("clear")
+def clear_global(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Delete a parameter."""
+    ask(data_dir, "global_parameter.clear", name=name)
+    show_done(f"global parameter '{name}' was cleared", as_json=json)
+
+
+@global_app.command("list")
+def list_global(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show parameters."""
+    show_rows(ask(data_dir, "global_parameter.list"), ["name", "value"], as_json=json)

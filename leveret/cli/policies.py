@@ -1,0 +1,86 @@
+"""`leveret policy …` and `leveret operator-policy …`: settings for queues and exchanges by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask, read_json
+
+__all__ = ["operator_policies", "policies"]
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+Name = Annotated[str, typer.Argument(help="The policy's name.")]
+Pattern = Annotated[str, typer.Argument(help="Regular expression, searched in names.")]
+Definition = Annotated[str, typer.Argument(help='JSON, such as {"max-length": 1000}.')]
+Priority = Annotated[int, typer.Option("--priority", help="Of those that fit, the highest counts.")]
+ApplyTo = Annotated[
+    str,
+    typer.Option(
+        "--apply-to",
+        help="all, queues, classic_queues, quorum_queues, streams or exchanges.",
+    ),
+]
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
+COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
+
+
+def _commands(kind: str, help_: str, *, operator: bool) -> typer.Typer:
+    """The commands on one of the two kinds of policies."""
+    app = typer.Typer(help=help_, no_args_is_help=True)
+
+    @app.command("set")
+    def set_(
+        name: Name,
+        pattern: Pattern,
+        definition: Definition,
+        priority: Priority = 0,
+        apply_to: ApplyTo = "all",
+        vhost: Vhost = "/",
+        data_dir: DataDir = DATA_DIR,
+        json: Json = False,
+    ) -> None:
+        """Add or replace a policy; it applies at once."""
+        ask(
+            data_dir,
+            "policy.set",
+            vhost=vhost,
+            name=name,
+            pattern=pattern,
+            definition=read_json(definition),
+            priority=priority,
+            apply_to=apply_to,
+            operator=operator,
+        )
+        show_done(f"{kind} '{name}' in vhost '{vhost}' was set", as_json=json)
+
+    @app.command("clear")
+    def clear(
+        name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+    ) -> None:
+        """Delete a policy; what it said ends at once."""
+        ask(data_dir, "policy.clear", vhost=vhost, name=name, operator=operator)
+        show_done(f"{kind} '{name}' in vhost '{vhost}' was cleared", as_json=json)
+
+    @app.command("list")
+    def list_(
+        vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+        data_dir: DataDir = DATA_DIR,
+        json: Json = False,
+    ) -> None:
+        """Show policies, in the order in which they are tried."""
+        rows = ask(data_dir, "policy.list", vhost=vhost, operator=operator)
+        show_rows(rows, COLUMNS, as_json=json)
+
+    return app
+
+
+policies = _commands(
+    "policy", "Settings for queues and exchanges whose names fit a pattern.", operator=False
+)
+operator_policies = _commands(
+    "operator policy", "Bounds on what policies and clients ask for.", operator=True
+)

@@ -1,0 +1,73 @@
+"""`leveret topic-permission …`: which routing keys of a topic exchange a user may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Which routing keys of a topic exchange a user may use.", no_args_is_help=True
+)
+
+DATA_DIR = Path(DATA_DIR_DEFAULT)
+User = Annotated[str, typer.Argument(help="The user's name.")]
+Exchange = Annotated[str, typer.Argument(help="The topic exchange's name.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
+PATTERN = "Regular expression, searched in routing keys; {username} and {vhost} stand for names."
+Write = Annotated[str, typer.Argument(help=f"May publish. {PATTERN}")]
+Read = Annotated[str, typer.Argument(help=f"May bind. {PATTERN}")]
+
+
+@app.command("set")
+def set_(
+    user: User,
+    exchange: Exchange,
+    write: Write,
+    read: Read,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Restrict a user to some routing keys; without this, all of them are open."""
+    ask(
+        data_dir,
+        "topic_permission.set",
+        vhost=vhost,
+        user=user,
+        exchange=exchange,
+        write=write,
+        read=read,
+    )
+    show_done(f"the topic permissions of user '{user}' on '{exchange}' were set", as_json=json)
+
+
+@app.command("clear")
+def clear(
+    user: User,
+    exchange: Annotated[str | None, typer.Argument(help="Only on this exchange.")] = None,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Open all routing keys to a user again."""
+    ask(data_dir, "topic_permission.clear", user=user, vhost=vhost, exchange=exchange)
+    show_done(f"the topic permissions of user '{user}' were cleared", as_json=json)
+
+
+@app.command("list")
+def list_(
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show topic permissions."""
+    rows = ask(data_dir, "topic_permission.list", user=user, vhost=vhost)
+    show_rows(rows, ["vhost", "user", "exchange", "write", "read"], as_json=json)

@@ -1,0 +1,147 @@
+"""One object of a definitions document, read field by field; whatever is wrong names its place."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.errors import LeveretError
+from leveret.ports.definitions import Json
+
+__all__ = ["DefinitionsError", "Fields"]
+
+TEXT_BYTES_MAX: Final = 4096  # patterns are the longest; names have limits of their own
+NAME_BYTES_MAX: Final = 255  # of queues and exchanges, which travel as short strings
+NAMES: Final = {"name", "vhost", "source", "destination", "exchange", "routing_key", "user"}
+REQUIRED: Final = object()
+
+
+class DefinitionsError(LeveretError):
+    """A document that cannot be imported: `queues[3].arguments.x-message-ttl: …`."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}" if place else problem)
+        self.place = place
+        self.problem = problem
+
+
+class Fields:
+    """The fields of one object; `of_vhost` is the virtual host of a document that names none."""
+
+    def __init__(self, place: str, value: Json, of_vhost: str | None) -> None:
+        """Raises DefinitionsError, as all methods do."""
+        if not isinstance(value, dict):
+            raise DefinitionsError(place, "an object was expected")
+        self.place = place
+        self._of_vhost = of_vhost
+        self._value: dict[str, Json] = value
+        self._read: set[str] = set()
+        self._inner: list[Fields] = []
+
+    def error(self, key: str, problem: str) -> DefinitionsError:
+        """The error of one field."""
+        return DefinitionsError(f"{self.place}.{key}", problem)
+
+    def has(self, key: str) -> bool:
+        """Whether a field is there."""
+        return key in self._value
+
+    def skip(self, *keys: str) -> None:
+        """Fields that are known, and mean nothing here."""
+        self._read.update(keys)
+
+    def unread(self) -> list[str]:
+        """Places of the fields that nobody asked for."""
+        own = [f"{self.place}.{key}" for key in self._value if key not in self._read]
+        return own + [place for inner in self._inner for place in inner.unread()]
+
+    def json(self, key: str, default: Json = REQUIRED) -> Json:
+        """A value of any kind. It must be one that a field table could hold, for its limits."""
+        value = self._get(key, default)
+        try:
+            field_of(value)
+        except InvalidFieldError as error:
+            raise self.error(f"{key}{error.path}", error.problem) from None
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string; without a default it must be there."""
+        value = self._get(key, REQUIRED if default is None else default)
+        if not isinstance(value, str):
+            raise self.error(key, "text was expected")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise self.error(key, "not Unicode text")
+        bytes_max = NAME_BYTES_MAX if key in NAMES else TEXT_BYTES_MAX
+        if len(value.encode()) > bytes_max:
+            raise self.error(key, f"longer than {bytes_max} bytes")
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """A boolean."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false was expected")
+        return value
+
+    def integer(self, key: str, default: int) -> int:
+        """A whole number of 64 bits."""
+        value = self.json(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(key, "a whole number was expected")
+        return value
+
+    def tags(self) -> tuple[str, ...]:
+        """Tags as a list, or joined by commas as RabbitMQ 3.8 wrote them."""
+        value = self._get("tags", [])
+        if isinstance(value, str):
+            value = [tag.strip() for tag in value.split(",") if tag.strip()]
+        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+            raise self.error("tags", "a list of text was expected")
+        self.json("tags", [])
+        return tuple(value)
+
+    def pairs(self, key: str, default: Json = REQUIRED) -> dict[str, Any]:
+        """An object, or the list of pairs that RabbitMQ's command line writes for some."""
+        value = self.json(key, default)
+        if isinstance(value, list) and all(map(_is_pair, value)):
+            value = dict(value)
+        if not isinstance(value, dict):
+            raise self.error(key, "an object was expected")
+        return value
+
+    def table(self, key: str) -> dict[str, Any]:
+        """A field table; absent, it is empty."""
+        value = self._get(key, {})
+        if value == []:  # an empty table, to some of RabbitMQ's tools
+            value = {}
+        if not isinstance(value, dict):
+            raise self.error(key, "an object was expected")
+        try:
+            table: dict[str, Any] = field_of(value)
+        except InvalidFieldError as error:
+            raise self.error(f"{key}{error.path}", error.problem) from None
+        return table
+
+    def inner(self, key: str) -> Fields:
+        """The fields of an object within; absent, it has none."""
+        fields = Fields(f"{self.place}.{key}", self._get(key, {}), self._of_vhost)
+        self._inner.append(fields)
+        return fields
+
+    def vhost(self) -> str:
+        """The virtual host that the object belongs to."""
+        if self._of_vhost is None:
+            return self.text("vhost")
+        self.skip("vhost")
+        return self._of_vhost
+
+    def _get(self, key: str, default: Json) -> Json:
+        self._read.add(key)
+        value = self._value.get(key, default)
+        if value is REQUIRED:
+            raise self.error(key, "is missing")
+        return value
+
+
+def _is_pair(value: Json) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)

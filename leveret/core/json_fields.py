@@ -1,0 +1,98 @@
+"""Field tables as JSON and back, the way RabbitMQ's tools show and read them.
+
+JSON knows less than a field table: times become numbers, bytes text. What has gone through it once
+stays as it is. (`leveret.storage.tagged_json` loses nothing, and nobody else reads it.)
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from leveret.ports.definitions import Json
+from leveret.ports.fields import INT32_MAX, INT32_MIN, WireInteger
+
+__all__ = ["InvalidFieldError", "field_of", "plain"]
+
+DEPTH_MAX: Final = 32  # nobody writes more by hand, and the wire carries 64
+KEY_BYTES_MAX: Final = 255  # a key is a short string
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+class InvalidFieldError(ValueError):
+    """A JSON value that no field table can hold; `path` says where in it."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+
+def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field
+    """A field table's value as JSON can say it; what is no UTF-8 shows replacement characters."""
+    match value:
+        case bytes() | bytearray():
+            return value.decode(errors="replace")
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case int() if not isinstance(value, bool):
+            return int(value)
+        case _:
+            return value
+
+
+def field_of(value: Json, path: str = "", depth: int = 0) -> Any:
+    """The field that a JSON value means: every whole number is a `long`, as in RabbitMQ.
+
+    Raises InvalidFieldError.
+    """
+    if depth > DEPTH_MAX:
+        raise InvalidFieldError(path, f"nested deeper than {DEPTH_MAX}")
+    match value:
+        case bool() | None:
+            return value
+        case int():
+            return _long(value, path)
+        case float():
+            if not math.isfinite(value):
+                raise InvalidFieldError(path, "not a finite number")
+            return value
+        case str():
+            return _text(value, path)
+        case list():
+            return [field_of(one, f"{path}[{at}]", depth + 1) for at, one in enumerate(value)]
+        case dict():
+            return {
+                _key(key, path): field_of(inner, f"{path}.{key}", depth + 1)
+                for key, inner in value.items()
+            }
+    raise InvalidFieldError(path, f"not JSON: {type(value).__name__}")
+
+
+def _long(value: int, path: str) -> int:
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise InvalidFieldError(path, "does not fit into 64 bits")
+    return WireInteger(value, "long") if INT32_MIN <= value <= INT32_MAX else value
+
+
+def _text(value: str, path: str) -> str:
+    """Refuse half of a surrogate pair, which JSON can say and neither disk nor wire can hold."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidFieldError(path, "not Unicode text")
+    return value
+
+
+def _key(key: str, path: str) -> str:
+    if len(_text(key, path).encode()) > KEY_BYTES_MAX:
+        raise InvalidFieldError(path, f"a key is longer than {KEY_BYTES_MAX} bytes")
+    return key

@@ -1,0 +1,35 @@
+"""What administrative operations work on: a running node, or the files of a stopped one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from leveret import __version__
+
+if TYPE_CHECKING:
+    from leveret.core.administration import Administration
+    from leveret.core.limits import NodeLimits
+    from leveret.core.vhost import Vhost
+
+__all__ = ["Administered", "Operation", "Operations", "Parameters", "Shape"]
+
+
+@dataclass(frozen=True, slots=True)
+class Administered:
+    """`vhosts` are what `administration` decides about; exports name product and version."""
+
+    administration: Administration
+    vhosts: Mapping[str, Vhost]
+    limits: NodeLimits | None = None
+    product: str = "Leveret"
+    version: str = __version__
+
+
+Parameters: TypeAlias = dict[str, Any]
+Operation: TypeAlias = Callable[[Administered, Parameters], Awaitable[object]]
+# The kind of each parameter: str; list, of text; dict; int; bool; object, any JSON; None, text or
+# nothing.
+Shape: TypeAlias = Mapping[str, type | None]
+Operations: TypeAlias = dict[str, tuple[Operation, Shape]]

@@ -1,0 +1,170 @@
+"""Operations on what governs clients: limits, topic permissions, policies and parameters.
+
+See leveret.mgmt_ui.operations, which performs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.administration import AdministrationError
+from leveret.ports.definitions import (
+    GlobalParameterDefinition,
+    ParameterDefinition,
+    PolicyDefinition,
+    TopicPermissionDefinition,
+)
+
+if TYPE_CHECKING:
+    from leveret.core.administration import Administration
+    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.ports.definitions import Limits
+
+__all__ = ["RULES"]
+
+Rows = list[dict[str, object]]
+
+
+async def _limits_set(node: Administered, parameters: Parameters) -> None:
+    administration, kind, name = node.administration, parameters["kind"], parameters["name"]
+    limits = {**_limits(administration, kind, name), **parameters["limits"]}
+    _put_limits(administration, kind, name, limits)
+
+
+async def _limits_clear(node: Administered, parameters: Parameters) -> None:
+    administration, kind, name = node.administration, parameters["kind"], parameters["name"]
+    limits = _limits(administration, kind, name)
+    cleared = parameters["limit"]
+    limits = {key: value for key, value in limits.items() if cleared not in {None, key}}
+    _put_limits(administration, kind, name, limits)
+
+
+def _limits(administration: Administration, kind: str, name: str) -> Limits:
+    match kind:
+        case "vhost":
+            return administration.vhost(name).limits
+        case "user":
+            return administration.user(name).limits
+    raise AdministrationError("invalid", f"limits are of a vhost or a user, not of a {kind}")
+
+
+def _put_limits(administration: Administration, kind: str, name: str, limits: Limits) -> None:
+    if kind == "vhost":
+        administration.set_vhost_limits(name, limits)
+    else:
+        administration.set_user_limits(name, limits)
+
+
+async def _limits_list(node: Administered, _: Parameters) -> Rows:
+    return [
+        {"kind": kind, "name": held.name, "limit": limit, "value": value}
+        for kind, all_held in (
+            ("user", node.administration.users()),
+            ("vhost", node.administration.vhosts()),
+        )
+        for held in all_held
+        for limit, value in held.limits.items()
+    ]
+
+
+async def _topic_permission_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_topic_permission(TopicPermissionDefinition(**parameters))
+
+
+async def _topic_permission_clear(node: Administered, parameters: Parameters) -> None:
+    node.administration.clear_topic_permissions(
+        parameters["user"], parameters["vhost"], parameters["exchange"]
+    )
+
+
+async def _topic_permission_list(node: Administered, parameters: Parameters) -> Rows:
+    held = node.administration.topic_permissions(user=parameters["user"], vhost=parameters["vhost"])
+    return [asdict(definition) for definition in held]
+
+
+async def _policy_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_policy(PolicyDefinition(**parameters))
+
+
+async def _policy_clear(node: Administered, parameters: Parameters) -> None:
+    node.administration.clear_policy(
+        parameters["vhost"], parameters["name"], operator=parameters["operator"]
+    )
+
+
+async def _policy_list(node: Administered, parameters: Parameters) -> Rows:
+    held = node.administration.policies.select(parameters["vhost"], operator=parameters["operator"])
+    return [
+        {
+            "vhost": policy.vhost,
+            "name": policy.name,
+            "pattern": policy.pattern,
+            "apply-to": policy.apply_to,
+            "definition": policy.definition,
+            "priority": policy.priority,
+        }
+        for policy in held
+    ]
+
+
+async def _parameter_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_parameter(ParameterDefinition(**parameters))
+
+
+async def _parameter_clear(node: Administered, parameters: Parameters) -> None:
+    node.administration.clear_parameter(
+        parameters["vhost"], parameters["component"], parameters["name"]
+    )
+
+
+async def _parameter_list(node: Administered, parameters: Parameters) -> Rows:
+    held = node.administration.parameters.select(
+        vhost=parameters["vhost"], component=parameters["component"]
+    )
+    return [asdict(definition) for definition in held]
+
+
+async def _global_parameter_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_global_parameter(GlobalParameterDefinition(**parameters))
+
+
+async def _global_parameter_clear(node: Administered, parameters: Parameters) -> None:
+    node.administration.clear_global_parameter(parameters["name"])
+
+
+async def _global_parameter_list(node: Administered, _: Parameters) -> Rows:
+    return [asdict(definition) for definition in node.administration.parameters.all_global()]
+
+
+_TOPIC: Final = {"vhost": str, "user": str, "exchange": str, "write": str, "read": str}
+_POLICY: Final = {
+    "vhost": str,
+    "name": str,
+    "pattern": str,
+    "definition": dict,
+    "priority": int,
+    "apply_to": str,
+    "operator": bool,
+}
+_PARAMETER: Final = {"vhost": str, "component": str, "name": str}
+RULES: Final[Operations] = {
+    "limits.set": (_limits_set, {"kind": str, "name": str, "limits": dict}),
+    "limits.clear": (_limits_clear, {"kind": str, "name": str, "limit": None}),
+    "limits.list": (_limits_list, {}),
+    "topic_permission.set": (_topic_permission_set, _TOPIC),
+    "topic_permission.clear": (
+        _topic_permission_clear,
+        {"user": str, "vhost": str, "exchange": None},
+    ),
+    "topic_permission.list": (_topic_permission_list, {"user": None, "vhost": None}),
+    "policy.set": (_policy_set, _POLICY),
+    "policy.clear": (_policy_clear, {"vhost": str, "name": str, "operator": bool}),
+    "policy.list": (_policy_list, {"vhost": None, "operator": bool}),
+    "parameter.set": (_parameter_set, {**_PARAMETER, "value": object}),
+    "parameter.clear": (_parameter_clear, _PARAMETER),
+    "parameter.list": (_parameter_list, {"vhost": None, "component": None}),
+    "global_parameter.set": (_global_parameter_set, {"name": str, "value": object}),
+    "global_parameter.clear": (_global_parameter_clear, {"name": str}),
+    "global_parameter.list": (_global_parameter_list, {}),
+}

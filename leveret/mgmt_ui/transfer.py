@@ -1,0 +1,66 @@
+"""Definitions in and out: the operations, and the import of a node that starts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.definitions import document, parse
+from leveret.core.importing import Import, snapshot
+
+if TYPE_CHECKING:
+    from leveret.core.definitions import Parsed
+    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.ports.definitions import Json
+
+__all__ = ["TRANSFER", "export_definitions", "import_definitions"]
+
+MENTIONED_MAX: Final = 20  # places in a summary: whoever sees as many looks at the document
+
+
+def export_definitions(node: Administered, vhost: str | None) -> dict[str, Json]:
+    """The document of everything, or of one virtual host. Raises AdministrationError."""
+    of_vhost = None if vhost is None else node.administration.vhost(vhost)
+    definitions = snapshot(node.administration, node.vhosts)
+    return document(definitions, node.product, node.version, of_vhost)
+
+
+async def import_definitions(
+    node: Administered, value: Json, vhost: str | None
+) -> dict[str, object]:
+    """Import a document, all of it or nothing, and say what became of it.
+
+    Raises AdministrationError, DefinitionsError and StorageError.
+    """
+    if vhost is not None:
+        node.administration.vhost(vhost)  # raises for one that is not there
+    parsed = parse(value, vhost)
+    importing = Import(parsed, node.administration, node.vhosts)
+    importing.rehearse(node.limits)
+    for _ in importing.perform():
+        await asyncio.sleep(0)
+    await node.administration.store.flush()
+    return _summary(parsed, importing.left_out)
+
+
+def _summary(parsed: Parsed, left_out: list[str]) -> dict[str, object]:
+    """How many of each section there were; bindings left out, and keys that mean nothing here."""
+    return {
+        "imported": {section: len(items) for section, items in parsed.items.items() if items},
+        "left_out": left_out[:MENTIONED_MAX],
+        "ignored": parsed.ignored[:MENTIONED_MAX],
+    }
+
+
+async def _export(node: Administered, parameters: Parameters) -> dict[str, Json]:
+    return export_definitions(node, parameters["vhost"])
+
+
+async def _import(node: Administered, parameters: Parameters) -> dict[str, object]:
+    return await import_definitions(node, parameters["document"], parameters["vhost"])
+
+
+TRANSFER: Final[Operations] = {
+    "definitions.export": (_export, {"vhost": None}),
+    "definitions.import": (_import, {"document": object, "vhost": None}),
+}

@@ -1,0 +1,146 @@
+"""The commands on policies, limits, topic permissions, parameters and definitions."""
+
+import json
+import stat
+
+import pytest
+
+from leveret.core.passwords import import_hash, verify_password
+
+
+def shown(leveret, *arguments):
+    return json.loads(leveret(*arguments, "--json"))
+
+
+@pytest.mark.covers("B-400")
+@pytest.mark.parametrize("group", ["policy", "operator-policy"])
+def test_policies(leveret, group):
+    definition = '{"max-length": 5}'
+    leveret(group, "set", "p", "^q", definition, "--priority", "3", "--apply-to", "queues")
+    assert shown(leveret, group, "list") == [
+        {
+            "vhost": "/",
+            "name": "p",
+            "pattern": "^q",
+            "apply-to": "queues",
+            "definition": {"max-length": 5},
+            "priority": 3,
+        }
+    ]
+    assert '{"max-length": 5}' in leveret(group, "list", "--vhost", "/")
+    leveret(group, "clear", "p")
+    assert shown(leveret, group, "list") == []
+
+
+@pytest.mark.covers("B-403")
+def test_a_bad_policy_is_refused_in_rabbitmqs_words(leveret):
+    text = leveret("policy", "set", "p", "", '{"foo": "bar"}', status=1)
+    assert '[{<<"foo">>,<<"bar">>}] are not recognised policy settings' in text
+    assert "not JSON" in leveret("policy", "set", "p", "", "{", status=1)
+    assert "no policy 'p'" in leveret("policy", "clear", "p", status=1)
+
+
+@pytest.mark.covers("B-404", "B-405")
+def test_limits(leveret):
+    leveret("limits", "set", "vhost", "/", "max-queues", "5")
+    leveret("limits", "set", "vhost", "/", "max-connections", "-1")
+    leveret("limits", "set", "user", "guest", "max-channels", "0")
+    assert [list(row.values()) for row in shown(leveret, "limits", "list")] == [
+        ["user", "guest", "max-channels", 0],
+        ["vhost", "/", "max-connections", -1],
+        ["vhost", "/", "max-queues", 5],
+    ]
+    leveret("limits", "clear", "vhost", "/", "max-queues")
+    leveret("limits", "clear", "user", "guest")
+    assert [row["limit"] for row in shown(leveret, "limits", "list")] == ["max-connections"]
+    assert "Unrecognised" in leveret("limits", "set", "user", "guest", "max-queues", "1", status=1)
+
+
+@pytest.mark.covers("B-404")
+def test_vhosts_have_a_default_queue_type_and_protection(leveret):
+    leveret("vhost", "add", "v", "--default-queue-type", "quorum")
+    leveret("vhost", "protect", "v")
+    assert "protected" in leveret("vhost", "delete", "v", status=1)
+    row = shown(leveret, "vhost", "list")[1]
+    assert (row["default_queue_type"], row["protected"]) == ("quorum", True)
+    leveret("vhost", "unprotect", "v")
+    leveret("vhost", "delete", "v")
+
+
+@pytest.mark.covers("B-407")
+def test_topic_permissions(leveret):
+    leveret("topic-permission", "set", "guest", "amq.topic", "^{username}", ".*")
+    assert shown(leveret, "topic-permission", "list", "--user", "guest") == [
+        {
+            "vhost": "/",
+            "user": "guest",
+            "exchange": "amq.topic",
+            "write": "^{username}",
+            "read": ".*",
+        }
+    ]
+    leveret("topic-permission", "clear", "guest", "amq.topic")
+    assert shown(leveret, "topic-permission", "list") == []
+
+
+def test_parameters(leveret):
+    leveret("parameter", "set", "shovel", "s", '{"src-uri": "amqp://"}')
+    leveret("global-parameter", "set", "n", "[1, null]")
+    assert shown(leveret, "parameter", "list", "--component", "shovel") == [
+        {"vhost": "/", "component": "shovel", "name": "s", "value": {"src-uri": "amqp://"}}
+    ]
+    assert shown(leveret, "global-parameter", "list") == [{"name": "n", "value": [1, None]}]
+    leveret("parameter", "clear", "shovel", "s")
+    leveret("global-parameter", "clear", "n")
+    assert shown(leveret, "parameter", "list") == shown(leveret, "global-parameter", "list") == []
+
+
+@pytest.mark.covers("B-405")
+def test_hash_of_a_password_is_as_good_as_the_password(leveret):
+    made = leveret("hash-password", "--password-stdin", stdin="secret\n").strip()
+    assert verify_password(import_hash("rabbit_password_hashing_sha256", made), "secret")
+    leveret("user", "add", "u", "--password-hash", made)
+    user = shown(leveret, "definitions", "export")["users"][1]
+    assert (user["password_hash"], user["hashing_algorithm"]) == (
+        made,
+        "rabbit_password_hashing_sha256",
+    )
+    assert "not base64" in leveret("user", "set-password", "u", "--password-hash", "***", status=1)
+    assert "blank" in leveret("hash-password", "--password-stdin", stdin="\n", status=1)
+
+
+@pytest.mark.covers("B-422")
+def test_definitions_go_out_and_come_in(leveret, tmp_path):
+    file = tmp_path / "definitions.json"
+    leveret("policy", "set", "p", "", '{"expires": 1000}')
+    leveret("definitions", "export", str(file))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    leveret("policy", "clear", "p")
+    leveret("vhost", "add", "v")
+    assert "1 policies" in leveret("definitions", "import", str(file))
+    assert [policy["name"] for policy in shown(leveret, "policy", "list")] == ["p"]
+
+    of_one = leveret("definitions", "export", "--vhost", "/")
+    summary = leveret("definitions", "import", "-", "--vhost", "v", "--json", stdin=of_one)
+    assert json.loads(summary) == {"imported": {"policies": 1}, "left_out": [], "ignored": []}
+    assert [policy["vhost"] for policy in shown(leveret, "policy", "list")] == ["/", "v"]
+
+
+@pytest.mark.covers("B-422")
+def test_what_an_import_leaves_out_is_said(leveret):
+    binding = {"vhost": "/", "source": "x", "destination": "q"}
+    text = leveret(
+        "definitions", "import", "-", stdin=json.dumps({"bindings": [binding], "extra": 1})
+    )
+    assert "bindings[0] was left out" in text
+    assert "extra means nothing here" in text
+
+
+@pytest.mark.covers("B-422")
+def test_a_bad_document_is_refused_whole(leveret, tmp_path):
+    document = {"vhosts": [{"name": "v"}], "queues": [{"name": "q", "vhost": "w"}]}
+    text = leveret("definitions", "import", "-", stdin=json.dumps(document), status=1)
+    assert "queues[0]: no vhost 'w'" in text
+    assert [vhost["name"] for vhost in shown(leveret, "vhost", "list")] == ["/"]
+    assert "cannot read" in leveret("definitions", "import", str(tmp_path / "none"), status=1)
+    assert "no vhost 'none'" in leveret("definitions", "export", "--vhost", "none", status=1)
