@@ -271,6 +271,25 @@ class Configuration(BaseSettings):
         description="Milliseconds between looks at disk and memory: an alarm may come this late.",
     )
 
+    # Consumers.
+    consumer_timeout_ms: int = Field(
+        1_800_000,
+        ge=0,
+        description="Milliseconds for which a consumer may hold a delivery before its channel is "
+        "closed: RabbitMQ's half an hour. 0 lets it hold them for ever.",
+    )
+    consumer_check_interval_ms: int = Field(
+        10_000,
+        ge=10,
+        description="Milliseconds between looks at what consumers hold: a timeout is noticed this "
+        "much later at most, or twice this where deliveries are rare.",
+    )
+    delivery_limit_counts: Literal["returns", "failures"] = Field(
+        "returns",
+        description="What counts against the delivery limit of a quorum queue: every return, as in "
+        "RabbitMQ before 4.3, or only `failures`: basic.reject and consumers that were lost.",
+    )
+
     # Storage.
     segment_bytes_max: int = Field(
         64 * MIB,

@@ -168,6 +168,7 @@ class Node:
             amqp = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
             spawn(self._watch_resources(broker))
+            spawn(self._watch_consumers(broker))
             listeners = (*(Listener(*each) for each in amqp), http)
             addresses = " ".join(
                 f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
@@ -228,6 +229,7 @@ class Node:
             policies=policies,
             limits=self._limits(),
             call_later=loop.call_later,
+            counts_every_return=self._configuration.delivery_limit_counts == "returns",
         )
         self._broker = broker
         administration = Administration(
@@ -286,6 +288,14 @@ class Node:
             self._alarm(broker, Resource.DISK, low=free < configuration.disk_free_bytes_min)
             self._alarm(broker, Resource.MEMORY, low=memory_bytes_used() > memory_bytes_max)
             await asyncio.sleep(configuration.resource_check_interval_ms / 1000)
+
+    async def _watch_consumers(self, broker: Broker) -> None:
+        """End the channels of consumers that hold deliveries for too long."""
+        clock = SystemClock()
+        while not self._stopping.is_set():
+            await asyncio.sleep(self._configuration.consumer_check_interval_ms / 1000)
+            for connection in list(broker.connections):
+                connection.check_acknowledged(clock.monotonic_ms())
 
     def _alarm(self, broker: Broker, resource: Resource, *, low: bool) -> None:
         if broker.alarms.set(resource, low=low):

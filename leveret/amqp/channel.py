@@ -14,9 +14,10 @@ from pamqp import commands
 
 from leveret.amqp import announcements, direct_reply, frames
 from leveret.amqp.confirms import Confirms
-from leveret.amqp.consumer import Getter
+from leveret.amqp.consumer import Getter, return_count_field
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
+from leveret.amqp.timeouts import DeliveryAges
 from leveret.amqp.unacked import Unacked
 from leveret.core.authentication import authorise, authorise_topic
 from leveret.core.message import StoredMessage
@@ -71,6 +72,7 @@ class Channel:
         self.consumer_prefetch = 0  # of each consumer that is started from now on; 0 = no limit
         self.in_flight = 0  # unsettled deliveries to consumers
         self.last_queue: str | None = None  # what an empty queue name means
+        self.delivery_ages = DeliveryAges()
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
@@ -120,7 +122,7 @@ class Channel:
             return
         settle = self.settle if self.transaction is None else self.transaction.buffer_settle
         for kind, first, last, multiple in settles:
-            unknown = settle(kind & ~frames.REJECT, first, last, multiple=multiple)
+            unknown = settle(kind, first, last, multiple=multiple)
             if unknown is not None:
                 raise unknown_tag(kind, unknown)
 
@@ -267,7 +269,14 @@ class Channel:
     ) -> None:
         """Write basic.get-ok for a record that `queue.get` has leased."""
         connection = self.connection
-        connection.outbox.get_ok(self.slot, batch, offset, redelivered, queue.message_count)
+        connection.outbox.get_ok(
+            self.slot,
+            batch,
+            offset,
+            redelivered,
+            queue.message_count,
+            return_count_field(queue) if redelivered else None,
+        )
         connection.touch()
         if self.vhost.traced:
             self.trace_deliveries(queue, [batch], offset, offset + 1, redelivered=redelivered)
@@ -449,7 +458,7 @@ class Channel:
         direct_reply.cancel(self)
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
-        self.apply(frames.RETURN, self.unacked.take_up_to(frames.ALL_TAGS))
+        self.apply(frames.RETURN | frames.REJECT, self.unacked.take_up_to(frames.ALL_TAGS))
         announcements.channel_closed(self)
 
 
@@ -457,8 +466,8 @@ def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]]) -> None:
     """Tell a queue what became of ranges that it delivered."""
     if kind == frames.SETTLE:
         queue.settle(ranges)
-    elif kind == frames.RETURN:
-        queue.return_(ranges)
+    elif kind & frames.RETURN:
+        queue.return_(ranges, failed=bool(kind & frames.REJECT))
     else:
         queue.discard(ranges)
 

@@ -31,6 +31,7 @@ from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.opening import NO_METHOD, OPENING, update_secret
 from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sasl import offered
+from leveret.amqp.timeouts import check_acknowledged
 from leveret.core.access import IMPERSONATOR
 from leveret.core.events import acting_as
 from leveret.core.names import not_found
@@ -522,6 +523,15 @@ class Connection:
     def take_output(self) -> list[bytes | memoryview]:
         """What is to be sent now, in order."""
         return self.outbox.take()
+
+    def check_acknowledged(self, now_ms: int) -> None:
+        """Close the channels that have held a delivery for too long."""
+        for number, channel in list(self.channels.items()):
+            if channel.alive:
+                try:
+                    check_acknowledged(channel, now_ms, self.configuration.consumer_timeout_ms)
+                except ChannelError as error:
+                    self._close_channel(number, error)
 
     def wake_consumers(self) -> None:
         """The socket takes more again: let the queues of all consumers go on."""

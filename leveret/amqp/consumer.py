@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.amqp import announcements
+from leveret.amqp.added import CountedField
+from leveret.core.queue import Queue
 
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
@@ -34,8 +36,9 @@ class ChannelConsumer:
         priority: int,
         arguments: Arguments,
         added: AddedField | None = None,
+        added_again: AddedField | None = None,
     ) -> None:
-        """`added` is put into the headers of every delivery."""
+        """`added` is put into the headers of what is delivered first, `added_again` afterwards."""
         self.channel = channel
         self.queue = queue
         self.tag = tag
@@ -45,6 +48,7 @@ class ChannelConsumer:
         self.priority = priority
         self.arguments = arguments
         self.added = added
+        self.added_again = added_again
         self.in_flight = 0
 
     def capacity(self) -> int:
@@ -74,7 +78,13 @@ class ChannelConsumer:
         slot = channel.slot
         tag = slot.delivery_tag + 1
         reached = channel.connection.deliver(
-            slot, self.tag_bytes, batches, first, stop, redelivered, self.added
+            slot,
+            self.tag_bytes,
+            batches,
+            first,
+            stop,
+            redelivered,
+            self.added_again if redelivered else self.added,
         )
         if channel.vhost.traced:
             channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)
@@ -100,8 +110,17 @@ class ChannelConsumer:
 class Getter:
     """Holds what basic.get handed out from one queue; it has no credit to give back."""
 
+    arguments: Final[Arguments] = {}
+
     def __init__(self, queue: OpenQueue) -> None:
         self.queue = queue
 
     def release(self, count: int) -> None:
         """Gets are not counted against any prefetch."""
+
+
+def return_count_field(queue: OpenQueue) -> AddedField | None:
+    """What tells the consumers of a quorum queue how often a message has come back."""
+    if not (isinstance(queue, Queue) and queue.settings.counts_deliveries):
+        return None
+    return CountedField("x-delivery-count", queue.machine.counts)

@@ -157,6 +157,12 @@ cdef class Unacked:
         self.entries[i] = Entry(tag, tag + count, offset, number)
         self.count += count
 
+    def oldest(self):
+        """(tag, holder) of the delivery that waits longest; None when nothing waits."""
+        if self.head == self.size:
+            return None
+        return self.entries[self.head].tag, self.holders[self.entries[self.head].holder]
+
     def is_outstanding(self, uint64_t tag):
         """Whether `tag` waits to be settled."""
         cdef Py_ssize_t i = self._find(tag)

@@ -67,6 +67,7 @@ class Broker:
         random_below: RandomBelow,
         wall_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
+        counts_every_return: bool = True,
         policies: Policies | None = None,
         limits: NodeLimits | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class Broker:
             self.timers,
             self._remove_unused,
             DeadLettering(self.vhosts, turn, wall_ms),
+            counts_every_return,
         )
 
     # -- definitions

@@ -217,6 +217,9 @@ class OpenQueue(ABC):
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """A consumer can take more: this one, or any."""
 
+    def used(self) -> None:  # noqa: B027  # most kinds do not mind
+        """Somebody declared it, got from it or stopped consuming from it."""
+
     # -- settling
 
     @abstractmethod
@@ -224,8 +227,8 @@ class OpenQueue(ABC):
         """The records are done with."""
 
     @abstractmethod
-    def return_(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Consumers gave the records back."""
+    def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
+        """Consumers gave the records back; `failed`: because they could not cope with them."""
 
     @abstractmethod
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:

@@ -11,7 +11,7 @@ Within a priority offsets are delivered in order. What comes back has its old pl
 from collections import deque
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memmove
 
 from leveret.ports.properties cimport priority
@@ -23,6 +23,11 @@ cdef struct Learned:
     uint64_t first
     uint64_t stop
     int level
+
+
+cdef int _by_offset(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t first = (<const Learned*>one).first, second = (<const Learned*>other).first
+    return (first > second) - (first < second)
 
 
 cdef class Level:
@@ -132,6 +137,7 @@ cdef class PriorityLedger:
         cdef Learned* last = NULL
         cdef uint32_t i
         cdef int level
+        cdef bint early = self.learned_count and self.learned[self.learned_count - 1].first > offset
         if not <int>batch.features & HAS_PRIORITY:
             return
         for i in range(batch.count):
@@ -144,6 +150,8 @@ cdef class PriorityLedger:
             else:
                 last = self._note(offset, level)
             offset += 1
+        if early:   # what an earlier run left is learned while new records are, too
+            qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
 
     cdef Learned* _note(self, uint64_t offset, int level) except NULL:
         cdef Learned* grown

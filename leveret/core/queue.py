@@ -51,6 +51,7 @@ class QueueServices:
     timers: Timers
     unused: Callable[[Queue], None]
     dead_letter: DeadLetter = drop
+    counts_every_return: bool = True  # against the limit of deliveries; else only failures
 
 
 class Queue(OpenQueue):
@@ -295,7 +296,7 @@ class Queue(OpenQueue):
     # -- being used
 
     def used(self) -> None:
-        """Somebody declared it, got from it or stopped consuming from it."""
+        """See OpenQueue: a queue that expires begins its time anew."""
         if self.settings.expires_ms is not None:
             self._used_ms = self.services.timers.wall_ms()
             if self._unused_timer.due_ms is None:
@@ -323,12 +324,13 @@ class Queue(OpenQueue):
         self.log.settle(ranges)
 
     def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
-        """The records are to be delivered again, from their old places.
+        """The records are to be delivered again.
 
-        Unless `failed`, that does not count against the limit of deliveries.
+        `failed`: their consumer could not cope with them, and did not just give them back.
         """
         if self.deleted:
             return
+        failed = failed or self.services.counts_every_return
         refused = self.machine.return_(ranges, failed=failed)
         self.log.redelivered_stop = self.machine.redelivered_stop
         if self._upkeep is not None:

@@ -274,7 +274,7 @@ class Stream(OpenQueue):
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Nothing changes."""
 
-    def return_(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
         """Nothing changes: nobody gets a record twice without asking."""
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:

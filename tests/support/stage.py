@@ -80,6 +80,7 @@ class Stage:
             wall_ms=lambda: self.now,
             limits=limits,
             call_later=self.clock.call_later,
+            counts_every_return=self.configuration.delivery_limit_counts == "returns",
         )
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")

@@ -8,7 +8,7 @@ from pamqp import commands
 
 from leveret.amqp import direct_reply, frames
 from leveret.amqp.added import AddedField
-from leveret.amqp.consumer import ChannelConsumer
+from leveret.amqp.consumer import ChannelConsumer, return_count_field
 from leveret.amqp.operations.arguments import plain_table
 from leveret.core.arguments import check_consumer_arguments, type_of
 from leveret.core.names import resource, stripped
@@ -68,6 +68,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         priority=arguments.get("x-priority", 0),
         arguments=arguments,
         added=OFFSET if isinstance(queue, Stream) else None,
+        added_again=return_count_field(queue),
     )
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
@@ -111,6 +112,13 @@ def cancel_ok(_channel: Channel, _method: commands.Basic.CancelOk) -> None:
 def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
     """Hand out one message."""
     queue = channel.readable_queue(method.queue)
+    if queue.settings.single_active_by_priority:
+        name = resource("queue", queue.name, queue.definition.vhost)
+        raise ChannelError(
+            405,
+            f"cannot obtain access to locked {name}. basic.get operations are not supported by "
+            "quorum queues with single active consumer",
+        )
     queue.flush()
     if queue.is_caught_up:
         return _get_ready(channel, queue, no_ack=method.no_ack)
@@ -151,14 +159,14 @@ async def _get_fetched(
             channel.send_got(queue, batch, offset, redelivered=redelivered, no_ack=no_ack)
             return
         else:
-            queue.return_([(offset, offset + 1)])
+            queue.return_([(offset, offset + 1)], failed=False)
             return
     if channel.alive:
         channel.send(commands.Basic.GetEmpty())
 
 
 def _cannot_get(queue: Queue, offset: int, error: StorageError) -> ConnectionClosingError:
-    queue.return_([(offset, offset + 1)])
+    queue.return_([(offset, offset + 1)], failed=False)
     return ConnectionClosingError(541, f"Cannot get a message from queue '{queue.name}': {error}")
 
 

@@ -72,6 +72,7 @@ def _declare_volatile(
 def _declared(
     channel: Channel, queue: OpenQueue, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
+    queue.used()
     answer = build(
         commands.Queue.DeclareOk,
         queue=queue.name,
