@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from leveret.amqp.listener import AmqpListener
+from leveret.auth.chain import AuthenticatorChain
+from leveret.auth.passwords import PasswordChecks
 from leveret.config import ConfigurationError
 from leveret.core.access import AccessControl
 from leveret.core.administration import Administration, AdministrationError
@@ -148,7 +150,7 @@ class Node:
             stack.callback(state.close)
             topics = self._open_topics(state, lock)
             stack.push_async_callback(topics.close)
-            broker, administration = await self._open_broker(metadata, topics, spawn)
+            broker, administration = await self._open_broker(metadata, topics, spawn, stack)
             _mention_orphans(topics.orphans())
             administered = Administered(
                 administration,
@@ -207,11 +209,17 @@ class Node:
         )
 
     async def _open_broker(
-        self, metadata: SqliteMetadataStore, topics: FileTopicStore, spawn: Any
+        self,
+        metadata: SqliteMetadataStore,
+        topics: FileTopicStore,
+        spawn: Any,
+        stack: contextlib.AsyncExitStack,
     ) -> tuple[Broker, Administration]:
         """Rebuild what was kept; on the first start, make the defaults."""
         loop = asyncio.get_running_loop()
         access, policies = AccessControl(), Policies()
+        chain = self._open_authenticators(access)
+        stack.push_async_callback(chain.close)
         broker = Broker(
             access=access,
             metadata=metadata,
@@ -220,7 +228,7 @@ class Node:
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
             node_name=f"leveret@{platform.node()}",
-            authenticators=(InternalAuthenticator(access, secrets.token_bytes(32), self._check),),
+            authenticators=chain.authenticators,
             spawn=spawn,
             report=self._report,
             random_name=lambda: secrets.token_urlsafe(16),
@@ -275,9 +283,23 @@ class Node:
             consumers_per_channel_max=configuration.consumers_per_channel_max,
         )
 
-    async def _check(self, _peer_host: str, phc: str, password: str) -> bool:
+    def _open_authenticators(self, access: AccessControl) -> AuthenticatorChain:
+        """All that may know who somebody is."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._password_threads, verify_password, phc, password)
+
+        async def check(phc: str, password: str) -> bool:
+            threads = self._password_threads
+            return await loop.run_in_executor(threads, verify_password, phc, password)
+
+        checks = PasswordChecks(
+            check,
+            loop,
+            parallel=PASSWORD_THREADS,
+            failed_seconds=self._configuration.login_delay_seconds,
+        )
+        cache_key = secrets.token_bytes(32)
+        internal = InternalAuthenticator(access, cache_key, checks.check)
+        return AuthenticatorChain(self._configuration, internal, cache_key)
 
     async def _watch_resources(self, broker: Broker) -> None:
         """Raise and lower the alarms; a write that finds no space raises one at once."""
