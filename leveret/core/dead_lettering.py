@@ -29,6 +29,7 @@ from leveret.ports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from leveret.core.burial import Burial
     from leveret.core.exchange import Exchange
     from leveret.core.message import Message
     from leveret.core.queue import Queue, Reason, Window
@@ -51,7 +52,11 @@ class DeadLettering:
         self._wall_ms = wall_ms
 
     def __call__(
-        self, queue: Queue, windows: Sequence[Window], reason: Reason
+        self,
+        queue: Queue,
+        windows: Sequence[Window],
+        reason: Reason,
+        burial: Burial | None = None,
     ) -> Collection[Queue]:
         """See `leveret.core.queue.DeadLetter`. Without an exchange the messages are dropped."""
         name = queue.settings.dead_letter_exchange
@@ -60,9 +65,12 @@ class DeadLettering:
             return ()
         now = self._wall_ms()
         letters = _Letters(queue, vhost, vhost.exchanges[name], reason, now // 1000)
-        writer = LetterWriter(letters.compose, now, None if letters.key_decides else letters.route)
+        route = None if letters.key_decides else letters.route
+        writer = LetterWriter(letters.compose, now, route, burial)
         for window in windows:
             writer.write(*window)
+        if burial is not None:
+            burial.deposited(writer.touched, writer.unrouted)
         targets = [builder.owner for builder in writer.touched]
         for target in targets:
             self._turn.touch(target)
@@ -82,7 +90,7 @@ class _Letters:
         self._reason = reason
         self._seconds = seconds
         key = queue.settings.dead_letter_routing_key
-        self._key = None if key is None else key.encode()[:SHORT_STRING_BYTES_MAX]
+        self._key = None if key is None else _short(key)
 
     def compose(
         self,
@@ -158,6 +166,11 @@ def _without_cycles(
         for builder in found
         if not is_cycle(history, builder.owner.definition.name.encode())
     ]
+
+
+def _short(text: str) -> bytes:
+    """As much of a text as a short string holds, whole characters only."""
+    return text.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _readable(headers: bytes | None) -> dict[str, RawValue]:

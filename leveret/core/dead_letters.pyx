@@ -11,6 +11,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from leveret.core.origins cimport Origins
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
@@ -21,6 +22,11 @@ from leveret.errors import CorruptBatchError
 
 # Letters of one call: a backlog with a routing key for each message must not be held in memory twice.
 LETTERS_MAX = 1024
+
+# A content header without properties: class and weight; body size and flags follow.
+cdef bytes BLANK = b"\0\x3c\0\0"
+cdef enum:
+    BLANK_BYTES = 14
 
 
 cdef class Letter:
@@ -47,7 +53,8 @@ cdef class LetterWriter:
     kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
     that tell of deaths and of CC, None without such. `route(letter, flags, header, body) -> tuple of
     builders` is asked for every record where more than the address decides where it goes; without it
-    a letter's own builders take the record. `touched` has the builders that were written to, `unrouted`
+    a letter's own builders take the record. A `burial` (see leveret.core.burial) says which builders
+    are passed over, and gets the receipts of those that may refuse a record. `touched` has the builders that were written to, `unrouted`
     the ranges of offsets that no queue took.
     """
 
@@ -55,15 +62,19 @@ cdef class LetterWriter:
     cdef readonly list unrouted
     cdef object compose
     cdef object route
+    cdef object burial
+    cdef object held
     cdef uint64_t now
     cdef dict letters
     cdef Letter letter          # of the record before, if that had neither expiration nor headers
     cdef bytes address
 
-    def __init__(self, compose, uint64_t now, route=None):
+    def __init__(self, compose, uint64_t now, route=None, burial=None):
         self.compose = compose
         self.now = now
         self.route = route
+        self.burial = burial
+        self.held = () if burial is None else burial.held
         self.letters = {}
         self.touched = set()
         self.unrouted = []
@@ -75,10 +86,10 @@ cdef class LetterWriter:
         cdef uint64_t offset
         for offset in range(first, stop):
             position = batch.view(position, &record)
-            if not self.write_record(&record):
+            if not self.write_record(&record, offset):
                 self.note_unrouted(offset)
 
-    cdef int write_record(self, RecordView* record) except -1:
+    cdef int write_record(self, RecordView* record, uint64_t offset) except -1:
         """Write one record to all its destinations. Returns whether there were any."""
         cdef Properties properties
         cdef Piece kept
@@ -86,13 +97,15 @@ cdef class LetterWriter:
         cdef int found = -1
         cdef Letter letter
         cdef BatchBuilder builder
-        cdef bytes header
+        cdef bytes header, blank
         cdef tuple builders
         cdef uint32_t flags
-        if record.header_size >= 14:
+        if record.header_size >= BLANK_BYTES:
             found = read_properties(record.header, record.header_size, &properties)
-        if found < 0:
-            raise CorruptBatchError("a record's content header cannot be read")
+        if found < 0:       # the message matters more than what nobody can read
+            blank = BLANK + (<object>record.body_size).to_bytes(8, "big") + b"\0\0"
+            record.header, record.header_size = <const uint8_t*>PyBytes_AS_STRING(blank), BLANK_BYTES
+            found = 0
         kept.size = 0
         if found & HAS_HEADERS:
             kept = properties.headers
@@ -110,6 +123,8 @@ cdef class LetterWriter:
         if self.route is not None:
             builders = self.route(letter, flags, header, (<const char*>record.body)[: record.body_size])
         for builder in builders:
+            if self.held and builder in self.held:
+                continue
             builder.append(
                 flags, self.now, record.tag_mask,
                 <const uint8_t*>PyBytes_AS_STRING(letter.address), <uint32_t>PyBytes_GET_SIZE(letter.address),
@@ -117,6 +132,8 @@ cdef class LetterWriter:
                 record.body, record.body_size,
             )
             self.touched.add(builder)
+            if self.burial is not None and builder.origins is not None:
+                (<Origins>builder.origins).note(self.burial.receipt(builder), offset, builder.count - 1)
         return len(builders) > 0
 
     cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bytes headers):

@@ -2,7 +2,7 @@
 
 They stay leased until they are deposited where they go, so that a crash repeats a dead letter
 rather than losing it. They go in order, a stretch of the log at a time: however many there are, one
-stretch is in memory.
+stretch is in memory. What must arrive and cannot yet is put aside, and tried again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from leveret.core.burial import NOBODY, Burial, Held
 from leveret.core.settings import DeadLetterStrategy
 from leveret.core.window import LogWindow
 from leveret.errors import CorruptBatchError, StorageError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Dead letters that must arrive and found nobody who takes them are tried again after so long.
 RETRY_MS = 5_000
+# Others are not held up by so many stretches that are put aside; more would only grow the pile.
+ASIDE_MAX = 1000
 
 
 class Reason(StrEnum):
@@ -47,19 +50,37 @@ class DeadLetter(Protocol):
     """Where a queue sends what it gives up, if its settings name an exchange."""
 
     def __call__(
-        self, queue: Queue, windows: Sequence[Window], reason: Reason
+        self,
+        queue: Queue,
+        windows: Sequence[Window],
+        reason: Reason,
+        burial: Burial | None = None,
     ) -> Collection[Queue]:
         """Deposit the records, in their order, with the queues they are for; returns those.
 
-        The caller settles the records afterwards: at once, or with the strategy at-least-once when
-        all of these queues have committed what was deposited.
+        The caller settles the records afterwards. A `burial` is told where they stand (see
+        `Burial.deposited`), and the queues that hold them already get no second copy.
         """
         ...
 
 
-def drop(queue: Queue, windows: Sequence[Window], reason: Reason) -> Collection[Queue]:  # noqa: ARG001
+def drop(
+    queue: Queue,  # noqa: ARG001
+    windows: Sequence[Window],  # noqa: ARG001
+    reason: Reason,  # noqa: ARG001
+    burial: Burial | None = None,  # noqa: ARG001
+) -> Collection[Queue]:
     """Let dead letters vanish."""
     return ()
+
+
+class Dead(NamedTuple):
+    """The offsets [first, stop), which died of `reason`; the queues of `held` have them."""
+
+    first: int
+    stop: int
+    reason: Reason
+    held: Held = NOBODY
 
 
 class Discards:
@@ -69,8 +90,10 @@ class Discards:
         self._queue = queue
         self._dead_letter = dead_letter
         self._window = LogWindow(queue.log)
-        self._waiting: deque[tuple[int, int, Reason]] = deque()
+        self._waiting: deque[Dead] = deque()
+        self._aside: list[Dead] = []  # until it is time to try again
         self._busy = False  # reading, or waiting for the targets' commits
+        self._working = False
         self._timers = timers
         self._retry = timers.timer(self._try_again)
 
@@ -81,103 +104,97 @@ class Discards:
         if self._queue.settings.dead_letter_exchange is None and not self._waiting:
             self._queue.settle(ranges)
             return
-        self._waiting.extend((first, stop, reason) for first, stop in ranges)
+        self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
         self.work()
 
     def work(self) -> None:
         """Go on until all is done or something must be waited for."""
-        while self._waiting and not self._busy and not self._queue.deleted:
-            first = self._waiting[0][0]
-            try:
-                batches = self._window.at_hand(first)
-            except CorruptBatchError:
-                batches = None  # whoever fetches meets it again, and deals with it
-            if batches is None:
-                self._busy = True
-                self._queue.services.spawn(self._fetch(first))
-            else:
-                self._bury(batches)
+        if self._working:
+            return
+        self._working = True
+        try:
+            while self._waiting and not self._busy and not self._queue.deleted:
+                self._work_on()
+        finally:
+            self._working = False
         if not self._waiting:
             self._window.clear()
+
+    def _work_on(self) -> None:
+        first = self._waiting[0].first
+        try:
+            batches = self._window.at_hand(first)
+        except CorruptBatchError:
+            batches = None  # whoever fetches meets it again, and deals with it
+        if batches is None:
+            self._busy = True
+            self._queue.services.spawn(self._fetch(first))
+        else:
+            self._bury(batches)
 
     async def _fetch(self, offset: int) -> None:
         try:
             lost = not await self._queue.reader.fill(self._window, offset, leased=True)
         except StorageError as error:
             self._queue.reader.complain(error)
-            self._retry.set(self._timers.wall_ms() + RETRY_MS)
+            self._retry_later()
             return
         self._busy = False
         if lost and self._waiting:
-            first, stop, reason = self._waiting.popleft()
-            if first + 1 < stop:
-                self._waiting.appendleft((first + 1, stop, reason))
+            dead = self._waiting.popleft()
+            if dead.first + 1 < dead.stop:
+                self._waiting.appendleft(dead._replace(first=dead.first + 1))
         self.work()
 
+    def _retry_later(self) -> None:
+        if self._retry.due_ms is None:
+            self._retry.set(self._timers.wall_ms() + RETRY_MS)
+
     def _try_again(self) -> None:
+        self._waiting.extendleft(reversed(self._aside))
+        self._aside = []
         self._busy = False
         self.work()
 
     def _bury(self, batches: list[Batch]) -> None:
-        """Deposit what waits for one reason, as far as it is at hand."""
+        """Deposit what waits alike, as far as it is at hand."""
         queue = self._queue
-        reason = self._waiting[0][2]
-        windows = self._take(batches, reason)
+        kind = self._waiting[0]
+        windows = self._take(batches, kind)
         ranges = [(window.first, window.stop) for window in windows]
         if queue.settings.dead_letter_exchange is None:
             queue.settle(ranges)
             return
-        targets = self._dead_letter(queue, windows, reason)
         if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
+            self._dead_letter(queue, windows, kind.reason)
             queue.settle(ranges)
             return
         self._busy = True
-        burial = Burial(self, ranges, reason, len(targets))
-        for target in targets:
-            target.await_commit(burial)
-        if not targets:
-            self.buried(ranges, reason, failed=True)
+        burial = Burial(ranges, kind.held)
+        self._dead_letter(queue, windows, kind.reason, burial)
+        burial.begin(lambda: self._buried(burial, kind.reason))
 
-    def _take(self, batches: list[Batch], reason: Reason) -> list[Window]:
+    def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
         windows: list[Window] = []
         for batch in batches:
-            while self._waiting and self._waiting[0][2] is reason:
-                first, stop, _ = self._waiting[0]
+            while self._waiting and self._waiting[0][2:] == kind[2:]:
+                first, stop = self._waiting[0][:2]
                 if not batch.base_offset <= first < batch.stop_offset:
                     break
-                self._waiting.popleft()
+                rest = self._waiting.popleft()
                 if stop > batch.stop_offset:
-                    self._waiting.appendleft((batch.stop_offset, stop, reason))
+                    self._waiting.appendleft(rest._replace(first=batch.stop_offset))
                     stop = batch.stop_offset
                 windows.append(Window(batch, first, stop))
         return windows
 
-    def buried(self, ranges: list[tuple[int, int]], reason: Reason, *, failed: bool) -> None:
-        """The targets have said whether they hold what was deposited."""
-        if failed:  # stays busy until it is time to try again
-            self._waiting.extendleft((first, stop, reason) for first, stop in reversed(ranges))
-            self._retry.set(self._timers.wall_ms() + RETRY_MS)
-            return
-        self._busy = False
-        self._queue.settle(ranges)
+    def _buried(self, burial: Burial, reason: Reason) -> None:
+        """The targets have said what they hold of what was deposited."""
+        held_by_all, missing = burial.outcome()
+        if held_by_all:
+            self._queue.settle(held_by_all)
+        if missing:
+            self._aside += [Dead(first, stop, reason, held) for first, stop, held in missing]
+            self._retry_later()
+        self._busy = len(self._aside) >= ASIDE_MAX
         self.work()
-
-
-class Burial:
-    """Waits until every target has committed what was deposited."""
-
-    def __init__(
-        self, discards: Discards, ranges: list[tuple[int, int]], reason: Reason, pending: int
-    ) -> None:
-        self._discards = discards
-        self._ranges = ranges
-        self._reason = reason
-        self._pending = pending
-        self._failed = False
-
-    def done(self, *, failed: bool) -> None:
-        """One target has committed, or could not."""
-        self._failed |= failed
-        self._pending -= 1
-        if not self._pending:
-            self._discards.buried(self._ranges, self._reason, failed=self._failed)
