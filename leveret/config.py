@@ -150,6 +150,12 @@ class Configuration(BaseSettings):
         "a load balancer, which is believed: let nobody else reach the port.",
     )
 
+    log_exchange: bool = Field(
+        False,
+        description="Whether log lines are also published to `amq.rabbitmq.log`, an exchange of "
+        "vhost `/` with the level as the key. Off as in RabbitMQ: who may bind it reads the log.",
+    )
+
     # What clients are told. kombu switches features on by `product` and `version`.
     product: str = Field("Leveret", description="Product name in connection.start.")
     version: str = Field(__version__, description="Version in connection.start.")

@@ -35,12 +35,14 @@ from leveret.core.authentication import InternalAuthenticator
 from leveret.core.broker import Broker
 from leveret.core.definitions import DefinitionsError, decode
 from leveret.core.limits import NodeLimits
+from leveret.core.log_exchange import LogExchange
 from leveret.core.passwords import verify_password
 from leveret.core.policies import Policies
 from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.log_handler import LogExchangeHandler
 from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.operations import create_defaults
 from leveret.mgmt_ui.server import ManagementServer
@@ -52,7 +54,7 @@ from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
     from leveret.config import Configuration
 
@@ -169,6 +171,8 @@ class Node:
             listener = AmqpListener(broker, configuration, spawn)
             amqp = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
+            if configuration.log_exchange:
+                stack.enter_context(_publishing_log(broker))
             spawn(self._watch_resources(broker))
             spawn(self._watch_consumers(broker))
             listeners = (*(Listener(*each) for each in amqp), http)
@@ -236,6 +240,7 @@ class Node:
             wall_ms=SystemClock().wall_ms,
             policies=policies,
             limits=self._limits(),
+            log_exchange=self._configuration.log_exchange,
             call_later=loop.call_later,
             counts_every_return=self._configuration.delivery_limit_counts == "returns",
         )
@@ -377,9 +382,23 @@ async def _reported(work: Coroutine[Any, Any, None]) -> None:
         _report("background task", error)
 
 
+@contextlib.contextmanager
+def _publishing_log(broker: Broker) -> Iterator[None]:
+    """Publish what is logged within."""
+    exchange = LogExchange(broker.vhosts, broker.publisher, broker.node_name)
+    handler = LogExchangeHandler(exchange, asyncio.get_running_loop())
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 def _report(subject: object, error: Exception) -> None:
     """What should not have happened, for the operator."""
+    about = {"subject": subject}
     if isinstance(error, LeveretError):
-        logger.error("%r: %s", subject, error)
+        logger.error("%r: %s", subject, error, extra=about)
     else:
-        logger.error("%r failed: please report this as a bug", subject, exc_info=error)
+        text = "%r failed: please report this as a bug"
+        logger.error(text, subject, exc_info=error, extra=about)

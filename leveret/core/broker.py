@@ -47,7 +47,7 @@ class Broker:
     task group; `report(subject, error)` is told of what should not have happened; `random_name()`
     gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
     milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
-    cancelled.
+    cancelled. With `log_exchange` there is one for log lines, to which others publish.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Broker:
         counts_every_return: bool = True,
         policies: Policies | None = None,
         limits: NodeLimits | None = None,
+        log_exchange: bool = False,
     ) -> None:
         self.access = access
         self.policies = policies or Policies()
@@ -82,6 +83,7 @@ class Broker:
         self.publisher = InternalPublisher(turn, wall_ms)
         self.events = Events(self.vhosts, self.publisher)
         self.tracer = Tracer(self.publisher, node_name)
+        self._has_log_exchange = log_exchange
         self.connections: set[Any] = set()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
         self.alarms = Alarms(self.connections, self._tell_alarm)
@@ -130,6 +132,7 @@ class Broker:
             policies=self.policies,
             quota=self._quota,
             emit=self.events.emit,
+            log_exchange=self._has_log_exchange,
         )
 
     def change_vhost(self, definition: VhostDefinition) -> None:

@@ -16,7 +16,7 @@ __all__ = ["MadeMessage", "Message", "StoredMessage", "read_properties"]
 
 CLASS_BASIC = 60
 # Bits of a content header's property flags.
-HEADERS_BIT, DELIVERY_MODE_BIT, TIMESTAMP_BIT = 1 << 13, 1 << 12, 1 << 6
+CONTENT_TYPE_BIT, HEADERS_BIT, DELIVERY_MODE_BIT, TIMESTAMP_BIT = 1 << 15, 1 << 13, 1 << 12, 1 << 6
 DELIVERY_MODE_PERSISTENT = 2
 FIXED_BYTES = 14  # of a content header, in front of its properties
 # The properties in the order of their flags, the first of which is bit 15, and what they are
@@ -100,11 +100,15 @@ class MadeMessage:
     body: bytes = b""
     persistent: bool = False
     timestamp_seconds: int | None = None
+    content_type: str = ""
 
     @property
     def header(self) -> bytes:
         """The content header, built anew for each call."""
         bits, fields = HEADERS_BIT, encode_table(self.headers)
+        if self.content_type:
+            bits |= CONTENT_TYPE_BIT
+            fields = bytes((len(self.content_type),)) + self.content_type.encode() + fields
         if self.persistent:
             bits |= DELIVERY_MODE_BIT
             fields += bytes((DELIVERY_MODE_PERSISTENT,))
@@ -120,7 +124,7 @@ class MadeMessage:
 
     def property(self, name: str) -> Any:
         """See Message."""
-        return {"timestamp": self.timestamp_seconds, "headers": self.headers}.get(name)
+        return read_properties(self.header).get(name)
 
 
 class StoredMessage:

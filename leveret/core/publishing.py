@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from leveret.core.bindings import QueueLike
     from leveret.core.message import Message
@@ -26,12 +26,18 @@ class InternalPublisher:
         self.wall_ms = wall_ms
         self._turn = turn
 
-    def publish(self, vhost: Vhost, message: Message) -> None:
-        """Route a message from its exchange, internal or not; a missing one takes nothing."""
+    def publish(self, vhost: Vhost, message: Message) -> Collection[QueueLike]:
+        """Route a message from its exchange, internal or not; a missing one takes nothing.
+
+        Returns the queues that have got it.
+        """
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is not None:
             key = message.routing_key.decode(errors="ignore")  # it may have been cut to fit
-            self.deposit(vhost.route(exchange, [key], message), message)
+            queues = vhost.route(exchange, [key], message)
+            self.deposit(queues, message)
+            return queues
+        return ()
 
     def deposit(self, queues: Iterable[QueueLike], message: Message) -> None:
         """Put a message into queues; it is written at the end of the turn."""

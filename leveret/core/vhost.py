@@ -30,6 +30,7 @@ from leveret.core.events import (
 from leveret.core.exchange import Exchange
 from leveret.core.exchanges import check_type
 from leveret.core.limits import Quota
+from leveret.core.log_exchange import LOG_EXCHANGE
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
 from leveret.core.policies import Policies
 from leveret.core.routing import RoutingGraph
@@ -65,7 +66,7 @@ PREDECLARED = {
     "amq.match": "headers",
     TRACE_EXCHANGE: "topic",
 }
-INTERNAL = {TRACE_EXCHANGE, EVENT_EXCHANGE}  # only the broker publishes there
+INTERNAL = {TRACE_EXCHANGE, EVENT_EXCHANGE, LOG_EXCHANGE}  # only the broker publishes there
 
 
 class DefinitionSink(Protocol):
@@ -103,6 +104,7 @@ class Vhost:
         policies: Policies | None = None,
         quota: Quota | None = None,
         emit: Emit = silent,
+        log_exchange: bool = False,
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
@@ -122,6 +124,8 @@ class Vhost:
         self._predeclared = dict(PREDECLARED)
         if self.name == EVENT_VHOST:
             self._predeclared[EVENT_EXCHANGE] = "topic"
+            if log_exchange:
+                self._predeclared[LOG_EXCHANGE] = "topic"
         for name, kind in self._predeclared.items():
             self._add_exchange(ExchangeDefinition(self.name, name, kind, internal=name in INTERNAL))
 

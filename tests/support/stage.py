@@ -81,6 +81,7 @@ class Stage:
             limits=limits,
             call_later=self.clock.call_later,
             counts_every_return=self.configuration.delivery_limit_counts == "returns",
+            log_exchange=self.configuration.log_exchange,
         )
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")

@@ -1,0 +1,53 @@
+"""Hands the node's log lines to exchange `amq.rabbitmq.log` (leveret.core.log_exchange)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from leveret.core.log_exchange import LogExchange, LogLine
+
+__all__ = ["LogExchangeHandler"]
+
+LINES_MAX = 1000  # waiting: a node that logs more in one interval has other troubles
+LINE_CHARACTERS_MAX = 16_384  # a traceback fits; what a peer made us quote is bounded elsewhere
+# Lines gather this long. What publishing a line brings about is not published at once, so that two
+# troubles which cause each other take a line in a while, not a processor.
+INTERVAL_SECONDS = 0.1
+
+
+class LogExchangeHandler(logging.Handler):
+    """Takes records on any thread, and never waits: what is too much is left out.
+
+    A record may say in its attribute `subject` what it is about (see LogExchange).
+    """
+
+    def __init__(self, exchange: LogExchange, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s] %(name)s: %(message)s\n"))
+        self._exchange = exchange
+        self._loop = loop
+        self._lines: deque[LogLine] = deque()
+        self._scheduled = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record for the next round."""
+        if len(self._lines) >= LINES_MAX:
+            return
+        text = self.format(record)[:LINE_CHARACTERS_MAX]
+        subject = getattr(record, "subject", None)
+        self._lines.append((record.levelname.lower(), text, int(record.created), subject))
+        if not self._scheduled:
+            self._scheduled = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the node has ended
+                self._loop.call_soon_threadsafe(self._loop.call_later, INTERVAL_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._scheduled = False
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        self._exchange.publish(lines)
