@@ -31,6 +31,11 @@ class Transaction:
         self._publishes: list[tuple[Publish, Destinations]] = []
         self._publish_bytes = 0
         self._settles: list[tuple[int, int, list[Holding]]] = []  # (kind, first tag, what it held)
+        self.is_partial = False  # a queue has not taken what was published to it
+
+    def refused(self, _first: int, _stop: int) -> None:
+        """A queue has found no room for a message (see leveret.core.origins)."""
+        self.is_partial = True
 
     def buffer_publish(self, publish: Publish, destinations: Destinations) -> None:
         """Keep a message for the commit."""
@@ -64,7 +69,10 @@ class Transaction:
         for publish, found in publishes:
             builders = [builder for builder in found.builders if not builder.owner.deleted]
             channel.deposit(publish, Destinations(builders, found.replies))
-            queues.update(builder.owner for builder in builders)
+            for builder in builders:
+                queues.add(builder.owner)
+                if builder.origins is not None:
+                    builder.origins.add(self, 0, builder.count - 1)
         for kind, _, held in settles:
             channel.apply(kind, held)
         return queues

@@ -159,6 +159,20 @@ def test_a_commit_that_lost_a_part_is_refused(failing):
     assert [str(error) for _, error in stage.reported] == ["disk on fire"]
 
 
+@pytest.mark.covers("B-112", "B-216")
+def test_a_commit_that_a_full_queue_refused_in_part_is_partial(client):
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    client.declare("full", arguments=full)
+    begin(client)
+    client.publish("full", b"1")
+    assert client.call(commands.Tx.Commit()).name == "Tx.CommitOk"
+    client.publish("q", b"m")
+    client.publish("full", b"2")
+    client.send(commands.Tx.Commit())
+    text = "PRECONDITION_FAILED - partial tx completion"
+    assert client.methods() == [("Channel.Close", 406, text, 90, 20)]
+
+
 def test_a_transaction_has_a_limit(client, monkeypatch):
     monkeypatch.setattr(transaction, "TRANSACTION_BYTES_MAX", 100)
     begin(client)

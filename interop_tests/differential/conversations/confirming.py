@@ -183,3 +183,20 @@ def confirm_and_transaction_exclude_each_other(talk: Talk) -> None:
     two = connection.channel(2)
     two.call(commands.Tx.Select())
     two.call(commands.Confirm.Select())
+
+
+@pytest.mark.covers("B-112", "B-216")
+def a_transaction_that_a_full_queue_refuses(talk: Talk) -> None:
+    channel = talk.channel()
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.declare(talk.name("full"), arguments=full)
+    channel.declare(talk.name("q"))
+    channel.call(commands.Tx.Select())
+    channel.publish("", talk.name("full"), b"1")
+    channel.call(commands.Tx.Commit())
+    for queue in ("full", "q"):
+        channel.publish("", talk.name(queue), b"2")
+    channel.call(commands.Tx.Commit())
+    other = channel.connection.channel(2)
+    other.count(talk.name("full"), 1)
+    other.count(talk.name("q"), 1)

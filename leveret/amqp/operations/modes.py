@@ -45,15 +45,16 @@ def _transaction(channel: Channel) -> Transaction:
 
 def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None] | None:
     """Let the transaction take effect."""
-    queues = _transaction(channel).commit()
+    transaction = _transaction(channel)
+    queues = transaction.commit()
     if queues:
-        return _committed(channel, queues)
+        return _committed(channel, transaction, queues)
     channel.send(commands.Tx.CommitOk())
     return None
 
 
-async def _committed(channel: Channel, queues: set[OpenQueue]) -> None:
-    if not await channel.connection.committed(queues):
+async def _committed(channel: Channel, transaction: Transaction, queues: set[OpenQueue]) -> None:
+    if not await channel.connection.committed(queues) or transaction.is_partial:
         raise ChannelError(406, "partial tx completion")
     channel.send(commands.Tx.CommitOk())
 
