@@ -102,13 +102,14 @@ def channel_opened(channel: Channel) -> None:
             "number": channel.number,
             "user": connection.user,
             "vhost": channel.vhost.name,
+            **_actor(channel),
         },
     )
 
 
 def channel_closed(channel: Channel) -> None:
     """It was closed by either side, or with its connection."""
-    channel.broker.events.emit("channel.closed", {"pid": channel.name})
+    channel.broker.events.emit("channel.closed", {"pid": channel.name, **_actor(channel)})
 
 
 def consumer_started(consumer: ChannelConsumer, *, exclusive: bool) -> None:
@@ -136,4 +137,10 @@ def _consumer(consumer: ChannelConsumer) -> dict[str, object]:
         "channel": consumer.channel.name,
         "queue": consumer.queue.name,
         "vhost": consumer.channel.vhost.name,
+        **_actor(consumer.channel),
     }
+
+
+def _actor(channel: Channel) -> dict[str, object]:
+    """A channel's user is told for all that happens to it, also where a timer closes it."""
+    return {"user_who_performed_action": channel.connection.user}

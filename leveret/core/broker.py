@@ -11,7 +11,7 @@ from leveret.core.alarms import Alarms, Resource
 from leveret.core.arguments import type_of
 from leveret.core.authentication import log_in
 from leveret.core.dead_lettering import DeadLettering
-from leveret.core.events import Events
+from leveret.core.events import INTERNAL_USER, Events, acting_as
 from leveret.core.limits import Admission, NodeLimits, Quota
 from leveret.core.names import resource
 from leveret.core.policies import NO_POLICY, Policies
@@ -249,7 +249,8 @@ class Broker:
         """Nobody has used the queue for as long as it said."""
         vhost = self.vhosts.get(queue.definition.vhost)
         if vhost is not None:
-            self._drop_queue(vhost, queue)
+            with acting_as(INTERNAL_USER):  # not whoever's doing had set the timer
+                self._drop_queue(vhost, queue)
 
     def release_owner(self, vhost: Vhost, owner: object) -> None:
         """A connection has ended: its exclusive queues go with it."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.message import MadeMessage
 from leveret.core.terms import field_type, term
+from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:
     from leveret.core.publishing import InternalPublisher
@@ -32,6 +33,7 @@ __all__ = [
     "COMMAND_LINE_USER",
     "EVENT_EXCHANGE",
     "EVENT_VHOST",
+    "INTERNAL_USER",
     "Emit",
     "Events",
     "acting_as",
@@ -164,6 +166,10 @@ def _told(name: str, value: Any) -> Any:
     """A header's value as the wire can carry it."""
     if name in FIELD_TABLES and isinstance(value, Mapping):
         return [f"{{{term(key)},{field_type(v)},{term(v)}}}" for key, v in value.items()]
+    try:
+        encode_table({name: value})
+    except ValueError:  # JSON has numbers and names that a field table has no room for
+        return term(value)
     return "" if value is None else value
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Response
 
 from leveret import __version__
-from leveret.core.exchanges import EXCHANGE_TYPES
+from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.callers import Caller, CallerHere
 from leveret.mgmt_ui.listing import in_slices, select_columns
 from leveret.mgmt_ui.resources import READ, QueryHere, answer, message_counts
@@ -44,7 +44,7 @@ def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
         "exchange_types": [
             {
                 "name": name,
-                "description": f"AMQP {name} exchange, as per the AMQP specification",
+                "description": describe_type(name),
                 "enabled": True,
             }
             for name in sorted(EXCHANGE_TYPES)

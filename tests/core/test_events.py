@@ -194,3 +194,26 @@ def test_headers_of_all_kinds_can_be_told(stage):
     [event] = heard(stage)
     assert event.headers["definition"] == {"max-length": 3}
     assert event.headers["tags"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "value", [1 << 64, {"deep": {"n": -(1 << 70)}}, {"k" * 256: 1}, [object], {1, 2}]
+)
+def test_what_a_field_table_cannot_hold_is_told_as_text(stage, value):
+    listen(stage, EVENT_EXCHANGE)
+    stage.broker.events.emit("parameter.set", {"value": value, "name": "n"})
+    [event] = heard(stage)
+    assert event.headers["name"] == "n"
+    assert isinstance(event.headers["value"], str)
+
+
+def test_a_queue_that_expires_is_nobodys_doing(stage, vhost):
+    listen(stage, EVENT_EXCHANGE)
+    with acting_as("alice"):
+        declare(vhost, "q", arguments={"x-expires": 1000})
+    with acting_as("bob"):  # whose work happened to run the timers
+        stage.advance(2)
+    assert [(event.key, event.headers["user_who_performed_action"]) for event in heard(stage)] == [
+        ("queue.created", "alice"),
+        ("queue.deleted", "rmq-internal"),
+    ]

@@ -41,6 +41,19 @@ EXCHANGE_TYPES: dict[str, RouterMaker] = {
     "x-recent-history": _certain(RecentHistoryRouter),
 }
 
+EXTENSIONS = {
+    "x-consistent-hash": "Shares messages out by weight; equal hashes stay together",
+    "x-local-random": "Sends each message to one queue of this node, drawn by lot",
+    "x-modulus-hash": "Sends each message to one binding, by its routing key's hash",
+    "x-random": "Sends each message to one binding, drawn by lot",
+    "x-recent-history": "Sends everything everywhere, and the last messages to new bindings",
+}
+
+
+def describe_type(name: str) -> str:
+    """What a type is, for people."""
+    return EXTENSIONS.get(name, f"AMQP {name} exchange, as per the AMQP specification")
+
 
 def check_type(name: str) -> None:
     """Raise 406 for a type that does not exist."""
