@@ -268,11 +268,17 @@ DIFFERENCES: list[Difference] = [
         )
         for rabbitmq, leveret in (("cab", "cba"), ("bc", "cb"))
     ),
-    Difference(
-        "dead_letters_arrive_at_least_once",
-        "headers={'x-delivery-count': 0} ",
-        "",
-        "B-129: RabbitMQ 4 counts deliveries from the first return on",
+    *(
+        Difference(
+            conversation,
+            "headers={'x-delivery-count': 0} ",
+            "",
+            "B-129: RabbitMQ 4 counts deliveries from the first return on",
+        )
+        for conversation in (
+            "dead_letters_arrive_at_least_once",
+            "too_many_deliveries_end_in_a_dead_letter",
+        )
     ),
     Difference(
         "dead_letters_with_a_history_of_a_clients_own",

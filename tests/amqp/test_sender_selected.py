@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands, header
 
-from tests.support.client import Client
+from tests.support.client import Client, message
 from tests.support.stage import Stage
 
 
@@ -114,3 +114,10 @@ def test_an_exchange_keeps_a_message_once_whatever_its_keys(client):
     client.publish("k", b"m", exchange="x", headers={"CC": ["a", "b"]})
     client.call(commands.Queue.Bind(queue="one", exchange="x"))
     assert client.count("one") == 1
+
+
+def test_headers_that_make_no_sense_select_nothing(stage, client):
+    whole = message("one", b"m", headers={"CC": ["two"], "z": "x"})
+    client.feed(whole.replace(b"\x01zS", b"\x01z?").replace(b"\x02CCA", b"\x02CC?"))
+    assert client.count("one") == 1
+    assert client.count("two") == 0

@@ -394,3 +394,19 @@ def test_each_letter_goes_where_its_own_properties_lead_it(yard):
     counts = [len(yard.letters(name)) for name in ("b", "c")]
     assert sum(counts) == 40
     assert min(counts) > 5
+
+
+@given(st.binary(max_size=40), st.booleans())
+def test_any_bytes_may_stand_in_a_table(fields, is_letter):
+    yard = Yard()
+    yard.declare("a", "", "b")
+    yard.declare("b")
+    table = len(fields).to_bytes(4, "big") + fields
+    flags = RecordFlag.HAS_HEADERS | (RecordFlag.DEAD_LETTERED if is_letter else 0)
+    header = with_properties(content(b"body", message_id="m"), table=table)
+    yard.stage.queue("a").builder.add(flags, 0, b"", b"a", header, b"body")
+    yard.stage.queue("a").flush()
+    assert yard.die("a") == ["b"]
+    ((*_, dead_header, body),) = yard.stage.log("b").batches[-1].records()
+    assert body == b"body"
+    assert b"x-death" in headers_table(dead_header)

@@ -277,3 +277,22 @@ def dead_letters_arrive_at_least_once(talk: Talk) -> None:
     talk.await_messages(talk.name("q"), 1)
     _reject(channel, talk.name("q"), 1)
     _show(talk, channel, "dead")
+
+
+@pytest.mark.covers("B-142", "B-150")
+def too_many_deliveries_end_in_a_dead_letter(talk: Talk) -> None:
+    channel = talk.channel()
+    channel.declare(talk.name("dead"))
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": talk.name("dead"),
+        "x-delivery-limit": 1,
+    }
+    channel.declare(talk.name("q"), durable=True, arguments=arguments)
+    channel.publish("", talk.name("q"), b"poison", delivery_mode=2)
+    for tag in (1, 2):
+        talk.await_messages(talk.name("q"), 1)
+        channel.get(talk.name("q"))
+        channel.reject(tag, requeue=True)
+    _show(talk, channel, "dead")
