@@ -263,13 +263,21 @@ class RabbitBroker:
 
     def trace(self, *, on: bool) -> None:
         """Turn the firehose of vhost `/` on or off."""
+        self.control("trace_on" if on else "trace_off")
+
+    def control(self, *arguments: str) -> str:
+        """Run `rabbitmqctl` and return what it prints."""
         command = [str(self._homes()[-1] / "sbin" / "rabbitmqctl"), "-q", "-n", self.node]
-        subprocess.run(
-            [*command, "trace_on" if on else "trace_off"],
-            check=True,
+        done = subprocess.run(
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
             env={**os.environ, **self._environment()},
             timeout=60,
+            check=False,
         )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def _end_mapper(self) -> None:
         self.process = None

@@ -260,7 +260,8 @@ class Node:
         definitions = await metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
-        await create_defaults(administration)
+        if self._configuration.definitions is None:  # else they say who may enter
+            await create_defaults(administration)
         return broker, administration
 
     async def _import_definitions(self, administered: Administered) -> None:

@@ -157,20 +157,21 @@ class Channel:
     def published(self, publish: Publish) -> None:
         """A message that left the reader's fast path. Raises ChannelError 403 as `require` does."""
         self.require("write", "exchange", publish.exchange.decode())
-        self._check_topic(publish)
         if publish.sender_selected:
             select_keys(publish)
+        self._check_topics(publish)
         destinations = self.route(publish)
         if self.transaction is not None:
             self.transaction.buffer_publish(publish, destinations)
         else:
             self.deposit(publish, destinations)
 
-    def _check_topic(self, publish: Publish) -> None:
+    def _check_topics(self, publish: Publish) -> None:
+        """Every key of a message counts, those that its sender selected included."""
         exchange = self.vhost.exchanges.get(publish.exchange.decode())
         if exchange is not None and self._restricts_topics(exchange):
-            key = publish.routing_key.decode(errors="replace")
-            self.require_topic("write", exchange.name, key)
+            for key in (publish.routing_key, *publish.further_keys):
+                self.require_topic("write", exchange.name, key.decode(errors="replace"))
 
     def deposit(self, publish: Publish, destinations: Destinations) -> None:
         """Put one message where it goes; a mandatory one that nobody takes goes back."""

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Sockets beyond the limit of connections that may shake hands, to be told of it; whoever
+# comes on top of these is hung up on without a word.
+REFUSALS_MAX = 32
 # How long a peer may take to read the last of what was sent before its socket is closed anyway.
 CLOSE_SECONDS_MAX = 10.0
 # Half heartbeat intervals without a byte from the peer after which it counts as dead. RabbitMQ
@@ -413,9 +416,11 @@ class AmqpListener:
     def has_room(self) -> bool:
         """Whether one more connection may come."""
         open_count = len(self.protocols) + self.arriving
-        if open_count < self.configuration.connections_max:
+        if open_count < self.configuration.connections_max + REFUSALS_MAX:
             return True
-        logger.warning("refused a connection: %d are open, the limit (connections_max)", open_count)
+        logger.warning(
+            "refused a connection: %d are open, more than the limit (connections_max)", open_count
+        )
         return False
 
     def protocol(self, endpoints: Endpoints | None, tls: TlsContexts | None) -> AmqpProtocol:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from leveret.core.limits import NodeLimits
     from leveret.core.vhost import Vhost
 
-__all__ = ["Import", "snapshot"]
+__all__ = ["Import", "rehearse", "snapshot"]
 
-# Items between two passes of the event loop: a queue takes some hundred microseconds, so clients of
-# a node that imports wait some ten milliseconds.
+# Items between two passes of the event loop: a queue takes some hundred microseconds, its log
+# included, so clients of a node that imports wait some ten milliseconds.
 SLICE_ITEMS: Final = 100
 # Exchanges before queues, whose dead letters go there; limits last, so that what was exported with
 # a limit lower than its count can be imported.
@@ -84,13 +84,6 @@ class Import:
             BindingDefinition: self._binding,
         }
 
-    def rehearse(self, limits: NodeLimits | None) -> None:
-        """Try it on a model. Raises DefinitionsError for what would not work."""
-        held = snapshot(self._administration, self._vhosts)
-        model = Model(held, Oblivion(), lambda: "", limits)
-        for _ in Import(self._parsed, model.administration, model.vhosts).perform():
-            pass
-
     def perform(self) -> Iterator[None]:
         """Do it; yields now and then, for others to have their turn. Raises DefinitionsError."""
         for number, item in enumerate(self._ordered(), start=1):
@@ -133,6 +126,16 @@ class Import:
     def _of(self, vhost: str) -> Vhost:
         self._administration.vhost(vhost)  # raises for one that is not there
         return self._vhosts[vhost]
+
+
+def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> None:
+    """Try an import where there are the definitions `held`. Raises DefinitionsError.
+
+    Nothing that others see is touched, so it can run in a worker thread.
+    """
+    model = Model(held, Oblivion(), lambda: "", limits)
+    for _ in Import(parsed, model.administration, model.vhosts).perform():
+        pass
 
 
 def snapshot(administration: Administration, vhosts: Mapping[str, Vhost]) -> Definitions:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions import document, parse
-from leveret.core.importing import Import, snapshot
+from leveret.core.importing import Import, rehearse, snapshot
 
 if TYPE_CHECKING:
     from leveret.core.definitions import Parsed
@@ -34,9 +34,11 @@ async def import_definitions(
     """
     if vhost is not None:
         node.administration.vhost(vhost)  # raises for one that is not there
-    parsed = parse(value, vhost)
+    # What takes seconds for a large document does so beside the loop.
+    parsed = await asyncio.to_thread(parse, value, vhost)
+    held = snapshot(node.administration, node.vhosts)
+    await asyncio.to_thread(rehearse, parsed, held, node.limits)
     importing = Import(parsed, node.administration, node.vhosts)
-    importing.rehearse(node.limits)
     for _ in importing.perform():
         await asyncio.sleep(0)
     await node.administration.store.flush()

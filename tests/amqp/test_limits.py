@@ -169,6 +169,16 @@ def test_publishing_to_a_closed_topic_is_refused(stage, subscriber):
 
 
 @pytest.mark.covers("B-407")
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_a_closed_topic_cannot_be_reached_by_a_copy(stage, subscriber, header):
+    restrict(stage)
+    client = Client(stage).open()
+    client.publish("open", b"m", exchange="amq.topic", headers={header: ["open.2", "closed"]})
+    assert client.methods() == [REFUSED]
+    assert subscriber.count("q") == 0
+
+
+@pytest.mark.covers("B-407")
 def test_a_topic_is_closed_and_opened_while_a_client_publishes(stage, subscriber):
     client = Client(stage).open(1, 2)
     client.publish("closed", b"m", exchange="amq.topic")

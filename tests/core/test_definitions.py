@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.core.definitions import DefinitionsError, VhostLimits, decode, document, parse
-from leveret.core.importing import Import, snapshot
+from leveret.core.importing import Import, rehearse, snapshot
 from leveret.core.limits import NodeLimits
 from leveret.core.model import Model
 from leveret.core.passwords import hash_password_as_rabbitmq, verify_password
@@ -115,8 +115,9 @@ def node(definitions=None, limits=None):
 
 
 def do(model, value, vhost=None, limits=None):
-    importing = Import(parse(value, vhost), model.administration, model.vhosts)
-    importing.rehearse(limits)
+    parsed = parse(value, vhost)
+    rehearse(parsed, snapshot(model.administration, model.vhosts), limits)
+    importing = Import(parsed, model.administration, model.vhosts)
     for _ in importing.perform():
         pass
     return importing

@@ -10,9 +10,17 @@ import time
 import pytest
 from pamqp import commands
 
+from leveret.amqp.listener import REFUSALS_MAX
 from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.bystander import Bystander
-from tests.harness.wire import PROTOCOL_HEADER, Client, Wire, frame_bytes, publish_bytes
+from tests.harness.wire import (
+    PROTOCOL_HEADER,
+    Client,
+    ClosedError,
+    Wire,
+    frame_bytes,
+    publish_bytes,
+)
 
 HANDSHAKE_TIMEOUT_SECONDS = 3.0
 CHANNEL_MAX_TEXT = (
@@ -147,12 +155,21 @@ def half_open(port: int) -> socket.socket:
     return one
 
 
-def test_connections_beyond_the_limit_are_closed(tmp_path):
+@pytest.mark.covers("B-304")
+def test_connections_beyond_the_limit_are_told_and_closed(tmp_path):
     with BrokerProcess(tmp_path / "data", connections_max=10) as broker:
         clients = [Client(broker.port) for _ in range(10)]
+        with pytest.raises(ClosedError) as refusal:
+            Client(broker.port)
+        assert refusal.value.text == (
+            "NOT_ALLOWED - connection refused: node connection limit (10) is reached"
+        )
+        silent = [half_open(broker.port) for _ in range(REFUSALS_MAX)]
         for _ in range(20):
             with Wire(broker.port) as refused:
                 assert refused.await_end() == b""
+        for one in silent:
+            one.close()
         for client in clients:
             client.declare("still-served")
         clients.pop().hang_up()
