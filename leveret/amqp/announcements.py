@@ -24,7 +24,8 @@ def login_accepted(connection: Connection) -> None:
 
 
 def login_refused(connection: Connection, user: str) -> None:
-    """It is not."""
+    """It is not: for the operator's log, and for whoever listens to events."""
+    connection.link.login_refused(user, connection.mechanism)
     error = f"user '{user}' - invalid credentials"
     _login(connection, "user.authentication.failure", user, error=error)
 
@@ -42,7 +43,7 @@ def _login(connection: Connection, key: str, user: str, **more: object) -> None:
             "peer_port": ends.peer_port,
             "protocol": PROTOCOL,
             "auth_mechanism": connection.mechanism,
-            "ssl": False,
+            "ssl": ends.is_secure,
         }
         events.emit(key, {**headers, **more})
 
@@ -61,7 +62,7 @@ def connection_opened(connection: Connection) -> None:
                 "port": ends.port,
                 "peer_host": address_term(ends.peer_host),
                 "peer_port": ends.peer_port,
-                "ssl": False,
+                "ssl": ends.is_secure,
                 "auth_mechanism": connection.mechanism,
                 "protocol": PROTOCOL,
                 "user": connection.user,

@@ -66,6 +66,10 @@ class Link(Protocol):
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         ...
 
+    def login_refused(self, user: str, mechanism: str) -> None:
+        """The peer is not whom it claims to be."""
+        ...
+
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
         ...

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -111,6 +112,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if self._tls is not None:
             secured = self._transport.get_extra_info("ssl_object")
             self.certificate_login = self._tls.login(secured)
+            self.endpoints = replace(self.endpoints, is_secure=True)
         self._transport.set_write_buffer_limits(
             high=self._listener.configuration.write_high_water_bytes
         )
@@ -260,6 +262,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     async def committed(self, queues: Collection[OpenQueue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self._listener.committed(queues)
+
+    def login_refused(self, user: str, mechanism: str) -> None:
+        """For the operator; the client is told nothing but to look here."""
+        logger.warning("refused the login of %s as %r by %s", self.peer, user, mechanism)
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""

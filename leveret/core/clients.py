@@ -19,6 +19,7 @@ class Endpoints:
     peer_port: int = 0
     host: str = "unknown"
     port: int = 0
+    is_secure: bool = False  # TLS between this node and whoever connected to it
 
     def __str__(self) -> str:
         """The name RabbitMQ gives a connection."""

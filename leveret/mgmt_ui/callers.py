@@ -21,6 +21,8 @@ from leveret.mgmt_ui.problems import ApiError, not_authorised, not_authorized
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
@@ -115,6 +117,7 @@ async def authenticated(request: Request) -> Caller:
         # Slow guessing down, as the AMQP handshake does.
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()
+    await _learn_vhosts(rights, node.broker.vhosts)
     caller = Caller(node, rights.user, rights.tags, rights)
     loopback_users = node.configuration.loopback_users
     if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
@@ -122,6 +125,15 @@ async def authenticated(request: Request) -> Caller:
     if MANAGERS.isdisjoint(rights.tags):
         raise caller._refused("Not management user")  # noqa: SLF001
     return caller
+
+
+async def _learn_vhosts(rights: Rights, names: Iterable[str]) -> None:
+    """Ask which virtual hosts may be entered, where that must be asked; lists show these."""
+    for name in list(names):
+        try:
+            rights.may_enter(name)
+        except UnansweredError as unanswered:  # once, then it is remembered
+            await unanswered.ask()
 
 
 def _credentials(header: str) -> tuple[str, str]:

@@ -138,7 +138,7 @@ def connection_row(client: Client, node_name: str) -> Row:
         "type": "network",
         "protocol": "AMQP 0-9-1",
         "auth_mechanism": facts.mechanism,
-        "ssl": False,
+        "ssl": facts.endpoints.is_secure,
         "connected_at": facts.connected_at_ms,
         "channels": facts.channel_count,
         "channel_max": facts.channel_max,

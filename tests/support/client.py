@@ -36,6 +36,7 @@ class FakeLink:
         self.peer_is_loopback = True
         self.certificate_login = ""
         self.expires_at_ms: int | None = None
+        self.refused: tuple[str, str] | None = None
         self.endpoints = Endpoints("127.0.0.1", 50_000, "127.0.0.1", 5672)
         self.heartbeat_seconds: int | None = None
         self.sent = b""
@@ -66,6 +67,9 @@ class FakeLink:
 
     def hold(self, *, held: bool) -> None:
         self.held = held
+
+    def login_refused(self, user: str, mechanism: str) -> None:
+        self.refused = (user, mechanism)
 
     def set_expiry(self, at_ms: int | None) -> None:
         self.expires_at_ms = at_ms

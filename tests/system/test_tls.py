@@ -113,7 +113,7 @@ def test_a_client_is_known_by_its_certificate(tmp_path, certificates, settings):
         visit(connect(port, client_context(certificates, certificate=False)), b"password")
 
 
-def test_a_name_that_is_nobodys_is_refused(tmp_path, certificates, settings):
+def test_a_name_that_is_nobodys_is_refused(tmp_path, certificates, settings, capfd):
     settings(ssl_cert_login_from="distinguished_name")  # CN=guest, which is no user
     with node_addresses(tmp_path) as addresses, pytest.raises(ProbableAuthenticationError):
         connect(
@@ -121,6 +121,7 @@ def test_a_name_that_is_nobodys_is_refused(tmp_path, certificates, settings):
             client_context(certificates),
             pika.credentials.ExternalCredentials(),
         )
+    assert "as 'CN=guest' by EXTERNAL" in capfd.readouterr().err
 
 
 def test_both_sides_insist_on_their_authority(tmp_path, certificates, settings):
