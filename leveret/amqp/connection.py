@@ -33,7 +33,7 @@ from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sasl import offered
 from leveret.amqp.timeouts import check_acknowledged
 from leveret.core.access import IMPERSONATOR
-from leveret.core.events import acting_as
+from leveret.core.events import acting_as, attribute_to
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
@@ -142,8 +142,7 @@ class Connection:
             self._look_for_close_ok(data)
             return
         self.reader.receive(data, self.link.wall_ms())
-        with acting_as(self.user):
-            self._advance()
+        self._advance()
 
     def _look_for_close_ok(self, data: memoryview) -> None:
         """Frames cannot be told apart any more; the client's last one ends what it sends."""
@@ -156,10 +155,9 @@ class Connection:
         self._waiting = False
         if self.state is State.CLOSED:
             return
-        with acting_as(self.user):
-            if error is not None:
-                self._failed(error)
-            self._advance()
+        if error is not None:
+            self._failed(error)
+        self._advance()
 
     def _advance(self) -> None:
         reader = self.reader
@@ -225,6 +223,7 @@ class Connection:
             self._decoded = decode_method(event)
             self._decoded_from = event
         self._method_ids = self._decoded_ids
+        attribute_to(self.user)
         self._handle_method(number, self._decoded)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
@@ -389,6 +388,7 @@ class Connection:
     # -- errors
 
     def _failed(self, error: Exception) -> None:
+        attribute_to(self.user)
         if isinstance(error, UnansweredError):
             self._again = self._event  # it has changed nothing: permissions come first
             self._start(error.ask())

@@ -38,6 +38,7 @@ __all__ = [
     "Events",
     "acting_as",
     "address_term",
+    "attribute_to",
     "binding_headers",
     "exchange_headers",
     "queue_headers",
@@ -65,10 +66,7 @@ _actor: ContextVar[str] = ContextVar("actor", default=INTERNAL_USER)
 
 
 class acting_as:  # noqa: N801  # reads as what it does: `with acting_as(user)`
-    """Attribute what happens within to `user`, tasks that are started within included.
-
-    A class, since each read of a socket passes here and a generator takes thrice as long.
-    """
+    """Attribute what happens within to `user`, tasks that are started within included."""
 
     __slots__ = ("_token", "_user")
 
@@ -83,6 +81,14 @@ class acting_as:  # noqa: N801  # reads as what it does: `with acting_as(user)`
     def __exit__(self, *_: object) -> None:
         """Go back to who acted before."""
         _actor.reset(self._token)
+
+
+def attribute_to(user: str) -> None:
+    """Attribute what happens from here on to `user`: for the steps of a connection.
+
+    Whoever acts next says so too, so that nothing needs to be put back; it happens at every method.
+    """
+    _actor.set(user or INTERNAL_USER)
 
 
 def silent(_key: str, _headers: Headers) -> None:
