@@ -13,32 +13,29 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands, frame
 
-from leveret.cli.load.board import ROW_BYTES, Board, Phase
-from leveret.cli.load.consumer import ACK_EACH, ACK_EVERY, ACK_READ, Consumer
+from leveret.cli.load.board import Board, Phase
+from leveret.cli.load.crew import Crew
 from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.options import AckFrames, Mode
-from leveret.cli.load.plan import UNLIMITED, PublisherPart, Share
-from leveret.cli.load.publisher import Burst, Numbers, Publisher
-from leveret.cli.load.session import BrokerError, decode, open_sessions
-from leveret.cli.load.station import Station
-from leveret.cli.load.template import publish_template
-from leveret.cli.load.verifier import Verifier
+from leveret.cli.load.options import Mode
+from leveret.cli.load.plan import UNLIMITED
+from leveret.cli.load.session import BrokerError, decode
 from leveret.cli.load.wire import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    from leveret.cli.load.consumer import Consumer
+    from leveret.cli.load.plan import Share
+    from leveret.cli.load.publisher import Publisher
+    from leveret.cli.load.station import Station
 
 __all__ = ["Worker", "WorkerResult"]
 
-BURST_BYTES = 1 << 17  # one send: enough to amortise the call, small enough to stay cached
-BURST_SLOTS_MIN = 4
-BURST_SLOTS_MAX = 4096
 PHASE_POLL_S = 0.02  # how late a worker may notice that the phase has changed
 GET_AGAIN_S = 0.001  # pause after basic.get-empty
 SETUP_TIMEOUT_S = 60
 CLOSE_TIMEOUT_S = 5
 SECOND_NS = 1_000_000_000
-FRAMES = {AckFrames.EACH: ACK_EACH, AckFrames.EVERY: ACK_EVERY, AckFrames.READ: ACK_READ}
 
 
 @dataclass(frozen=True)
@@ -62,131 +59,13 @@ class Worker:
         self._index = index
         self._counters = Counters(board.row(index))
         self._poll = select.epoll()  # made first, so that its number suits select()
-        self._stations: dict[int, Station] = {}
-        self._publishers: list[Publisher] = []
-        self._consumers: list[Consumer] = []
+        crew = Crew(share, self._counters, self._poll)
+        self._stations, self._verifier = crew.stations, crew.verifier
+        self._publishers, self._consumers = crew.publishers, crew.consumers
         self._hungry: set[Station] = set()
         self._measured = 0
         self._consume_oks = 0
-        self._verifier = self._make_verifier()
         self._rate_share = len(share.publishers) / max(1, share.plan.publisher_count)
-        for members, add in (
-            (share.publishers, self._add_publishers),
-            (share.consumers, self._add_consumers),
-            (share.rejecters, self._add_rejecters),
-        ):
-            for group, stations in self._connect(members):
-                for station, indices in zip(stations, group, strict=True):
-                    add(station, indices)
-
-    # Setting up
-
-    def _make_verifier(self) -> Verifier | None:
-        plan = self._plan
-        return Verifier(plan.publishers, plan.numbers, plan.copies) if plan.verify else None
-
-    def _connect(
-        self, members: tuple[int, ...]
-    ) -> Iterator[tuple[list[tuple[int, ...]], list[Station]]]:
-        """Connections for `members`, `channels` of them on each; in groups, as they open."""
-        width = self._plan.channels
-        cuts = [members[at : at + width] for at in range(0, len(members), width)]
-        done = 0
-        for sessions in open_sessions(self._plan.address, len(cuts), channels=width):
-            stations = [Station(session, self._poll) for session in sessions]
-            self._stations.update((station.link.fd, station) for station in stations)
-            yield cuts[done : done + len(stations)], stations
-            done += len(stations)
-
-    def _add_publishers(self, station: Station, indices: tuple[int, ...]) -> None:
-        plan = self._plan
-        for channel, index in enumerate(indices, start=1):
-            if plan.confirms:
-                station.session.call(commands.Confirm.Select(), channel)
-            part = plan.publisher_part(index)
-            publisher = Publisher(
-                station.link,
-                channel,
-                part.identity,
-                self._burst(station, channel, part),
-                Numbers(part.first, part.step, plan.numbers, part.seed),
-                self._counters,
-                part.quota,
-                plan.confirms,
-                Numbers(0, 1, plan.priority_max + 1, index),
-            )
-            station.publishers.append(publisher)
-            self._publishers.append(publisher)
-        station.hand_over()
-
-    def _burst(self, station: Station, channel: int, part: PublisherPart) -> Burst:
-        plan = self._plan
-        template = publish_template(
-            plan,
-            channel,
-            part.first,
-            varied=part.seed is not None or part.step < plan.numbers,
-            frame_bytes_max=station.session.frame_bytes_max,
-        )
-        slots = max(BURST_SLOTS_MIN, min(BURST_SLOTS_MAX, BURST_BYTES // len(template.data)))
-        return Burst(
-            template.data,
-            min(slots, plan.confirms or slots),
-            number_at=template.number_at,
-            priority_at=template.priority_at,
-            stamp_at=template.stamp_at,
-        )
-
-    def _add_consumers(self, station: Station, indices: tuple[int, ...]) -> None:
-        plan = self._plan
-        for channel, index in enumerate(indices, start=1):
-            names = {number: plan.consumed_name(number) for number in plan.consumer_queues(index)}
-            if not plan.get:
-                self._consume(station, channel, names, no_ack=not plan.ack_every)
-            consumer = Consumer(
-                station.link,
-                channel,
-                self._counters,
-                plan.ack_every,
-                FRAMES[plan.ack_frames],
-                stamped=plan.stamped and plan.mode is Mode.FLOW,
-                verifier=self._verifier,
-                slot_from_tag=bool(plan.fanout),
-                gets=self._get_frames(channel, names) if plan.get else None,
-                quota=plan.get_quota(index),
-            )
-            self._consumers.append(consumer)
-        station.hand_over()
-
-    def _add_rejecters(self, station: Station, indices: tuple[int, ...]) -> None:
-        """Those who reject count for nothing: what they take is consumed as a dead letter.
-
-        They never wait for company: a message that they kept would be missed at the run's end.
-        """
-        plan = self._plan
-        frames = ACK_EACH if plan.ack_frames is AckFrames.EACH else ACK_READ
-        for channel, index in enumerate(indices, start=1):
-            names = {number: plan.queue_name(number) for number in plan.rejecter_queues(index)}
-            self._consume(station, channel, names, no_ack=False)
-            uncounted = Counters(memoryview(bytearray(ROW_BYTES)))
-            Consumer(station.link, channel, uncounted, 1, frames, stamped=False, reject=True)
-        station.hand_over()
-
-    def _consume(
-        self, station: Station, channel: int, names: dict[int, str], *, no_ack: bool
-    ) -> None:
-        """Prepare to consume from queues; the consumer tags are their numbers."""
-        if self._plan.prefetch:
-            qos = commands.Basic.Qos(prefetch_count=self._plan.prefetch)
-            station.session.call(qos, channel)
-        for number, name in names.items():
-            method = commands.Basic.Consume(queue=name, consumer_tag=str(number), no_ack=no_ack)
-            station.consumes.append(frame.marshal(method, channel))
-
-    def _get_frames(self, channel: int, names: dict[int, str]) -> list[bytes]:
-        no_ack = not self._plan.ack_every
-        methods = (commands.Basic.Get(queue=name, no_ack=no_ack) for name in names.values())
-        return [frame.marshal(method, channel) for method in methods]
 
     def subscribe(self) -> None:
         """Start to consume, and return when the broker has agreed everywhere."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.cli.load.board import Board, Phase, Totals
 from leveret.cli.load.client import Worker, WorkerResult
 from leveret.cli.load.histogram import Histogram
-from leveret.cli.load.plan import Mode
+from leveret.cli.load.options import Mode
 from leveret.cli.load.process import Family, Usage
 from leveret.cli.load.result import Latency, Result, Verification
 from leveret.cli.load.session import BrokerError

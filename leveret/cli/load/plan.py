@@ -6,15 +6,13 @@ import json
 from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
-from leveret.cli.load.options import AckFrames, Mode, Options
+from leveret.cli.load.options import Mode, Options
 from leveret.errors import LeveretError
 
 __all__ = [
     "UNLIMITED",
-    "AckFrames",
     "Address",
     "Binding",
-    "Mode",
     "Plan",
     "PlanError",
     "PublisherPart",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pamqp import commands
 
-from leveret.cli.load.plan import Mode
+from leveret.cli.load.options import Mode
 from leveret.cli.load.session import BrokerError, Session
 
 if TYPE_CHECKING:
