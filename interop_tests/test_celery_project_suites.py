@@ -26,29 +26,6 @@ PY_AMQP = ["t/integration/test_rmq.py", "-k", "plain", *CLASSES]
 PY_AMQP_PASSED_MIN = 10
 KOMBU = ["t/integration/test_py_amqp.py", *CLASSES]
 KOMBU_PASSED_MIN = 30
-# Tests that must fail, by broker, each with the reason. RabbitMQ 3.10 passes them all.
-KOMBU_MUST_FAIL: dict[str, dict[str, str]] = {
-    "rabbitmq": {},
-    "leveret": {
-        **{
-            f"test_PyAMQPTimeToLive.{name}": "messages do not expire yet"
-            for name in (
-                "test_publish_consume",
-                "test_simple_queue_publish_consume",
-                "test_simple_buffer_publish_consume",
-            )
-        },
-        **{
-            f"test_PyAMQPPriority.{name}": "queues have no priorities yet"
-            for name in (
-                "test_publish_consume",
-                "test_publish_requeue_consume",
-                "test_simple_queue_publish_consume",
-                "test_simple_buffer_publish_consume",
-            )
-        },
-    },
-}
 
 pytest.importorskip("kombu", reason="py-amqp and kombu are not installed (make interop)")
 
@@ -76,4 +53,4 @@ def test_py_amqp_integration(broker: Broker, tmp_path: Path) -> None:
 @pytest.mark.timeout(SUITE_SECONDS_MAX + 30)
 def test_kombu_integration(broker: Broker, tmp_path: Path) -> None:
     outcomes = run(_sources("kombu", tmp_path), *KOMBU, environment=_environment(broker))
-    check(outcomes, KOMBU_MUST_FAIL[broker.name], KOMBU_PASSED_MIN)
+    check(outcomes, {}, KOMBU_PASSED_MIN)
