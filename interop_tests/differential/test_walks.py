@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 CHOSEN = os.environ.get("LEVERET_INTEROP_SEEDS")
 
 
+CHOSEN_SEEDS = range(*map(int, CHOSEN.split(":"))) if CHOSEN else SEEDS
+
+
 @pytest.mark.covers("B-101", "B-102", "B-104", "B-105", "B-108", "B-122", "B-201", "B-207", "B-211")
-@pytest.mark.parametrize("seed", range(*map(int, CHOSEN.split(":"))) if CHOSEN else SEEDS)
+@pytest.mark.parametrize("seed", CHOSEN_SEEDS)
 def test_walk(seed: int, rabbitmq: Broker, broker: Broker) -> None:
     compare(walk(seed), rabbitmq, broker)
+
+
+@pytest.mark.covers("B-106", "B-140", "B-144", "B-150", "B-151", "B-153", "B-155", "B-156", "B-158")
+@pytest.mark.parametrize("seed", CHOSEN_SEEDS)
+def test_walk_with_features(seed: int, rabbitmq: Broker, broker: Broker) -> None:
+    compare(walk(seed, featured=True), rabbitmq, broker)

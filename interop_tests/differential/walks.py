@@ -2,7 +2,8 @@
 
 A walk declares, binds, publishes, gets, settles and deletes a few things by chance, right and
 wrong, and every answer is compared with RabbitMQ's. It waits for each confirm, so that what is in a
-queue never depends on who was faster. A seed that found something is kept in `SEEDS`.
+queue never depends on who was faster. Some walks have queues with limits, priorities and dead
+letters; those wait a moment after each step, for dead letters travel by themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from interop_tests.differential.talk import Talk
 
 STEPS = 120
-SEEDS = range(1, 13)
+SEEDS = range(1, 9)
+DEAD_LETTER_SECONDS = 0.05
 REQUEUE_SECONDS = 0.1  # RabbitMQ puts back what a closed channel held when it gets to it
 QUEUES = ("q1", "q2", "q3")
 EXCHANGES = ("x1", "x2", "x3")
@@ -35,9 +37,11 @@ HEADERS: list[dict[str, Any] | None] = [None, {"a": 1}, {"b": "two"}, {"a": 2}]
 class Walk:
     """One walk; each public method is a step that chance may choose."""
 
-    def __init__(self, talk: Talk, seed: int) -> None:
+    def __init__(self, talk: Talk, seed: int, *, featured: bool) -> None:
         self.talk = talk
         self.random = random.Random(seed)
+        self.featured = featured
+        self.arguments = {name: self._features() if featured else {} for name in QUEUES}
         self.connection = talk.connection()
         self.number = 0
         self.published = 0
@@ -45,7 +49,7 @@ class Walk:
         self.channel: Channel
         self.open_channel()
         for queue in QUEUES:
-            self.channel.declare(talk.name(queue))
+            self.channel.declare(talk.name(queue), arguments=self.arguments[queue])
         for exchange, kind in zip(EXCHANGES, self.random.sample(TYPES, 3), strict=True):
             self.channel.exchange(talk.name(exchange), kind)
 
@@ -58,16 +62,31 @@ class Walk:
 
     def step(self) -> None:
         """Do something, and go on with a new channel if it was wrong."""
-        steps: list[Callable[[], Any]] = [
-            *([self.publish] * 12 + [self.get] * 8 + [self.settle] * 6),
+        traffic = [self.publish] * 12 + [self.get] * 8 + [self.settle] * 6
+        topology = [
             *([self.bind_queue] * 4 + [self.bind_exchange] * 3 + [self.unbind] * 2),
             *([self.declare_queue] * 2 + [self.declare_exchange] * 2 + [self.recover]),
             *(self.delete_queue, self.delete_exchange, self.purge, self.close),
         ]
+        steps = traffic * 6 + topology if self.featured else traffic + topology
         answer = self.random.choice(steps)()
+        if self.featured:
+            time.sleep(DEAD_LETTER_SECONDS)
         if isinstance(answer, commands.Channel.Close):
             time.sleep(REQUEUE_SECONDS)
             self.open_channel()
+
+    def _features(self) -> dict[str, Any]:
+        """Arguments of a queue: what it does with too many, with the urgent and with the dead."""
+        features: dict[str, Any] = self.random.choice(
+            [{}, {"x-max-length": 2}, {"x-max-length-bytes": 7}, {"x-max-priority": 3}]
+        )
+        if self.flag(0.7):
+            features = {**features, "x-dead-letter-exchange": self.exchange(0.8)}
+            if self.flag(0.8):
+                features["x-dead-letter-routing-key"] = self.queue()
+        overflow = self.random.choice(["drop-head", "reject-publish", "reject-publish-dlx", None])
+        return features if overflow is None else {**features, "x-overflow": overflow}
 
     def queue(self) -> str:
         """The name of some queue."""
@@ -86,12 +105,14 @@ class Walk:
         return self.channel.call(unchecked(method, **fields))
 
     def declare_queue(self) -> object:
+        word = self.random.choice(QUEUES)
         return self.call(
             commands.Queue.Declare,
-            queue=self.queue(),
+            queue=self.talk.name(word),
             passive=self.flag(0.5),
             durable=self.flag(0.1),
             auto_delete=self.flag(0.1),
+            arguments=self.arguments[word],
         )
 
     def declare_exchange(self) -> object:
@@ -141,18 +162,25 @@ class Walk:
     def publish(self) -> object:
         """Publish, and read up to the confirm or the channel's end."""
         self.channel.publish(
-            self.exchange(0.3),
-            self.random.choice([*KEYS, *(self.queue() for _ in KEYS)]),
+            self.exchange(0.8 if self.featured else 0.3),
+            self.random.choice([*KEYS, *(self.queue() for _ in KEYS * 3)]),
             b"%d" % self.random.randrange(1000),
             mandatory=self.flag(0.5),
-            headers=self.random.choice(HEADERS),
+            headers=self._headers(),
             delivery_mode=2 if self.flag() else None,
+            priority=self.random.randrange(6) if self.featured and self.flag(0.5) else None,
         )
         self.published += 1
         answer = self.channel.read_answer()
         if isinstance(answer, commands.Basic.Return):
             answer = self.channel.read_answer()
         return answer
+
+    def _headers(self) -> dict[str, Any] | None:
+        if self.featured and self.flag():
+            keys = [self.queue(), self.random.choice(KEYS)]
+            return {self.random.choice(["CC", "BCC"]): keys, "a": 1}
+        return self.random.choice(HEADERS)
 
     def get(self) -> object:
         answer = self.call(commands.Basic.Get, queue=self.queue(), no_ack=self.flag())
@@ -163,14 +191,14 @@ class Walk:
         """Settle some tag, mostly one that there is; basic.qos shows when that has been done."""
         if not self.delivered:
             return None
-        tag = self.delivered - self.random.randrange(2) + self.flag(0.05)
-        multiple = self.flag(0.3) or not tag
+        tag = self.delivered - self.flag(0.3) + self.flag(0.05)
+        multiple, requeue = self.flag(0.3) or not tag, self.flag(0.3 if self.featured else 0.8)
         if self.flag(0.5):
             self.channel.ack(tag, multiple=multiple)
         elif self.flag(0.5):
-            self.channel.nack(tag, multiple=multiple, requeue=self.flag(0.8))
+            self.channel.nack(tag, multiple=multiple, requeue=requeue)
         else:
-            self.channel.reject(tag, requeue=self.flag(0.8))
+            self.channel.reject(tag, requeue=requeue)
         return self.channel.qos(0)
 
     def recover(self) -> object:
@@ -196,13 +224,13 @@ class Walk:
         return None
 
 
-def walk(seed: int) -> Callable[[Talk], None]:
+def walk(seed: int, *, featured: bool = False) -> Callable[[Talk], None]:
     """The conversation of one seed."""
 
     def conversation(talk: Talk) -> None:
-        walker = Walk(talk, seed)
+        walker = Walk(talk, seed, featured=featured)
         for _ in range(STEPS):
             walker.step()
 
-    conversation.__name__ = f"walk_{seed}"
+    conversation.__name__ = f"walk_{seed}{'_featured' * featured}"
     return conversation
