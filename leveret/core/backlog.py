@@ -26,9 +26,7 @@ async def learn_backlog(queue: Queue, *, show: bool) -> None:
     offset = queue.log.settled.gaps(0, stop).first
     while offset is not None and not queue.deleted:
         try:
-            batches = window.at_hand(offset)
-            if batches is None:
-                batches = await window.fill(offset)
+            batches = await window.fill(offset)
         except StorageError:
             break
         for batch in batches:

@@ -195,9 +195,6 @@ def test_who_does_not_confirm_hears_nothing(client):
     client.declare("q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     client.publish("q", b"1", b"2")
     assert client.received() == []
-    client.call(commands.Tx.Select())
-    client.publish("q", b"3")
-    assert client.call(commands.Tx.Commit()).name == "Tx.CommitOk"
     assert client.count("q") == 1
 
 

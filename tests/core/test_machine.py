@@ -31,6 +31,10 @@ class FakeConsumer:
     def capacity(self) -> int:
         return max(0, self.limit - len(self.held))
 
+    @property
+    def in_flight(self) -> int:
+        return len(self.held)
+
 
 def queue(committed=0, *, first=0, settled=(), **options):
     return QueueMachine(Ledger(first, committed, RangeSet(settled)), **options)
@@ -290,8 +294,12 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         settled=st.sets(st.integers(0, 15)),
         redelivered_stop=st.integers(0, 20),
         single_active=st.sampled_from([False, False, True]),
+        by_priority=st.booleans(),
+        counting=st.sampled_from([(False, None), (True, None), (True, 0), (True, 2)]),
     )
-    def open(self, first, count, settled, redelivered_stop, single_active):
+    def open(self, first, count, settled, redelivered_stop, single_active, by_priority, counting):
+        self.by_priority = by_priority
+        self.counts_returns, self.delivery_limit = counting
         self.first, self.committed = first, first + count
         self.redelivered_stop = redelivered_stop
         self.single_active = single_active
@@ -311,7 +319,11 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.machine = QueueMachine(
             Ledger(self.first, self.committed, settled, self.redelivered_stop),
             single_active=self.single_active,
+            by_priority=self.by_priority,
+            counts_returns=self.counts_returns,
+            delivery_limit=self.delivery_limit,
         )
+        self.counts = {}
 
     @rule(count=st.sampled_from([0, 1, 7, 40, 100, 700]))
     def commit(self, count):
@@ -387,10 +399,24 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         assert self.machine.offer() is None
 
     def able(self):
-        candidates = [self.active] if self.single_active and self.active else self.consumers
+        candidates = self.consumers
+        if self.single_active and self.active:
+            if self.by_priority and self.ready:
+                self.hand_over()
+            candidates = [self.active] if self.active else []
+            if self.by_priority and self.outranked():
+                candidates = []
         able = [consumer for consumer in candidates if consumer.capacity()]
         highest = max((consumer.priority for consumer in able), default=0)
         return [consumer for consumer in able if consumer.priority == highest]
+
+    def outranked(self):
+        return max(c.priority for c in self.consumers) > self.active.priority
+
+    def hand_over(self):
+        """Who has a higher priority becomes active when the active one holds nothing."""
+        if self.outranked() and not self.active.held:
+            self.active = longest_waiting(self.consumers)
 
     def check_range(self, offer):
         offsets = range(offer.first, offer.stop)
@@ -448,9 +474,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.let_go(offsets)
 
     @precondition(lambda self: self.leased)
-    @rule(data=st.data())
-    def return_(self, data):
-        self.return_offsets(self.some_leased(data))
+    @rule(data=st.data(), failed=st.booleans())
+    def return_(self, data, failed):
+        self.return_offsets(self.some_leased(data), failed=failed)
 
     def some_leased(self, data):
         """Every so-manieth of a stretch of the leased ones: prefixes, single ones, many holes."""
@@ -459,22 +485,46 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         high = data.draw(st.integers(low + 1, len(leased)))
         return set(leased[low : high : data.draw(st.integers(1, 3))])
 
-    def return_offsets(self, offsets):
-        offsets = set(offsets)
-        self.machine.return_(ranges_of(offsets))
+    def return_offsets(self, offsets, *, failed=True):
+        offsets, refused = set(offsets), set()
+        if self.counts_returns and failed:
+            for offset in offsets:
+                self.counts[offset] = self.counts.get(offset, 0) + 1
+            if self.delivery_limit is not None:
+                refused = {o for o in offsets if self.counts[o] > self.delivery_limit}
+        found = self.machine.return_(ranges_of(offsets), failed=failed)
+        assert found == ranges_of(refused)
+        assert self.machine.counts == self.counts
+        self.machine.settle(found)
         self.leased -= offsets
-        self.ready |= offsets
+        self.ready |= offsets - refused
+        self.settled |= refused
         self.let_go(offsets)
 
+    @rule(first=st.integers(0, 250), length=st.integers(1, 30))
+    def withdraw(self, first, length):
+        """What expires or is too much goes wherever it stands; what is leased stays."""
+        gone = self.ready & set(range(first, first + length))
+        taken = self.machine.withdraw([(first, first + length)])
+        assert taken == ranges_of(gone)
+        self.machine.settle(taken)
+        self.ready -= gone
+        self.settled |= gone
+        self.let_go(gone)
+
     def let_go(self, offsets):
+        for offset in offsets - self.ready:
+            self.counts.pop(offset, None)
+        assert self.machine.counts == self.counts
         for consumer in self.consumers:
             consumer.held -= offsets
 
     @rule()
     def purge(self):
         assert self.machine.purge() == ranges_of(self.ready)
-        self.settled |= self.ready
-        self.ready = set()
+        purged, self.ready = self.ready, set()
+        self.settled |= purged
+        self.let_go(purged)
 
     @rule()
     def crash(self):
