@@ -26,7 +26,7 @@ def test_walk(seed: int, rabbitmq: Broker, broker: Broker) -> None:
     compare(walk(seed), rabbitmq, broker)
 
 
-@pytest.mark.covers("B-106", "B-140", "B-144", "B-150", "B-151", "B-153", "B-155", "B-156", "B-158")
+@pytest.mark.covers("B-106", "B-140", "B-144", "B-150", "B-151", "B-152", "B-155")
 @pytest.mark.parametrize("seed", CHOSEN_SEEDS)
 def test_walk_with_features(seed: int, rabbitmq: Broker, broker: Broker) -> None:
     compare(walk(seed, featured=True), rabbitmq, broker)

@@ -325,6 +325,7 @@ def test_consumers_are_fed_from_the_device(cold):
     assert [delivery.body for delivery in client.deliveries()] == [b"a", b"b"]
 
 
+@pytest.mark.covers("B-315")
 def test_a_get_that_cannot_be_read_gives_its_message_back(cold):
     stage, client = cold
     stage.log("q").fetch_error = StorageError("bad sector")

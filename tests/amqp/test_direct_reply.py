@@ -106,6 +106,7 @@ def test_an_address_ends_with_its_channel(stage, requester, responder, ending):
     assert responder.received() == []
 
 
+@pytest.mark.covers("B-215")
 def test_questions_without_a_consumer_of_answers_are_refused(responder):
     responder.publish("rpc", b"question", reply_to=REPLY_NAME)
     text = "PRECONDITION_FAILED - fast reply consumer does not exist"
@@ -127,6 +128,7 @@ def test_a_copy_reaches_queue_and_requester(stage, requester, responder):
     assert stage.queue("rpc").message_count == 1
 
 
+@pytest.mark.covers("B-233")
 def test_addresses_are_volatile_names():
     address = new_address("node" * 100, "s" * 22)
     assert is_reply_address(address)

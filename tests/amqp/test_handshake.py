@@ -123,6 +123,10 @@ def test_the_server_says_who_it_is(stage):
     assert start.mechanisms == "PLAIN AMQPLAIN"
     assert start.locales == "en_US"
     assert start.server_properties["product"] == "Leveret"
+    assert start.server_properties.keys() == {
+        *("capabilities", "cluster_name", "copyright", "information", "platform"),
+        *("product", "version"),
+    }
     assert start.server_properties["capabilities"] == dict.fromkeys(
         [
             "publisher_confirms",

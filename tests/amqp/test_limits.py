@@ -201,7 +201,7 @@ def test_a_transaction_is_refused_what_its_topic_is(stage, subscriber):
     assert subscriber.count("q") == 0
 
 
-@pytest.mark.covers("B-407")
+@pytest.mark.covers("B-407", "B-235")
 @pytest.mark.parametrize(
     "method",
     [

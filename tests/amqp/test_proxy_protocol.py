@@ -62,6 +62,7 @@ def headers(draw):
     return binary(0x21, family, addresses(source, destination, here, there) + tlvs), endpoints
 
 
+@pytest.mark.covers("B-014")
 @given(headers(), st.integers(1, 20), st.binary(max_size=40))
 def test_both_versions_in_any_pieces_and_not_a_byte_of_what_follows(header, size, behind):
     data, endpoints = header

@@ -62,6 +62,7 @@ def test_a_quorum_queue_counts_returns_and_gives_up(client):
     assert client.count("q") == 0
 
 
+@pytest.mark.covers("B-142")
 def test_only_failures_count_where_that_was_chosen():
     stage = Stage(delivery_limit_counts="failures")
     client = Client(stage).open()
@@ -77,6 +78,7 @@ def test_only_failures_count_where_that_was_chosen():
     assert Client(stage).open().count("q") == 0
 
 
+@pytest.mark.covers("B-142")
 def test_without_a_limit_a_message_comes_back_for_ever(client):
     client.declare("q", durable=True, arguments={**QUORUM, "x-delivery-limit": -1})
     client.publish("q", b"m")
@@ -180,6 +182,7 @@ def test_each_publish_that_finds_no_room_is_nacked(client):
     assert client.methods() == [("Basic.Ack", 13, False)]
 
 
+@pytest.mark.covers("B-101")
 def test_what_one_of_two_queues_refuses_is_nacked(client):
     client.declare("full", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     client.declare("other")
@@ -252,6 +255,7 @@ def test_who_holds_a_delivery_for_too_long_loses_the_channel(stage, client, swee
     assert client.count("q", 2) == 2
 
 
+@pytest.mark.covers("B-127")
 def test_who_acknowledges_in_time_is_left_alone(client, sweeping):
     client.declare("q")
     client.consume("q")
@@ -263,6 +267,7 @@ def test_who_acknowledges_in_time_is_left_alone(client, sweeping):
     assert client.received() == []
 
 
+@pytest.mark.covers("B-127")
 @pytest.mark.parametrize("own", [False, True])
 def test_a_quorum_queue_or_its_consumer_may_have_a_timeout_of_their_own(client, sweeping, own):
     timeout = {"x-consumer-timeout": 3000}

@@ -92,6 +92,7 @@ def test_mechanisms_that_are_not_for_this_client_are_told_from_unknown_ones(mech
     assert (caught.value.code, caught.value.reply_text) == (503, text)
 
 
+@pytest.mark.covers("B-014")
 def test_a_certificate_names_the_user_whatever_the_response_says():
     assert parse_response("EXTERNAL", b"somebody", "CN=probe") == Credentials("CN=probe", None)
     assert offered("CN=probe", "") == ("PLAIN", "AMQPLAIN", "EXTERNAL")

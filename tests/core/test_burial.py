@@ -81,6 +81,7 @@ class Yard:
         return list(self.stage.log("q").settled)
 
 
+@pytest.mark.covers("B-159")
 def test_a_message_is_settled_when_its_targets_have_committed_it():
     yard = Yard(Durability.FSYNC)
     yard.target("one")

@@ -107,6 +107,7 @@ def yard():
     return Yard()
 
 
+@pytest.mark.covers("B-150", "B-151", "B-152")
 def test_a_rejected_message_reaches_the_exchange_with_its_history(yard):
     yard.declare("a", "", "b")
     yard.declare("b")
@@ -139,6 +140,7 @@ def test_its_own_headers_stay_with_their_types(yard):
     assert own[4:] in yard.one("b").content_header
 
 
+@pytest.mark.covers("B-152", "B-154")
 def test_the_expiration_is_taken_off_and_remembered(yard):
     yard.declare("a", "", "b")
     yard.declare("b")
@@ -150,6 +152,7 @@ def test_the_expiration_is_taken_off_and_remembered(yard):
     assert dead.headers["x-death"] == [entry(**{"original-expiration": "60000"}, reason="expired")]
 
 
+@pytest.mark.covers("B-155")
 def test_without_a_key_of_the_queues_its_own_keys_lead_on(yard):
     yard.exchange("dlx")
     yard.declare("a", "dlx")
@@ -166,6 +169,7 @@ def test_without_a_key_of_the_queues_its_own_keys_lead_on(yard):
     assert dead.headers["x-death"][0]["exchange"] == "x"
 
 
+@pytest.mark.covers("B-155")
 def test_a_key_of_the_queues_removes_the_copies(yard):
     yard.declare("a", "", "b")
     yard.declare("b")
@@ -177,6 +181,7 @@ def test_a_key_of_the_queues_removes_the_copies(yard):
     assert dead.headers["x-death"][0]["routing-keys"] == ["a", "copy"]
 
 
+@pytest.mark.covers("B-157")
 def test_a_clients_own_history_is_none(yard):
     yard.declare("a", "", "b")
     yard.declare("b")
@@ -187,6 +192,7 @@ def test_a_clients_own_history_is_none(yard):
     assert headers["x-first-death-queue"] == "a"
 
 
+@pytest.mark.covers("B-158")
 def test_a_missing_exchange_drops_silently(yard):
     yard.declare("a", "missing", "b")
     yard.declare("b")
@@ -215,6 +221,7 @@ def test_a_headers_exchange_sees_the_headers_of_each(yard):
     assert yard.one("c").body == b"c"
 
 
+@pytest.mark.covers("B-156")
 def test_a_message_does_not_go_round_by_itself(yard):
     yard.declare("a", "", "a")
     publish(yard, "a")
@@ -223,6 +230,7 @@ def test_a_message_does_not_go_round_by_itself(yard):
     assert yard.die("a", Reason.REJECTED) == ["a"]
 
 
+@pytest.mark.covers("B-156")
 def test_a_longer_way_round_ends_where_it_began(yard):
     yard.declare("a", "", "b")
     yard.declare("b", "", "a")
@@ -330,6 +338,7 @@ class Model:
         return "rejected" in since
 
 
+@pytest.mark.covers("B-151", "B-153")
 @given(deaths, own_headers, st.sampled_from([None, "1", "60000"]))
 def test_random_histories_are_those_of_the_model(steps, headers, expiration):
     yard = Yard()

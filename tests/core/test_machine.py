@@ -146,6 +146,7 @@ def test_a_consumer_that_was_blocked_is_first_when_it_is_not_any_more():
     assert [turn[0] for turn in deliver_all(machine)] == ["a", "c"]
 
 
+@pytest.mark.covers("B-120")
 def test_higher_priorities_are_served_while_they_can_take():
     machine = with_consumers(
         queue(6),
@@ -245,6 +246,7 @@ def test_a_consumer_cannot_be_added_twice():
         machine.add_consumer(consumer)
 
 
+@pytest.mark.covers("B-123")
 def test_a_single_active_consumer_is_followed_by_the_next_in_line():
     first, second, third = consumers = [
         FakeConsumer("a", limit=2),
@@ -264,6 +266,7 @@ def test_a_single_active_consumer_is_followed_by_the_next_in_line():
     assert deliver_all(machine) == [("b", 6, 7, False)]
 
 
+@pytest.mark.covers("B-123")
 def test_a_single_active_consumer_is_followed_by_the_highest_priority():
     active, *others = [FakeConsumer(n, priority=p) for n, p in [("a", 0), ("b", 0), ("c", 1)]]
     machine = with_consumers(queue(6, single_active=True), active, *others)

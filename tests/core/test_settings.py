@@ -25,6 +25,7 @@ def test_nothing_stated_is_nothing_special():
     assert resolved() == QueueSettings()
 
 
+@pytest.mark.covers("B-400", "B-402")
 @pytest.mark.parametrize("key", ["message-ttl", "expires", "max-length", "max-length-bytes"])
 @pytest.mark.parametrize(("own", "given", "counts"), [(5, 3, 3), (3, 5, 3), (0, 9, 0), (7, 7, 7)])
 def test_of_times_and_lengths_the_smaller_counts(key, own, given, counts):
@@ -36,6 +37,7 @@ def test_of_times_and_lengths_the_smaller_counts(key, own, given, counts):
     assert getattr(resolved(policy={key: given}), field) == given
 
 
+@pytest.mark.covers("B-400")
 def test_of_other_settings_the_queues_own_wins():
     policy = {
         "overflow": "reject-publish",
@@ -57,6 +59,7 @@ def test_a_queue_is_limited_by_either_length():
     assert resolved({"x-max-length": 1}).is_limited
 
 
+@pytest.mark.covers("B-142", "B-402")
 @pytest.mark.parametrize(
     ("own", "given", "limit"),
     [
@@ -80,6 +83,7 @@ def test_classic_queues_have_no_delivery_limit():
     assert resolved(policy={"delivery-limit": 3}).delivery_limit is None
 
 
+@pytest.mark.covers("B-140", "B-146")
 def test_priorities():
     assert resolved({"x-max-priority": 7}).max_priority == 7
     assert resolved({"x-max-priority": 0}).max_priority is None
@@ -87,6 +91,7 @@ def test_priorities():
     assert quorum().returns_first
 
 
+@pytest.mark.covers("B-123")
 def test_a_single_active_consumer_is_chosen_by_priority_in_quorum_queues():
     asked = {"x-single-active-consumer": True}
     assert resolved(asked).single_active
@@ -95,6 +100,7 @@ def test_a_single_active_consumer_is_chosen_by_priority_in_quorum_queues():
     assert not quorum().single_active_by_priority
 
 
+@pytest.mark.covers("B-159")
 def test_dead_letters_are_sure_to_arrive_only_where_that_can_be():
     asked = {
         "x-dead-letter-strategy": "at-least-once",

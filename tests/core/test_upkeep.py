@@ -29,6 +29,7 @@ def got(consumer):
 # -- lifetimes
 
 
+@pytest.mark.covers("B-111", "B-145")
 def test_messages_of_a_queue_expire_together_and_not_before():
     bench = bench_of(message_ttl_ms=100, **DEAD_LETTERS)
     bench.store(3)
@@ -45,6 +46,7 @@ def test_messages_of_a_queue_expire_together_and_not_before():
     assert list(bench.log.settled) == [(0, 5)]
 
 
+@pytest.mark.covers("B-111")
 def test_a_short_life_ends_on_time_behind_a_long_one():
     bench = bench_of(**DEAD_LETTERS)
     bench.store(expiration="3600000")
@@ -60,6 +62,7 @@ def test_a_short_life_ends_on_time_behind_a_long_one():
     assert bench.ready == 1
 
 
+@pytest.mark.covers("B-111")
 @pytest.mark.parametrize(("ttl", "expiration"), [(50, "70"), (70, "50")])
 def test_of_two_lifetimes_the_shorter_counts(ttl, expiration):
     bench = bench_of(message_ttl_ms=ttl)
@@ -71,6 +74,7 @@ def test_of_two_lifetimes_the_shorter_counts(ttl, expiration):
     assert bench.ready == 0
 
 
+@pytest.mark.covers("B-111")
 @pytest.mark.parametrize("durability", [Durability.OS, Durability.FSYNC])
 def test_who_lives_for_no_time_is_delivered_at_once_or_not_at_all(durability):
     bench = bench_of(durability)
@@ -115,6 +119,7 @@ def test_a_clock_that_is_set_back_expires_nothing_early():
     assert bench.ready == 0
 
 
+@pytest.mark.covers("B-111")
 def test_get_passes_over_what_has_expired():
     bench = bench_of(**DEAD_LETTERS)
     bench.store(1, expiration="5")
@@ -158,6 +163,7 @@ def test_a_lifetime_can_come_and_go():
     assert bench.ready == 0
 
 
+@pytest.mark.covers("B-111")
 @pytest.mark.parametrize("at_hand", [True, False])
 def test_lifetimes_go_on_after_a_restart(at_hand):
     bench = bench_of(**DEAD_LETTERS)
@@ -212,6 +218,7 @@ def test_dead_letters_that_must_be_read_first_keep_their_order_and_are_leased_me
 # -- limits
 
 
+@pytest.mark.covers("B-144")
 def test_the_oldest_go_when_too_many_are_ready():
     bench = bench_of(max_length=10, **DEAD_LETTERS)
     bench.store(1000)
@@ -220,6 +227,7 @@ def test_the_oldest_go_when_too_many_are_ready():
     assert bench.queue.get() == (990, False)
 
 
+@pytest.mark.covers("B-144")
 def test_only_ready_messages_count():
     bench = bench_of(max_length=2)
     consumer = bench.consume(limit=5)
@@ -255,6 +263,7 @@ def test_a_consumer_whose_socket_is_full_may_have_the_rest_later():
     assert got(consumer) == list(range(8))
 
 
+@pytest.mark.covers("B-144")
 @pytest.mark.parametrize(
     ("sizes", "left"),
     [([4, 4, 4], 2), ([10], 1), ([11], 0), ([1, 11], 0), ([11, 1], 1), ([5, 5, 10], 1)],
@@ -310,6 +319,7 @@ def publish_numbered(bench, count, publisher=None, first_tag=1, **options):
             )
 
 
+@pytest.mark.covers("B-144")
 @pytest.mark.parametrize("overflow", [Overflow.REJECT_PUBLISH, Overflow.REJECT_PUBLISH_DLX])
 def test_what_finds_no_room_is_refused(overflow):
     bench = bench_of(max_length=10, overflow=overflow, **DEAD_LETTERS)
@@ -370,6 +380,7 @@ def test_limits_hold_after_a_restart():
 # -- queues that nobody uses
 
 
+@pytest.mark.covers("B-145")
 def test_a_queue_that_nobody_uses_goes():
     bench = bench_of(expires_ms=1000)
     bench.advance(999)
