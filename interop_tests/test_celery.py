@@ -12,7 +12,7 @@ import pytest
 from celery import chain, group  # type: ignore[import-untyped]
 from celery.exceptions import TaskRevokedError  # type: ignore[import-untyped]
 
-from interop_tests.brokers import LeveretBroker, candidate
+from interop_tests.brokers import AS_RABBITMQ, LeveretBroker, candidate
 from interop_tests.celery_worker import Worker
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 RESULT_SECONDS_MAX = 30
 LATER_SECONDS = 4
 OWN_NAME, RABBITMQ = "own name", "as RabbitMQ"
-DISGUISE = {"LEVERET_PRODUCT": "RabbitMQ", "LEVERET_VERSION": "3.12.14"}
 
 
 @pytest.fixture(scope="module", params=[OWN_NAME, RABBITMQ])
@@ -40,7 +39,7 @@ def mind(request: pytest.FixtureRequest) -> str:
 def worker(mind: str, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A worker of a single process, which takes four messages in advance."""
     directory = tmp_path_factory.mktemp("celery")
-    disguised = LeveretBroker(directory, DISGUISE) if mind == RABBITMQ else None
+    disguised = LeveretBroker(directory, AS_RABBITMQ) if mind == RABBITMQ else None
     if disguised:
         disguised.start()
     try:
@@ -105,7 +104,7 @@ def test_tasks_for_later_hold_up_others_only_where_prefetch_is_static(
 
 
 def test_remote_control(app: Celery, worker: Worker) -> None:
-    assert app.control.ping([worker.name], timeout=5.0) == [{worker.name: {"ok": "pong"}}]
+    assert app.control.ping(limit=1, timeout=5.0) == [{worker.name: {"ok": "pong"}}]
     registered = app.control.inspect([worker.name], timeout=5.0).registered()
     assert "add" in registered[worker.name]
 

@@ -81,6 +81,18 @@ def test_worker_that_is_stopped_ends_its_task_and_returns_the_others(
         assert messages_in(broker, settings["task_default_queue"]) == len(others)
 
 
+def test_worker_lives_through_the_death_of_its_broker(
+    own_broker: Broker, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings |= {"broker_url": own_broker.address.url(), "task_acks_late": True}
+    with Worker(tmp_path, settings) as worker:
+        add = worker.app.tasks["add"]
+        assert add.delay(1, 2).get(timeout=RESULT_SECONDS_MAX) == 3
+        own_broker.kill()
+        own_broker.start()
+        assert add.delay(3, 4).get(timeout=RESULT_SECONDS_MAX) == 7
+
+
 def test_priorities(settings: dict[str, Any], tmp_path: Path) -> None:
     settings |= {"task_queue_max_priority": 10, "worker_prefetch_multiplier": 1}
     notes, caller = tmp_path / "notes", application(settings)
