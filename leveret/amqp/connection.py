@@ -33,7 +33,7 @@ from leveret.amqp.received import ReceivedMessage
 from leveret.amqp.sasl import offered
 from leveret.amqp.timeouts import check_acknowledged
 from leveret.core.access import IMPERSONATOR
-from leveret.core.events import acting_as, attribute_to
+from leveret.core.events import acting_as, actor
 from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
@@ -223,8 +223,11 @@ class Connection:
             self._decoded = decode_method(event)
             self._decoded_from = event
         self._method_ids = self._decoded_ids
-        attribute_to(self.user)
-        self._handle_method(number, self._decoded)
+        attribution = actor.set(self.user)  # as `acting_as` does, but a get pays for each call
+        try:
+            self._handle_method(number, self._decoded)
+        finally:
+            actor.reset(attribution)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
         channel = self.channels.get(number)
@@ -388,7 +391,10 @@ class Connection:
     # -- errors
 
     def _failed(self, error: Exception) -> None:
-        attribute_to(self.user)
+        with acting_as(self.user):
+            self._answer_failure(error)
+
+    def _answer_failure(self, error: Exception) -> None:
         if isinstance(error, UnansweredError):
             self._again = self._event  # it has changed nothing: permissions come first
             self._start(error.ask())

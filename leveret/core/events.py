@@ -37,8 +37,8 @@ __all__ = [
     "Emit",
     "Events",
     "acting_as",
+    "actor",
     "address_term",
-    "attribute_to",
     "binding_headers",
     "exchange_headers",
     "queue_headers",
@@ -62,7 +62,7 @@ Headers: TypeAlias = Mapping[str, object]
 Emit: TypeAlias = Callable[[str, Headers], None]
 
 # Follows the work into the tasks that carry it on, so that no operation has to pass it along.
-_actor: ContextVar[str] = ContextVar("actor", default=INTERNAL_USER)
+actor: ContextVar[str] = ContextVar("actor", default=INTERNAL_USER)
 
 
 class acting_as:  # noqa: N801  # reads as what it does: `with acting_as(user)`
@@ -72,23 +72,15 @@ class acting_as:  # noqa: N801  # reads as what it does: `with acting_as(user)`
 
     def __init__(self, user: str) -> None:
         """Empty while nobody has logged in yet."""
-        self._user = user or INTERNAL_USER
+        self._user = user
 
     def __enter__(self) -> None:
         """Begin."""
-        self._token = _actor.set(self._user)
+        self._token = actor.set(self._user)
 
     def __exit__(self, *_: object) -> None:
         """Go back to who acted before."""
-        _actor.reset(self._token)
-
-
-def attribute_to(user: str) -> None:
-    """Attribute what happens from here on to `user`: for the steps of a connection.
-
-    Whoever acts next says so too, so that nothing needs to be put back; it happens at every method.
-    """
-    _actor.set(user or INTERNAL_USER)
+        actor.reset(self._token)
 
 
 def silent(_key: str, _headers: Headers) -> None:
@@ -116,7 +108,7 @@ class Events:
         now = self._publisher.wall_ms()
         told = {name: _told(name, value) for name, value in headers.items()}
         if key not in UNATTRIBUTED:
-            told.setdefault("user_who_performed_action", _actor.get())
+            told.setdefault("user_who_performed_action", actor.get() or INTERNAL_USER)
         told["timestamp_in_ms"] = now
         message = MadeMessage(
             EVENT_EXCHANGE.encode(),
