@@ -178,8 +178,7 @@ class Walk:
 
     def _headers(self) -> dict[str, Any] | None:
         if self.featured and self.flag():
-            keys = [self.queue(), self.random.choice(KEYS)]
-            return {self.random.choice(["CC", "BCC"]): keys, "a": 1}
+            return {"CC": [self.queue(), self.random.choice(KEYS)], "a": 1}
         return self.random.choice(HEADERS)
 
     def get(self) -> object:
