@@ -213,7 +213,7 @@ class RabbitBroker:
 
     def start(self) -> None:
         (self.directory / "rabbitmq.conf").write_text(self._configuration())
-        (self.directory / "definitions.json").write_text(users.rabbitmq_definitions())
+        (self.directory / "definitions.json").write_text(users.definitions())
         (self.directory / "enabled_plugins").write_text(f"[{','.join(RABBITMQ_PLUGINS)}].\n")
         environment = self._environment()
         mapper = [self._mapper_program(), "-port", str(self.mapper_port), "-address", "127.0.0.1"]

@@ -1,6 +1,9 @@
-"""Users besides guest that every broker under comparison knows; the password is the name.
+"""Users and rules that every broker under comparison knows; a user's password is its name.
 
-`limited` may do something to names that end in one of a few words; `stranger` may enter no vhost.
+`limited` may do something to names that end in one of a few words; `stranger` may enter no vhost;
+`topical` may use some routing keys of amq.topic; `frugal` may have one connection, `thrifty` two
+channels. Vhost `lonely` has room for one connection, `narrow` for one queue; one conversation each,
+since a broker takes its time to notice who has gone. Policies count for conversations by name.
 """
 
 from __future__ import annotations
@@ -22,29 +25,61 @@ READ = r"\.(mine|outbox)$"
 
 def add_to_leveret(data_dir: Path) -> None:
     """Tell a running Leveret of them."""
-    for name in ("limited", "stranger"):
-        ask(data_dir, "user.add", name=name, password=name, tags=[])
-    ask(
-        data_dir,
-        "permission.set",
-        vhost="/",
-        user="limited",
-        configure=CONFIGURE,
-        write=WRITE,
-        read=READ,
+    ask(data_dir, "definitions.import", document=json.loads(definitions()))
+
+
+def definitions() -> str:
+    """A definitions file with guest as RabbitMQ would make it, and with these."""
+    users = [
+        _user("guest", "administrator"),
+        _user("limited", ""),
+        _user("stranger", ""),
+        _user("topical", ""),
+        {**_user("frugal", ""), "limits": {"max-connections": 1}},
+        {**_user("thrifty", ""), "limits": {"max-channels": 2}},
+    ]
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    permissions = [
+        {"user": "guest", "vhost": "/", **everything},
+        {"user": "guest", "vhost": "lonely", **everything},
+        {"user": "guest", "vhost": "narrow", **everything},
+        {"user": "limited", "vhost": "/", "configure": CONFIGURE, "write": WRITE, "read": READ},
+        {"user": "topical", "vhost": "/", **everything},
+        {"user": "frugal", "vhost": "/", **everything},
+        {"user": "thrifty", "vhost": "/", **everything},
+    ]
+    topics = {"vhost": "/", "user": "topical", "exchange": "amq.topic"}
+    limits = {"component": "vhost-limits", "name": "limits"}
+    return json.dumps(
+        {
+            "users": users,
+            "vhosts": [{"name": "/"}, {"name": "lonely"}, {"name": "narrow"}],
+            "permissions": permissions,
+            "topic_permissions": [{**topics, "write": "^{username}\\.", "read": "^{vhost}$|^open"}],
+            "parameters": [
+                {**limits, "vhost": "lonely", "value": {"max-connections": 1}},
+                {**limits, "vhost": "narrow", "value": {"max-queues": 1}},
+            ],
+            "policies": [
+                _policy("own", "^policies", {"message-ttl": 0}, priority=1),
+                _policy("weak", "^policies", {"max-length": 1}),
+                _policy("alternate", "^alternate_by_policy", {"alternate-exchange": "amq.fanout"}),
+            ],
+        }
     )
 
 
-def rabbitmq_definitions() -> str:
-    """A definitions file with guest as RabbitMQ would make it, and with these."""
-    users = [_user("guest", "administrator"), _user("limited", ""), _user("stranger", "")]
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    limits = {"configure": CONFIGURE, "write": WRITE, "read": READ}
-    permissions = [
-        {"user": "guest", "vhost": "/", **everything},
-        {"user": "limited", "vhost": "/", **limits},
-    ]
-    return json.dumps({"users": users, "vhosts": [{"name": "/"}], "permissions": permissions})
+def _policy(
+    name: str, pattern: str, definition: dict[str, object], priority: int = 0
+) -> dict[str, object]:
+    return {
+        "vhost": "/",
+        "name": name,
+        "pattern": pattern,
+        "definition": definition,
+        "priority": priority,
+        "apply-to": "all",
+    }
 
 
 def _user(name: str, tags: str) -> dict[str, str]:

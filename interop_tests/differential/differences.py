@@ -21,7 +21,7 @@ class Difference:
 
 
 # B-235: Leveret names the permission that is missing, as RabbitMQ does since 4.0.
-REFUSED_ACCESS = re.compile(r"(?:read|write|configure) (access to (?:queue|exchange) )")
+REFUSED_ACCESS = re.compile(r"(?:read|write|configure) (access to (?:queue|exchange|topic) )")
 
 # B-153: these headers came with RabbitMQ 3.13; what they say is shown by tests of Leveret's own.
 LAST_DEATH = re.compile(r", 'x-last-death-(?:exchange|queue|reason)': '[^']*'")
@@ -125,6 +125,12 @@ DIFFERENCES: list[Difference] = [
         "headers={'own': True, 'x-delivery-count': 0}",
         "headers={'own': True}",
         "B-129: a message has the header once it came back; so it is in RabbitMQ 4",
+    ),
+    Difference(
+        "channels_of_a_user_are_limited",
+        "maximum allowed user limit of (2)",
+        "maximum allowed user limit of 2",
+        "B-306: the text of RabbitMQ 4",
     ),
     Difference(
         "unknown_exchange_type",

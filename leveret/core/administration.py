@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 from leveret.core.access import AccessControl, InvalidPatternError
 from leveret.core.arguments import TYPES
 from leveret.core.events import silent
-from leveret.core.limits import USER_LIMITS, VHOST_LIMITS, InvalidLimitError, checked_limits
+from leveret.core.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.core.parameters import Parameters
 from leveret.core.policies import InvalidPolicyError, Policies
-from leveret.errors import LeveretError
+from leveret.core.well_formed import (
+    AdministrationError,
+    check_name,
+    checked_tags,
+    well_formed_limits,
+)
 from leveret.ports.definitions import (
     Definitions,
     GlobalParameterDefinition,
@@ -39,21 +44,7 @@ __all__ = ["DEFAULT_USER", "DEFAULT_VHOST", "Administration", "AdministrationErr
 
 DEFAULT_VHOST = "/"
 DEFAULT_USER = "guest"  # password: the same word; from this machine only, see config.loopback_users
-NAME_BYTES_MAX = 255  # names travel as short strings
-TAG_BYTES_MAX = 255
-TAGS_MAX = 64  # a handful is normal; the list is copied with every login
 PROTECTED = "protected"  # the tag of users that cannot be deleted
-
-
-class AdministrationError(LeveretError):
-    """An operation that cannot be done.
-
-    `code` is one of not_found, already_exists, invalid, protected.
-    """
-
-    def __init__(self, code: str, explanation: str) -> None:
-        super().__init__(explanation)
-        self.code = code
 
 
 def nothing(_name: object) -> None:
@@ -128,10 +119,10 @@ class Administration:
 
     def add_user(self, name: str, password_hash: str, tags: Iterable[str] = ()) -> None:
         """Add a user without any permissions. Raises AdministrationError."""
-        _check_name("user", name)
+        check_name("user", name)
         if self.access.user(name) is not None:
             raise AdministrationError("already_exists", f"user '{name}' exists already")
-        user = UserDefinition(name, password_hash, _checked_tags(tags))
+        user = UserDefinition(name, password_hash, checked_tags(tags))
         self._keep_user(user)
         self._emit("user.created", {"name": name})
         if user.tags:
@@ -145,21 +136,21 @@ class Administration:
 
     def set_user_tags(self, name: str, tags: Iterable[str]) -> None:
         """Replace a user's tags. Raises AdministrationError."""
-        user = replace(self._user(name), tags=_checked_tags(tags))
+        user = replace(self._user(name), tags=checked_tags(tags))
         self._keep_user(user)
         self._emit("user.tags.set", {"name": name, "tags": user.tags})
 
     def set_user_limits(self, name: str, limits: Mapping[str, Json]) -> None:
         """Replace a user's limits, see USER_LIMITS. Raises AdministrationError."""
-        checked = _checked_limits(limits, USER_LIMITS, "user-limits")
+        checked = well_formed_limits(limits, USER_LIMITS, "user-limits")
         self._keep_user(replace(self._user(name), limits=checked))
 
     def put_user(self, user: UserDefinition) -> None:
         """Add a user or replace all that is known of it. Raises AdministrationError."""
-        _check_name("user", user.name)
-        checked = _checked_limits(user.limits, USER_LIMITS, "user-limits")
+        check_name("user", user.name)
+        checked = well_formed_limits(user.limits, USER_LIMITS, "user-limits")
         is_new = self.access.user(user.name) is None
-        self._keep_user(replace(user, tags=_checked_tags(user.tags), limits=checked))
+        self._keep_user(replace(user, tags=checked_tags(user.tags), limits=checked))
         if is_new:
             self._emit("user.created", {"name": user.name})
 
@@ -198,13 +189,13 @@ class Administration:
 
     def put_vhost(self, vhost: VhostDefinition) -> None:
         """Add a virtual host or replace all that is known of it. Raises AdministrationError."""
-        _check_name("vhost", vhost.name)
+        check_name("vhost", vhost.name)
         if vhost.default_queue_type not in TYPES:
             raise AdministrationError(
                 "invalid", f"unsupported default queue type '{vhost.default_queue_type}'"
             )
-        checked = _checked_limits(vhost.limits, VHOST_LIMITS, "limits")
-        vhost = replace(vhost, tags=_checked_tags(vhost.tags), limits=checked)
+        checked = well_formed_limits(vhost.limits, VHOST_LIMITS, "limits")
+        vhost = replace(vhost, tags=checked_tags(vhost.tags), limits=checked)
         is_new = vhost.name not in self._vhosts
         self._vhosts[vhost.name] = vhost
         self.store.put(vhost)
@@ -345,7 +336,7 @@ class Administration:
 
     def set_policy(self, policy: PolicyDefinition) -> None:
         """Add or replace a policy, which applies at once. Raises AdministrationError."""
-        _check_name("policy", policy.name)
+        check_name("policy", policy.name)
         self._vhost(policy.vhost)
         try:
             self.policies.put(policy)
@@ -381,8 +372,8 @@ class Administration:
 
     def set_parameter(self, parameter: ParameterDefinition) -> None:
         """Add or replace a parameter of a component. Raises AdministrationError."""
-        _check_name("component", parameter.component)
-        _check_name("parameter", parameter.name)
+        check_name("component", parameter.component)
+        check_name("parameter", parameter.name)
         self._vhost(parameter.vhost)
         self.parameters.put(parameter)
         self.store.put(parameter)
@@ -401,7 +392,7 @@ class Administration:
 
     def set_global_parameter(self, parameter: GlobalParameterDefinition) -> None:
         """Add or replace a parameter of the node. Raises AdministrationError."""
-        _check_name("parameter", parameter.name)
+        check_name("parameter", parameter.name)
         self.parameters.put_global(parameter)
         self.store.put(parameter)
         self._emit("parameter.set", {"global": True, **asdict(parameter)})
@@ -433,28 +424,3 @@ class Administration:
     def _drop(self, definitions: Iterable[Definition]) -> None:
         for definition in definitions:
             self.store.remove(definition)
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
-        raise AdministrationError(
-            "invalid", f"a {kind} name has 1 to {NAME_BYTES_MAX} bytes of printable text"
-        )
-
-
-def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags without doubles, in their order."""
-    unique = tuple(dict.fromkeys(tags))
-    if len(unique) > TAGS_MAX:
-        raise AdministrationError("invalid", f"more than {TAGS_MAX} tags")
-    for tag in unique:
-        if not tag or "," in tag or len(tag.encode()) > TAG_BYTES_MAX:
-            raise AdministrationError("invalid", f"{tag!r} is not a tag")
-    return unique
-
-
-def _checked_limits(limits: Mapping[str, Json], known: Iterable[str], name: str) -> dict[str, int]:
-    try:
-        return checked_limits(limits, tuple(known), name)
-    except InvalidLimitError as error:
-        raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None

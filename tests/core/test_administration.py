@@ -288,3 +288,43 @@ def test_the_firehose_is_a_running_nodes(administration):
     with pytest.raises(AdministrationError, match="no vhost 'w'"):
         running.trace_vhost("w", on=True)
     assert told == [("v", True), ("v", False)]
+
+
+@pytest.mark.covers("B-178")
+def test_rules_are_announced():
+    told = []
+    administration = Administration(
+        AccessControl(),
+        MemoryMetadataStore(),
+        on_vhost_added=lambda _: None,
+        on_vhost_deleted=lambda _: None,
+        emit=lambda key, headers: told.append((key, dict(headers))),
+    )
+    administration.create_defaults("hash")
+    told.clear()
+    administration.set_policy(PolicyDefinition("/", "p", "^q", {"expires": 1}, 2, "queues"))
+    administration.clear_policy("/", "p")
+    administration.set_parameter(ParameterDefinition("/", "shovel", "s", 1))
+    administration.clear_parameter("/", "shovel", "s")
+    administration.set_vhost_limits("/", {"max-queues": 1})
+    administration.set_vhost_limits("/", {})
+    administration.set_topic_permission(TopicPermissionDefinition("/", "guest", "x", "a", "b"))
+    administration.clear_topic_permissions("guest", "/")
+    assert [key for key, _ in told] == [
+        "policy.set",
+        "policy.cleared",
+        "parameter.set",
+        "parameter.cleared",
+        "vhost.limits.set",
+        "vhost.limits.cleared",
+        "topic.permission.created",
+        "topic.permission.deleted",
+    ]
+    assert told[0][1] == {
+        "name": "p",
+        "vhost": "/",
+        "pattern": "^q",
+        "definition": {"expires": 1},
+        "priority": 2,
+        "apply-to": "queues",
+    }

@@ -154,6 +154,20 @@ def test_a_policy_counts_for_queues_that_are_and_that_will_be(stage, vhost):
     assert stage.queue("q2").policy.policy is None
 
 
+@pytest.mark.covers("B-178")
+def test_a_queue_whose_policy_changes_is_announced(stage, vhost):
+    declare(vhost, "q")
+    declare(vhost, "other")
+    told = []
+    stage.broker.events.emit = lambda key, headers: told.append((key, headers["name"]))
+    stage.broker.policies.put(ttl_policy(1000))
+    stage.broker.apply_policies("/")
+    stage.broker.apply_policies("/")
+    stage.broker.policies.remove("/", "p", operator=False)
+    stage.broker.apply_policies("/")
+    assert told == [("queue.policy.updated", "q"), ("queue.policy.cleared", "q")]
+
+
 def test_a_policy_is_there_when_queues_are_rebuilt():
     stage = Stage()
     stage.broker.policies.put(ttl_policy(1000))
