@@ -27,6 +27,8 @@ from leveret.core.routes import RouteCache
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
+from leveret.ports.contents import open_header
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -211,6 +213,8 @@ class Channel:
         for batch in batches:
             for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
                 flags, _, exchange, routing_key, header, body = batch.record(offset)
+                if flags & RecordFlag.BLIND_COPIED:
+                    header = open_header(header)
                 self.broker.tracer.delivered(
                     self.vhost,
                     StoredMessage(exchange, routing_key, header, body, flags),

@@ -18,7 +18,8 @@ from libc.string cimport memcpy
 
 from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
-from leveret.ports.records cimport Batch, RecordView
+from leveret.ports.contents cimport open_header_of
+from leveret.ports.records cimport BLIND_COPIED, Batch, RecordView
 
 cdef enum:
     FRAME_END = 0xCE
@@ -175,6 +176,10 @@ cdef class Outbox:
         cdef size_t rest = record.body_size
         cdef uint32_t piece
         cdef uint8_t* o
+        cdef bytes shown
+        if record.flags & BLIND_COPIED:
+            shown = open_header_of(record.header, record.header_size)
+            record.header, record.header_size = <const uint8_t*><const char*>shown, <uint32_t>len(shown)
         self.reserve(
             record.header_size + (0 if added is None else added.room) + FRAME_OVERHEAD
             + self.copied_size(record)

@@ -111,6 +111,7 @@ cdef class Publish:
     cdef readonly bytes exchange
     cdef readonly bytes routing_key
     cdef public bytes header
+    cdef public bytes blind_header
     cdef readonly bytes body
     cdef readonly uint32_t flags
     cdef readonly bint sender_selected

@@ -19,6 +19,7 @@ class _Channel(Protocol):
 
 class Publish:
     header: bytes
+    blind_header: bytes | None
     further_keys: tuple[bytes, ...]
     @property
     def mandatory(self) -> bool: ...

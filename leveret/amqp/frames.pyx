@@ -27,7 +27,7 @@ from leveret.core.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
-    BatchBuilder, HAS_EXPIRATION, HAS_HEADERS, HAS_REPLY_TO, HAS_USER_ID,
+    BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_HEADERS, HAS_REPLY_TO, HAS_USER_ID,
 )
 
 from leveret.core.expiration import expiration_fault
@@ -179,7 +179,8 @@ cdef class Buffer:
 cdef class Publish:
     """One message that left the fast path; `header` is its content header payload, `flags` RecordFlags.
 
-    `sender_selected`: its headers have CC or BCC, which the channel turns into `further_keys`.
+    `sender_selected`: its headers have CC or BCC, which the channel turns into `further_keys`. With BCC
+    it is stored under `blind_header`, and `header` is what others see.
     """
 
 
@@ -782,10 +783,15 @@ cdef class FrameReader:
             bytes((len(publish.exchange),)) + publish.exchange
             + bytes((len(publish.routing_key),)) + publish.routing_key
         )
+        cdef bytes header = publish.header
+        cdef uint32_t flags = publish.flags
+        if publish.blind_header is not None:
+            header = publish.blind_header
+            flags |= BLIND_COPIED
         self.pack(
-            slot, tuple(builders), publish.flags,
+            slot, tuple(builders), flags,
             <const uint8_t*><const char*>address, <uint32_t>len(address),
-            <const uint8_t*><const char*>publish.header, <uint32_t>len(publish.header),
+            <const uint8_t*><const char*>header, <uint32_t>len(header),
             <const uint8_t*><const char*>publish.body, len(publish.body),
         )
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.contents import headers_table, open_header
 from leveret.ports.fields import field_type
-from leveret.ports.tables import MalformedFieldError, decode_raw_table, decode_value, encode_table
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, decode_value
 
 if TYPE_CHECKING:
     from leveret.amqp.frames import Publish
@@ -23,6 +23,8 @@ OPEN, BLIND = "CC", "BCC"
 def select_keys(publish: Publish) -> None:
     """Note the keys in CC and BCC as the message's `further_keys`, and take BCC out of its header.
 
+    The message is stored with BCC all the same: should it die, its blind keys are keys of its own.
+
     Raises ChannelError 406 where one of the two is not an array; what is in it and is no string
     counts for nothing.
     """
@@ -31,8 +33,9 @@ def select_keys(publish: Publish) -> None:
     except MalformedFieldError as error:
         raise ConnectionClosingError(501, "cannot decode the headers") from error
     publish.further_keys = tuple(key for name in (OPEN, BLIND) for key in _keys(headers, name))
-    if headers.pop(BLIND, None) is not None:
-        publish.header = with_properties(publish.header, table=encode_table(headers))
+    if BLIND in headers:
+        publish.blind_header = publish.header
+        publish.header = open_header(publish.header)
 
 
 def _keys(headers: dict[str, RawValue], name: str) -> list[bytes]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from leveret.core.dead_letters import Letter, LetterWriter
 from leveret.core.message import StoredMessage
 from leveret.features.deaths import (
-    SENDER_SELECTED,
+    BLIND_COPIES,
+    OPEN_COPIES,
     Death,
-    carbon_copies,
     dead_headers,
+    further_keys,
     history_of,
     is_cycle,
     record,
@@ -107,14 +108,16 @@ class _Letters:
             self._reason,
             self._seconds,
             exchange,
-            [routing_key, *carbon_copies(own)],
+            [routing_key, *further_keys(own, OPEN_COPIES)],
             expiration,
         )
         history = record(history_of(own) if is_dead_letter else [], death)
-        keys = death.routing_keys
-        if self._key is not None:
+        if self._key is None:
+            keys = [*death.routing_keys, *further_keys(own, BLIND_COPIES)]
+        else:
             keys = [self._key]
-            own.pop(SENDER_SELECTED, None)
+            own.pop(OPEN_COPIES, None)
+            own.pop(BLIND_COPIES, None)
         table = encode_table(dead_headers(own, history, death))
         address = (self._exchange.name.encode(), keys[0])
         if not self.key_decides:

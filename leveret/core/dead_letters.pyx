@@ -51,7 +51,7 @@ cdef class LetterWriter:
 
     `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> Letter` is asked for each
     kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
-    that tell of deaths and of CC, None without such. `route(letter, flags, header, body) -> tuple of
+    that tell of deaths and of further keys, None without such. `route(letter, flags, header, body) -> tuple of
     builders` is asked for every record where more than the address decides where it goes; without it
     a letter's own builders take the record. A `burial` (see leveret.core.burial) says which builders
     are passed over, and gets the receipts of those that may refuse a record. `touched` has the builders that were written to, `unrouted`
@@ -219,6 +219,7 @@ cdef inline bint tells(const uint8_t* field) noexcept nogil:
     """Whether a field, whose end was found, tells of deaths or of further keys."""
     return (
         field_is(field, b"CC", 2)
+        or field_is(field, b"BCC", 3)
         or field_is(field, b"x-death", 7)
         or begins(field, b"x-first-death-", 14)
         or begins(field, b"x-last-death-", 13)

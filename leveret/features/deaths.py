@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEATHS = "x-death"
 FIRST, LAST = "x-first-death-", "x-last-death-"
-SENDER_SELECTED = "CC"
+OPEN_COPIES, BLIND_COPIES = "CC", "BCC"
 REJECTED = "rejected"
 
 Entry: TypeAlias = dict[str, Any]
@@ -109,16 +109,14 @@ def dead_headers(
     return dead
 
 
-def carbon_copies(headers: Mapping[str, RawValue]) -> list[bytes]:
-    """The further routing keys that the sender has named in CC."""
-    if SENDER_SELECTED not in headers:
+def further_keys(headers: Mapping[str, RawValue], name: str) -> list[bytes]:
+    """The routing keys that the sender has added in CC or BCC."""
+    if name not in headers:
         return []
-    keys = decode_value(headers[SENDER_SELECTED])
-    return (
-        [_octets(key) for key in keys if isinstance(key, (str, bytes))]
-        if isinstance(keys, list)
-        else []
-    )
+    keys = decode_value(headers[name])
+    if not isinstance(keys, list):
+        return []
+    return [_octets(key) for key in keys if isinstance(key, (str, bytes))]
 
 
 def _place(entry: Entry) -> tuple[bytes, bytes]:

@@ -16,4 +16,5 @@ cdef struct Properties:
 
 
 cdef int read_properties(const uint8_t* header, uint32_t size, Properties* properties) noexcept nogil
+cdef bytes open_header_of(const uint8_t* header, uint32_t size)
 cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes reply_to, bint expires)

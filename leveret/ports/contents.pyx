@@ -19,7 +19,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
-from leveret.ports.headers cimport be32
+from leveret.ports.headers cimport be32, field_end, field_is
 from leveret.ports.records cimport (
     HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID, PERSISTENT,
 )
@@ -38,6 +38,13 @@ cdef enum:
 
 cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((p[0] << 8) | p[1])
+
+
+cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
 
 
 cdef inline int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil:
@@ -141,6 +148,35 @@ cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes repl
     return room[: o - start]
 
 
+cdef bytes open_header_of(const uint8_t* header, uint32_t size):
+    """A content header that was read, without the header BCC."""
+    cdef Properties properties
+    cdef const uint8_t* field
+    cdef const uint8_t* stop
+    cdef const uint8_t* end
+    cdef bytes table
+    cdef uint8_t* start
+    cdef uint8_t* o
+    cdef int flags = read_properties(header, size, &properties)
+    if flags < 0 or not flags & HAS_HEADERS:
+        return (<const char*>header)[:size]
+    field, stop = properties.headers.data, properties.headers.data + properties.headers.size
+    table = PyBytes_FromStringAndSize(NULL, properties.headers.size + 4)
+    start = <uint8_t*>PyBytes_AS_STRING(table)
+    o = start + 4
+    while field < stop:
+        end = field_end(field, stop)
+        if end == NULL:     # what makes no sense is passed on as it lies
+            end = stop
+        elif field_is(field, b"BCC", 3):
+            field = end
+            continue
+        o = put(o, field, end - field)
+        field = end
+    store_be32(start, <uint32_t>(o - start - 4))
+    return rewrite(header, size, table[: o - start], None, True)
+
+
 cdef inline uint8_t* put(uint8_t* o, const uint8_t* data, size_t size) noexcept nogil:
     memcpy(o, data, size)
     return o + size
@@ -154,6 +190,12 @@ def with_properties(bytes header not None, *, bytes table=None, bytes reply_to=N
     if size < FIXED_BYTES or read_properties(data, size, &properties) < 0:
         raise ValueError("no content header")
     return rewrite(data, size, table, reply_to, expires)
+
+
+def open_header(bytes header not None):
+    """A content header without the header BCC. Raises ValueError for bytes that are none."""
+    with_properties(header)
+    return open_header_of(<const uint8_t*>PyBytes_AS_STRING(header), <uint32_t>PyBytes_GET_SIZE(header))
 
 
 def headers_table(bytes header not None):

@@ -15,6 +15,7 @@ cpdef enum RecordFlag:
     HAS_USER_ID = 16
     HAS_REPLY_TO = 32
     DEAD_LETTERED = 64      # its x-death is the broker's own, not a client's
+    BLIND_COPIED = 128      # its headers have BCC, which nobody is shown
 
 cpdef enum BatchAttribute:
     CONTROL = 1             # settlements, not messages

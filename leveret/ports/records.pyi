@@ -12,6 +12,7 @@ class RecordFlag(IntFlag):
     HAS_USER_ID = 16
     HAS_REPLY_TO = 32
     DEAD_LETTERED = 64
+    BLIND_COPIED = 128
 
 class BatchAttribute(IntFlag):
     CONTROL = 1

@@ -121,3 +121,25 @@ def test_headers_that_make_no_sense_select_nothing(stage, client):
     client.feed(whole.replace(b"\x01zS", b"\x01z?").replace(b"\x02CCA", b"\x02CC?"))
     assert client.count("one") == 1
     assert client.count("two") == 0
+
+
+@pytest.mark.covers("B-106", "B-155")
+def test_blind_keys_lead_a_dead_letter_too(client):
+    client.declare("dying", arguments={"x-dead-letter-exchange": "amq.direct"})
+    bind = commands.Queue.Bind(queue="one", exchange="amq.direct", routing_key="blind")
+    assert client.call(bind).name == "Queue.BindOk"
+    client.publish("dying", b"m", headers={"BCC": ["blind"], "x": "y"})
+    client.send(commands.Basic.Get(queue="dying"), commands.Basic.Reject(1, requeue=False))
+    (shown,) = (v for _, v in client.received() if isinstance(v, header.ContentHeader))
+    assert shown.properties.headers == {"x": "y"}
+    told = headers_in(client, "one")
+    assert told["x-death"][0]["routing-keys"] == ["dying"]
+    assert "BCC" not in told
+
+
+def test_blind_keys_are_not_shown_to_consumers(client):
+    client.send(commands.Basic.Consume(queue="one", consumer_tag="c"))
+    client.publish("one", b"x" * 200_000, headers={"BCC": ["two"], "x": "y"}, app_id="a")
+    (shown,) = (v for _, v in client.received() if isinstance(v, header.ContentHeader))
+    assert (shown.properties.headers, shown.properties.app_id) == ({"x": "y"}, "a")
+    assert shown.body_size == 200_000

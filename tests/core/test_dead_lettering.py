@@ -170,13 +170,26 @@ def test_without_a_key_of_the_queues_its_own_keys_lead_on(yard):
 
 
 @pytest.mark.covers("B-155")
+def test_blind_keys_are_keys_of_its_own_that_nobody_is_told(yard):
+    yard.exchange("dlx")
+    yard.declare("a", "dlx")
+    yard.declare("b", "")
+    yard.bind("b", "dlx", "blind")
+    publish(yard, "a", headers={"BCC": ["blind", "b"], "mine": "stays"})
+    assert yard.die("a") == ["b"]
+    assert yard.one("b").headers["x-death"][0]["routing-keys"] == ["a"]
+    assert yard.die("b") == ["a", "b"]
+
+
+@pytest.mark.covers("B-155")
 def test_a_key_of_the_queues_removes_the_copies(yard):
     yard.declare("a", "", "b")
     yard.declare("b")
-    publish(yard, "a", headers={"CC": ["copy"], "mine": "stays"})
+    publish(yard, "a", headers={"CC": ["copy"], "BCC": ["blind"], "mine": "stays"})
     assert yard.die("a") == ["b"]
     dead = yard.one("b")
     assert "CC" not in dead.headers
+    assert "BCC" not in dead.headers
     assert dead.headers["mine"] == "stays"
     assert dead.headers["x-death"][0]["routing-keys"] == ["a", "copy"]
 

@@ -2,8 +2,8 @@
 
 from leveret.features.deaths import (
     Death,
-    carbon_copies,
     dead_headers,
+    further_keys,
     history_of,
     is_cycle,
     record,
@@ -109,7 +109,9 @@ def test_first_and_last_death_are_told():
     }
 
 
-def test_carbon_copies_are_the_strings_in_cc():
-    assert carbon_copies(raw(CC=["one", 2, "two"])) == [b"one", b"two"]
-    assert carbon_copies(raw(CC="not a list")) == []
-    assert carbon_copies({}) == []
+def test_further_keys_are_the_strings_in_cc_and_bcc():
+    headers = raw(CC=["one", 2, "two"], BCC=["three"])
+    assert further_keys(headers, "CC") == [b"one", b"two"]
+    assert further_keys(headers, "BCC") == [b"three"]
+    assert further_keys(raw(CC="not a list"), "CC") == []
+    assert further_keys({}, "BCC") == []

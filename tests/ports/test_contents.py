@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.contents import headers_table, open_header, with_properties
 from leveret.ports.tables import decode_table, encode_table
 
 short = st.text(
@@ -61,6 +61,15 @@ def test_only_what_is_told_changes(chosen, has_table, has_reply_to, expires):
     assert read(changed) == read(written(wanted))
 
 
+@given(properties, st.sampled_from(["BCC", "CC", "B"]))
+def test_only_the_blind_copies_are_taken_out(chosen, name):
+    headers = {**chosen.get("headers", {}), name: ["k"], "zz": 1}
+    header = with_properties(written(chosen), table=encode_table(headers))
+    kept = {key: value for key, value in headers.items() if key != "BCC"}
+    assert open_header(header) == with_properties(written(chosen), table=encode_table(kept))
+    assert open_header(written(chosen)) == written(chosen)
+
+
 @given(properties)
 def test_the_headers_are_found(chosen):
     assert decode_table(headers_table(written(chosen))) == chosen.get("headers", {})
@@ -74,3 +83,5 @@ def test_what_is_no_content_header_is_refused(broken):
         with_properties(broken)
     with pytest.raises(ValueError, match="no content header"):
         headers_table(broken)
+    with pytest.raises(ValueError, match="no content header"):
+        open_header(broken)

@@ -111,11 +111,11 @@ def dead_letters_follow_their_own_keys(talk: Talk) -> None:
     for word, key in (("one", "main"), ("two", "copy"), ("three", "blind")):
         channel.declare(talk.name(word))
         channel.bind(talk.name(word), talk.name("dlx"), key)
-    channel.publish(talk.name("x"), "main", headers={"CC": ["copy"], "kept": 1})
+    headers: Any = {"CC": ["copy"], "BCC": ["blind"], "kept": 1}
+    channel.publish(talk.name("x"), "main", headers=headers)
     _reject(channel, talk.name("q"), 1)
-    _show(talk, channel, "one")
-    _show(talk, channel, "two")
-    channel.get(talk.name("three"))
+    for word in ("one", "two", "three"):
+        _show(talk, channel, word)
 
 
 @pytest.mark.covers("B-106", "B-155")
