@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch, BatchBuilder
 
 UNLIMITED = (1 << 64) - 1
+# So many records are looked at first when bytes must go, and more only where they are too small.
+NEXT_RECORDS = 256
 
 
 class Capacity:
@@ -99,7 +101,9 @@ class Capacity:
         return kept
 
     def _uncommitted_count(self) -> int:
-        return self._log.end - self._machine.ledger.committed
+        """What will be ready; of a backlog that is not known yet, some may be settled."""
+        first, stop = self._machine.ledger.committed, self._log.end
+        return stop - first - self._log.settled.overlap(first, stop)
 
     def _uncommitted_bytes(self) -> int:
         if self.sizes is None:
@@ -125,11 +129,16 @@ class Capacity:
     def _heaviest(self, excess_bytes: int) -> list[tuple[int, int]]:
         """The next offsets that have so many bytes together."""
         assert self.sizes is not None, "bytes are limited"
-        found: list[tuple[int, int]] = []
-        for first, stop in self._machine.ledger.next_ranges(UNLIMITED):
-            reached, reached_bytes = self.sizes.reach(first, stop, excess_bytes)
-            found.append((first, reached))
-            excess_bytes -= reached_bytes
-            if excess_bytes <= 0:
-                break
-        return found
+        ledger, records = self._machine.ledger, NEXT_RECORDS
+        while True:
+            found: list[tuple[int, int]] = []
+            missing = excess_bytes
+            for first, stop in ledger.next_ranges(records):
+                reached, reached_bytes = self.sizes.reach(first, stop, missing)
+                found.append((first, reached))
+                missing -= reached_bytes
+                if missing <= 0:
+                    return found
+            if records >= ledger.ready_count:
+                return found
+            records *= 8

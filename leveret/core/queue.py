@@ -88,6 +88,8 @@ class Queue(OpenQueue):
         if log.settled.gaps(0, log.committed):
             self._learning = self._priorities is not None
             services.spawn(self._learn_backlog())
+        else:
+            self.machine.committed(log.committed)
 
     def _make_ledger(self) -> Ledger:
         log, settings = self.log, self.settings
@@ -113,6 +115,7 @@ class Queue(OpenQueue):
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
             self.services.spawn(self._learn_backlog())
+        self._unused_timer.set(None)
         self.used()
 
     def _keep_up(self) -> None:
@@ -235,6 +238,8 @@ class Queue(OpenQueue):
     def pump(self) -> bool:
         """Deliver what is ready to who can take it. Returns whether another turn could do more."""
         delivered = 0
+        if self._learning:
+            return False
         while delivered < PUMP_RECORDS_MAX:
             offer = self.machine.offer()
             if offer is None:

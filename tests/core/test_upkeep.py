@@ -395,3 +395,65 @@ def test_a_queue_that_nobody_uses_goes():
     assert bench.unused == []
     bench.advance(1)
     assert bench.unused == [bench.queue]
+
+
+# -- restarts of queues with priorities
+
+
+def ranked(**settings):
+    return bench_of(max_priority=9, **settings)
+
+
+def test_a_settled_backlog_counts_for_nothing_after_a_restart():
+    bench = ranked(max_length=2, overflow=Overflow.REJECT_PUBLISH)
+    bench.consume(no_ack=True)
+    bench.store(5)
+    bench.run()
+    bench.reopen()
+    assert bench.queue.message_count == 0
+    bench.store(3)
+    assert bench.queue.message_count == 2
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+def test_the_order_of_a_backlog_is_known_before_anything_is_delivered(at_hand):
+    bench = ranked(max_length=6, overflow=Overflow.REJECT_PUBLISH)
+    bench.consume(limit=2, no_ack=True)
+    for priority in (3, 4, 1, 9, 2):
+        bench.store(1, priority=priority)
+    bench.run()
+    bench.log.at_hand = at_hand
+    bench.reopen()
+    assert bench.queue.message_count == 3
+    waiter = Waiter()
+    bench.store(4, priority=5)  # while nobody knows yet what was there
+    bench.queue.await_commit(waiter)
+    assert waiter.fates == []
+    assert not bench.queue.is_caught_up
+    consumer = Consumer()
+    bench.queue.add_consumer(consumer)
+    bench.turns()
+    assert consumer.got == []
+    bench.run()
+    assert got(consumer) == [5, 6, 7, 0, 4, 2]
+    assert waiter.fates == [False]
+
+
+def test_a_lifetime_of_an_unused_queue_can_be_shortened():
+    bench = bench_of(expires_ms=10**6)
+    bench.queue.reconfigure(QueueSettings(expires_ms=1000))
+    bench.advance(1000)
+    assert bench.unused == [bench.queue]
+    bench.unused.clear()
+    bench.queue.reconfigure(QueueSettings())
+    bench.advance(10**7)
+    assert bench.unused == []
+
+
+def test_bytes_beyond_the_limit_go_however_many_pieces_they_are_in():
+    bench = ranked(max_length_bytes=3000)
+    for number in range(3000):
+        bench.publish(priority=number % 2)
+    bench.queue.flush()
+    bench.store(1, size=2000)
+    assert bench.queue.message_count == 1001
