@@ -92,6 +92,7 @@ class ArrivalServer:
         """Read the header, shake hands over TLS, and let AMQP begin."""
         listener = self._listener
         listener.arriving += 1
+        arrived = False
         try:
             async with self._closable():
                 endpoints = await self._endpoints(accepted)
@@ -101,15 +102,16 @@ class ArrivalServer:
                     ssl=self._tls.current() if self._tls else None,
                     ssl_handshake_timeout=self._time_limit if self._tls else None,
                 )
+                arrived = True
         except MalformedProxyHeaderError as error:
             logger.warning("closed %s: %s", peer, error)
         except OSError as error:  # of a time limit, of TLS, and of sockets
-            logger.info("%s did not get as far as AMQP: %s", peer, error or "too late")
-        else:
-            return
+            reason = "too late" if isinstance(error, TimeoutError) else error
+            logger.info("%s did not get as far as AMQP: %s", peer, reason)
         finally:
             listener.arriving -= 1
-        accepted.close()
+            if not arrived:
+                accepted.close()
 
     async def _endpoints(self, accepted: socket.socket) -> Endpoints | None:
         """What a proxy says of the peer; None where the socket knows better."""

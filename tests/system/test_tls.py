@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import gc
 import os
 import shutil
 import socket
@@ -15,10 +16,11 @@ import pika
 import pytest
 from pika.exceptions import AMQPConnectionError, ProbableAuthenticationError
 
+from leveret.amqp.listener import REFUSALS_MAX
 from leveret.cli.certs import make_certificates
 from tests.process import node_addresses, running_node
 
-# pika leaves the socket of a failed handshake to the garbage collector.
+# pika leaves the socket of a failed handshake to the garbage collector; see `collected`.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 REFUSED = (AMQPConnectionError, OSError)  # pika lets errors of TLS through
@@ -36,6 +38,12 @@ def make(directory, host="localhost"):
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -177,7 +185,9 @@ def test_garbage_silence_and_broken_lines_cost_nobody_else_anything(
             raw.unwrap = None
             raw.shutdown(socket.SHUT_RDWR)
         round_trip(steady, LARGE_BODY)
-        assert all(closes(peer) for peer in silent)
+        for peer in silent:
+            assert closes(peer)
+            peer.close()
         visit(steady, b"still here")
         with client_context(certificates).wrap_socket(
             socket.create_connection(address), server_hostname="localhost"
@@ -185,6 +195,22 @@ def test_garbage_silence_and_broken_lines_cost_nobody_else_anything(
             secured.sendall(b"AMQP\0\0\x09\x01")
             assert closes(secured)  # the AMQP handshake has its own limit
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("proxied", ["true", "false"])
+def test_who_is_still_arriving_counts_and_does_not_keep_the_node(
+    tmp_path, certificates, settings, proxied
+):
+    settings(connections_max=3, proxy_protocol=proxied, handshake_timeout_seconds=60)
+    with node_addresses(tmp_path) as addresses:
+        address = ("127.0.0.1", port_of(addresses["amqps"]))
+        silent = [socket.create_connection(address) for _ in range(3 + REFUSALS_MAX)]
+        time.sleep(0.5)
+        with socket.create_connection(address) as refused:
+            assert closes(refused)
+    assert all(closes(peer) for peer in silent)  # the node has stopped meanwhile
+    for peer in silent:
+        peer.close()
 
 
 def test_a_slow_reader_over_tls_holds_nobody_up(tmp_path, certificates, settings):
@@ -242,16 +268,28 @@ class Proxy:
         self.target, self.header = target, header
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = self.server.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.server.close()
 
     def serve(self):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             while True:
-                inner = self.server.accept()[0]
-                outer = socket.create_connection(("127.0.0.1", self.target))
+                inner = stack.enter_context(self.server.accept()[0])
+                address = ("127.0.0.1", self.target)
+                outer = stack.enter_context(socket.create_connection(address))
                 outer.sendall(self.header)
                 for ends in ((inner, outer), (outer, inner)):
-                    threading.Thread(target=self.pipe, args=ends, daemon=True).start()
+                    piping = threading.Thread(target=self.pipe, args=ends)
+                    piping.start()
+                    stack.callback(piping.join)
 
     @staticmethod
     def pipe(source, sink):
@@ -275,10 +313,11 @@ def test_the_peer_is_whom_the_proxy_names(tmp_path, certificates, settings, sche
     with node_addresses(tmp_path) as addresses:
         port = port_of(addresses[scheme])
         for header in (V1_LOCAL, V2_HEALTH):
-            visit(connect(Proxy(port, header).port, context), b"near", LARGE_BODY)
+            with Proxy(port, header) as proxy:
+                visit(connect(proxy.port, context), b"near", LARGE_BODY)
         for header in (V1_FAR, V2_FAR):  # guest comes from this machine only
-            with pytest.raises(ProbableAuthenticationError):
-                connect(Proxy(port, header).port, context)
+            with Proxy(port, header) as proxy, pytest.raises(ProbableAuthenticationError):
+                connect(proxy.port, context)
         with pytest.raises(REFUSED):
             connect(port, context)  # without a header
         with socket.create_connection(("127.0.0.1", port)) as silent:
