@@ -14,7 +14,7 @@ from leveret.core.loss import loss_error
 from leveret.core.offsets import STREAM_OFFSET, FromAge, FromOffset, FromTime, Place, parse_start
 from leveret.core.open_queue import PUMP_RECORDS_MAX, OpenQueue, QueueConsumer
 from leveret.core.stream_filter import RecordFilter, record_filter
-from leveret.core.window import READ_BYTES_MAX
+from leveret.core.window import LogWindow
 from leveret.errors import CorruptBatchError, StorageError
 
 if TYPE_CHECKING:
@@ -36,13 +36,15 @@ class Cursor:
 
     __slots__ = ("asked", "consumer", "filter", "offset", "waits", "window")
 
-    def __init__(self, consumer: QueueConsumer, wanted: RecordFilter | None) -> None:
+    def __init__(
+        self, consumer: QueueConsumer, wanted: RecordFilter | None, window: LogWindow
+    ) -> None:
         self.consumer = consumer
         self.filter = wanted
         self.offset = 0  # of the record to look at next
         self.asked = 0  # the offset that the client named: nothing below it is delivered
         self.waits = False  # for a device
-        self.window: list[Batch] = []  # what was read last; deliveries go on from there
+        self.window = window  # what was read last, perhaps shared; deliveries go on from there
 
 
 class Stream(OpenQueue):
@@ -59,7 +61,8 @@ class Stream(OpenQueue):
         self._wall_ms = services.timers.wall_ms
         self._cursors: dict[QueueConsumer, Cursor] = {}
         self._ready: dict[Cursor, None] = {}  # who may have something to get, in order of service
-        self._shared: deque[list[Batch]] = deque(maxlen=SHARED_WINDOWS_MAX)
+        self._nothing = LogWindow(log)  # what cursors hold that have not read or caught up
+        self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._complaint = ""  # what was reported of reading, until it works again
 
     def reconfigure(self, settings: QueueSettings) -> None:
@@ -109,7 +112,9 @@ class Stream(OpenQueue):
 
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:  # noqa: ARG002
         """Let `consumer` read what its arguments ask for; they have been checked."""
-        cursor = self._cursors[consumer] = Cursor(consumer, record_filter(consumer.arguments))
+        cursor = self._cursors[consumer] = Cursor(
+            consumer, record_filter(consumer.arguments), self._nothing
+        )
         match parse_start(consumer.arguments.get(STREAM_OFFSET, Place.NEXT.value)):
             case FromOffset(offset):
                 cursor.offset = cursor.asked = offset
@@ -159,7 +164,7 @@ class Stream(OpenQueue):
             return 0  # it says when it can take more
         kept = self._kept_from(cursor.offset)
         if kept is None:
-            cursor.window = []
+            cursor.window = self._nothing
             if not self._ready:
                 self._shared.clear()
             return 0
@@ -194,24 +199,23 @@ class Stream(OpenQueue):
         """Batches from the cursor's place on; None after asking for them where not at hand."""
         offset = cursor.offset
         for window in (cursor.window, *self._shared):
-            if window and window[0].base_offset <= offset < window[-1].stop_offset:
+            if window.holds(offset):
                 cursor.window = window
-                return window
+                return window.at_hand(offset)
+        window = LogWindow(self.log)
         try:
-            batches = self.log.read(offset, READ_BYTES_MAX)
-            if batches is not None:
-                return self._hold(cursor, batches)
+            batches = window.at_hand(offset)
         except StorageError:
-            pass  # whoever fetches meets it again, and deals with it
-        self._wait_for(cursor, self._fetch(cursor))
-        return None
-
-    def _hold(self, cursor: Cursor, batches: list[Batch]) -> list[Batch]:
-        if not batches or not batches[0].base_offset <= cursor.offset < batches[-1].stop_offset:
-            raise CorruptBatchError(f"offset {cursor.offset} is missing from the log of {self!r}")
-        cursor.window = batches
-        self._shared.appendleft(batches)
+            batches = None  # whoever fetches meets it again, and deals with it
+        if batches is None:
+            self._wait_for(cursor, self._fetch(cursor, window))
+        else:
+            self._share(cursor, window)
         return batches
+
+    def _share(self, cursor: Cursor, window: LogWindow) -> None:
+        cursor.window = window
+        self._shared.appendleft(window)
 
     def _wait_for(self, cursor: Cursor, work: Coroutine[object, object, None]) -> None:
         """Let the cursor rest until something has come from a device."""
@@ -237,21 +241,21 @@ class Stream(OpenQueue):
             cursor.offset = self.first  # rather too much than too little
             self._complain(error)
 
-    async def _fetch(self, cursor: Cursor) -> None:
+    async def _fetch(self, cursor: Cursor, window: LogWindow) -> None:
         """Read at the cursor's place, unless that was given up meanwhile."""
         settled = self.log.settled
         if cursor.offset in settled:
             return
         try:
-            batches = await self.log.fetch(cursor.offset, READ_BYTES_MAX)
+            await window.fill(cursor.offset)
         except CorruptBatchError:
             if cursor.offset in settled:
                 return
             await self._set_aside(cursor.offset)
             if self.deleted or cursor.offset in settled:
                 return
-            batches = await self.log.fetch(cursor.offset, READ_BYTES_MAX)
-        self._hold(cursor, batches)
+            await window.fill(cursor.offset)
+        self._share(cursor, window)
         self._complaint = ""
 
     async def _set_aside(self, offset: int) -> None:

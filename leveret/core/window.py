@@ -29,6 +29,11 @@ class LogWindow:
         self._log = log
         self._batches: list[Batch] = []
 
+    def holds(self, offset: int) -> bool:
+        """Whether a batch that was read last holds `offset`."""
+        window = self._batches
+        return bool(window) and window[0].base_offset <= offset < window[-1].stop_offset
+
     def at_hand(self, offset: int) -> list[Batch] | None:
         """Batches of which one holds `offset`; None where that would take waiting.
 

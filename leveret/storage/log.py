@@ -89,7 +89,7 @@ class PartitionLog:
             segment_bytes_max=services.segment_bytes_max,
             checkpoint=(lambda: checkpoint_payload(self.settled)) if self._keeps else None,
             wall_ms=services.clock.wall_ms,
-            on_roll=self._rolled if self._keeps else lambda: None,
+            on_roll=self._start_flush if self._keeps else lambda: None,
         )
         self._segments.adopt(recovered.segments)
         self._retainer = Retainer(
@@ -98,7 +98,7 @@ class PartitionLog:
             services.committer,
             wall_ms=services.clock.wall_ms,
             is_given_up=lambda segment: self.settled.contains(segment.base, segment.stop),
-            settle_below=lambda stop: self.settle([(0, stop)]),
+            settle_below=self._settle_below,
             warn=services.warn,
         )
         self._reader = LogReader(
@@ -147,9 +147,15 @@ class PartitionLog:
         self.check_retention()
 
     def check_retention(self) -> None:
-        """Settle what is to be kept no longer; due when a segment is sealed, and now and then."""
+        """Settle what is to be kept no longer: when a sealed segment was flushed, and at times."""
         if not self._closed:
             self._retainer.check()
+
+    def _settle_below(self, stop: int) -> None:
+        """Give up old records: those of them that are committed, as others may yet be cut off."""
+        stop = min(stop, self.committed)
+        if stop:
+            self.settle([(0, stop)])
 
     def on_commit(self, callback: Callable[[], None]) -> None:
         """See ports.TopicLog."""
@@ -348,10 +354,6 @@ class PartitionLog:
         if self._flushes and not self._flushing and self._segments.dirty:
             self._start_flush()
 
-    def _rolled(self) -> None:
-        self._start_flush()
-        self.check_retention()
-
     def _start_flush(self) -> None:
         if self._flushing or not self._segments.dirty:
             return
@@ -384,6 +386,7 @@ class PartitionLog:
         if flush.sealed:
             for segment, _ in flush.sealed:
                 self._services.open_files.use(segment)
+            self.check_retention()
         if newly_covered or flush.sealed:
             self._remove_settled(self._segments.items[:-1])
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from leveret.errors import StorageError
-from leveret.ports import Durability
+from leveret.ports import Durability, Retention
 from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
@@ -124,6 +124,18 @@ class LogMachine(RuleBasedStateMachine):
         stop = data.draw(st.integers(first + 1, self.log.committed))
         self.log.settle([(first, stop)])
         self.settled |= set(range(first, stop))
+
+    @rule(bytes_max=st.integers(0, 3000))
+    def retain(self, bytes_max):
+        self.log.retention = Retention(bytes_max=bytes_max)
+        self.log.retention = None
+        segments, settled = self.log._segments.items, self.log.settled
+        kept = [one for one in segments if not settled.contains(one.base, one.stop)]
+        taken = self.settlements() - self.settled
+        assert not taken or max(taken) < segments[-1].base
+        if self.log.committed == self.log.end:
+            assert sum(one.size for one in kept) <= bytes_max or kept[-1] is segments[-1]
+        self.settled |= taken
 
     @rule()
     def write_settlements(self):

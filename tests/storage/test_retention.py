@@ -59,6 +59,14 @@ async def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path, du
         assert size_of(log) > 3000
 
 
+async def test_what_is_not_committed_is_not_given_up(tmp_path):
+    async with store_at(tmp_path, segment_bytes_max=2000) as store:
+        log = open_log(store, Durability.FSYNC, retention=Retention(bytes_max=0))
+        put(store, log, 100)
+        log.check_retention()
+        assert (log.committed, list(log.settled)) == (0, [])
+
+
 @pytest.mark.parametrize("durability", BOTH)
 async def test_the_oldest_segments_go_when_they_are_too_old(tmp_path, durability):
     async with store_at(tmp_path, segment_bytes_max=2000, settle_flush_interval_ms=1) as store:
