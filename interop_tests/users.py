@@ -11,9 +11,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
-
-from leveret.cli.session import ask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,14 @@ READ = r"\.(mine|outbox)$"
 
 def add_to_leveret(data_dir: Path) -> None:
     """Tell a running Leveret of them."""
-    ask(data_dir, "definitions.import", document=json.loads(definitions()))
+    command = [sys.executable, "-m", "leveret", "definitions", "import", "-"]
+    subprocess.run(
+        [*command, "--data-dir", str(data_dir)],
+        input=definitions(),
+        text=True,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def definitions() -> str:
