@@ -1,13 +1,20 @@
 """Definitions as documents: what is read, what is refused and where, and what comes out again."""
 
 import base64
+import copy
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.core.definitions import DefinitionsError, VhostLimits, decode, document, parse
+from leveret.core.definitions import (
+    DefinitionsError,
+    VhostLimits,
+    decode,
+    document,
+    parse,
+)
 from leveret.core.importing import Import, rehearse, snapshot
 from leveret.core.limits import NodeLimits
 from leveret.core.model import Model
@@ -458,6 +465,42 @@ def test_limits_stand_apart_in_what_is_parsed():
     limits = {"component": "vhost-limits", "name": "limits", "value": [["max-queues", 1]]}
     parsed = parse({"parameters": [limits]}, "v")
     assert parsed.items["parameters"][0].definition == VhostLimits("v", {"max-queues": 1})
+
+
+PLACES = [
+    (section, number, key)
+    for section, rows in FROM_RABBITMQ.items()
+    if isinstance(rows, list)
+    for number, row in enumerate(rows)
+    for key in row
+]
+WORDS = ["", "/", "v", "none", "topic", "\ud800", "(", "x" * 300, "operator_policy", "vhost-limits"]
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.sampled_from(WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["x-match", "x-expires", "name", *WORDS]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.covers("B-422")
+@settings(deadline=None)
+@given(place=st.sampled_from(PLACES), value=ANYTHING)
+def test_whatever_stands_somewhere_it_is_imported_or_refused(place, value):
+    section, number, key = place
+    changed = copy.deepcopy(FROM_RABBITMQ)
+    changed[section][number][key] = value
+    model = node()
+    try:
+        do(model, changed)
+    except DefinitionsError:
+        assert exported(model) == exported(node())
+    else:
+        do(model, exported(model))
 
 
 # -- out, in, and out again
