@@ -178,7 +178,8 @@ class Walk:
 
     def _headers(self) -> dict[str, Any] | None:
         if self.featured and self.flag():
-            return {"CC": [self.queue(), self.random.choice(KEYS)], "a": 1}
+            keys = [self.queue(), self.random.choice(KEYS)]
+            return {self.random.choice(["CC", "BCC"]): keys, "a": 1}
         return self.random.choice(HEADERS)
 
     def get(self) -> object:

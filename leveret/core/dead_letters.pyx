@@ -1,7 +1,7 @@
 """Packs the dead of one queue into the builders of the queues that get them as dead letters.
 
 A dead letter is the same record with another address and other headers. What the two become depends
-on the record's address, its expiration and those of its headers that tell of deaths or of CC; records
+on the record's address, its expiration and those of its headers that tell of deaths or of copies; records
 alike in these share one `Letter`, which is worked out in Python once. Per record there is only compiled
 work: look at the properties, put the letter's headers beside the record's own, copy the body once.
 """
@@ -17,8 +17,6 @@ from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
     Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RecordView,
 )
-
-from leveret.errors import CorruptBatchError
 
 # Letters of one call: a backlog with a routing key for each message must not be held in memory twice.
 LETTERS_MAX = 1024
@@ -51,11 +49,11 @@ cdef class LetterWriter:
 
     `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> Letter` is asked for each
     kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
-    that tell of deaths and of further keys, None without such. `route(letter, flags, header, body) -> tuple of
-    builders` is asked for every record where more than the address decides where it goes; without it
-    a letter's own builders take the record. A `burial` (see leveret.core.burial) says which builders
-    are passed over, and gets the receipts of those that may refuse a record. `touched` has the builders that were written to, `unrouted`
-    the ranges of offsets that no queue took.
+    that tell of deaths and of further keys, None without such. `route(letter, flags, header, body) ->
+    tuple of builders` is asked for every record where more than the address decides where it goes;
+    without it a letter's own builders take the record. A `burial` (see leveret.core.burial) says which
+    builders are passed over, and who hears of records that a builder's queue refuses. `touched` has
+    the builders that were written to, `unrouted` the ranges of offsets that no queue took.
     """
 
     cdef readonly set touched
@@ -115,9 +113,8 @@ cdef class LetterWriter:
         letter = self.letter_for(record, found, &properties, headers)
         if self.route is None and not letter.builders:
             return 0
-        header = rewrite(
-            record.header, record.header_size, joined(&kept, letter.headers) if kept.size else letter.headers, None, False
-        )
+        headers = joined(&kept, letter.headers) if kept.size else letter.headers
+        header = rewrite(record.header, record.header_size, headers, None, False)
         flags = (record.flags & ~<uint32_t>HAS_EXPIRATION) | HAS_HEADERS | DEAD_LETTERED
         builders = letter.builders
         if self.route is not None:
