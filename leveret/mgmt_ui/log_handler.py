@@ -39,7 +39,11 @@ class LogExchangeHandler(logging.Handler):
         """Keep one record for the next round."""
         if len(self._lines) >= LINES_MAX:
             return
-        text = self.format(record)[:LINE_CHARACTERS_MAX]
+        try:
+            text = self.format(record)[:LINE_CHARACTERS_MAX]
+        except Exception:  # noqa: BLE001  # a line that cannot be written stops nothing
+            self.handleError(record)
+            return
         subject = getattr(record, "subject", None)
         self._lines.append((record.levelname.lower(), text, int(record.created), subject))
         if not self._scheduled:

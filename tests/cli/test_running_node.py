@@ -157,7 +157,7 @@ def test_what_the_command_line_does_is_an_event(leveret, port):
 
 @pytest.mark.covers("B-180")
 def test_the_log_is_published_where_it_is_wanted(data_dir):
-    settings = "log_exchange = true\nhandshake_timeout_seconds = 2\n"
+    settings = "log_exchange = true\nhandshake_timeout_seconds = 5\n"
     (data_dir.parent / "leveret.toml").write_text(settings)
     with (
         running_node(data_dir, "--config", str(data_dir.parent / "leveret.toml")) as port,
@@ -167,6 +167,6 @@ def test_the_log_is_published_where_it_is_wanted(data_dir):
         queue = channel.queue_declare("", exclusive=True).method.queue
         channel.queue_bind(queue, "amq.rabbitmq.log", "warning")
         with socket.create_connection(("127.0.0.1", port)):  # and says nothing
-            method, _, body = next(channel.consume(queue, inactivity_timeout=20))
+            method, _, body = next(channel.consume(queue, inactivity_timeout=40))
     assert method.routing_key == "warning"
     assert b"did not finish its handshake in time" in body

@@ -73,3 +73,11 @@ def test_when_the_loop_is_closed_nobody_is_told(recorder):
     record = logging.LogRecord("x", logging.INFO, __file__, 1, "late", (), None)
     LogExchangeHandler(recorder, loop).emit(record)
     assert recorder.lines == []
+
+
+async def test_a_line_that_cannot_be_written_stops_nothing(recorder, logger, monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logger.info("%d degrees", "hot")
+    logger.info("next")
+    await recorder.come.wait()
+    assert [line[1].rpartition(": ")[2] for line in recorder.lines] == ["next\n"]
