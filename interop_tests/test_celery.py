@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
 RESULT_SECONDS_MAX = 30
-LATER_SECONDS = 4
+LATER_SECONDS = 6  # long enough for a busy machine to do what is not for later
 OWN_NAME, RABBITMQ = "own name", "as RabbitMQ"
 
 
@@ -96,10 +96,9 @@ def test_tasks_for_later_hold_up_others_only_where_prefetch_is_static(
     add = app.tasks["add"]
     later = [add.apply_async((number, 1), countdown=LATER_SECONDS) for number in range(20)]
     at_once = add.delay(40, 2)
-    if mind == RABBITMQ or candidate() is not LeveretBroker:
-        assert at_once.get(timeout=LATER_SECONDS / 2) == 42
-        assert not any(result.ready() for result in later)
     assert at_once.get(timeout=RESULT_SECONDS_MAX) == 42
+    if mind == RABBITMQ or candidate() is not LeveretBroker:
+        assert not any(result.ready() for result in later)
     assert [result.get(timeout=RESULT_SECONDS_MAX) for result in later] == list(range(1, 21))
 
 
