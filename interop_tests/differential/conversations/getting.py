@@ -63,6 +63,7 @@ def empty_and_large_bodies(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("basic.publish")
 def body_in_many_frames(talk: Talk) -> None:
     small, large = talk.channel(frame_max=4096), talk.channel()
     large.declare(talk.name("q"))

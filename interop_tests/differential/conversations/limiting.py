@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ def _get_all(channel: Channel, queue: str, count: int) -> None:
         channel.get(queue, no_ack=True)
 
 
+@pytest.mark.covers("B-111", "B-145")
 def queue_lifetime_counts_for_all(talk: Talk) -> None:
     channel = talk.channel()
-    channel.declare(talk.name("q"), arguments={"x-message-ttl": 50})
+    channel.declare(talk.name("q"), arguments={"x-message-ttl": 2000})
     channel.publish("", talk.name("q"), b"one")
     channel.publish("", talk.name("q"), b"two", expiration="60000")
     channel.count(talk.name("q"), 2)
@@ -28,6 +30,7 @@ def queue_lifetime_counts_for_all(talk: Talk) -> None:
     channel.get(talk.name("q"))
 
 
+@pytest.mark.covers("B-111")
 def no_lifetime_without_a_consumer_is_none(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-message-ttl": 0})
@@ -38,6 +41,7 @@ def no_lifetime_without_a_consumer_is_none(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-145")
 def queue_that_nobody_uses(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-expires": 300})
@@ -45,6 +49,7 @@ def queue_that_nobody_uses(talk: Talk) -> None:
     talk.await_gone(talk.name("q"))
 
 
+@pytest.mark.covers("B-144")
 def bytes_of_ready_messages_are_limited(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-max-length-bytes": 10})
@@ -57,6 +62,7 @@ def bytes_of_ready_messages_are_limited(talk: Talk) -> None:
     _get_all(channel, talk.name("q"), 1)
 
 
+@pytest.mark.covers("B-101", "B-144")
 def bytes_of_publishes_are_refused_one_by_one(talk: Talk) -> None:
     channel = talk.channel()
     arguments = {"x-max-length-bytes": 10, "x-overflow": "reject-publish"}
@@ -68,6 +74,7 @@ def bytes_of_publishes_are_refused_one_by_one(talk: Talk) -> None:
     _get_all(channel, talk.name("q"), 2)
 
 
+@pytest.mark.covers("B-144")
 def limits_count_what_is_ready(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-max-length": 2})
@@ -80,6 +87,7 @@ def limits_count_what_is_ready(talk: Talk) -> None:
     _get_all(channel, talk.name("q"), 2)
 
 
+@pytest.mark.covers("B-144")
 def length_of_nothing(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-max-length": 0})
@@ -90,6 +98,7 @@ def length_of_nothing(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-144")
 def refused_publishes_die(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("dead"))
@@ -106,6 +115,7 @@ def refused_publishes_die(talk: Talk) -> None:
     channel.count(talk.name("q"), 1)
 
 
+@pytest.mark.covers("B-140")
 def priorities_and_returns(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), arguments={"x-max-priority": 10})
@@ -121,6 +131,7 @@ def priorities_and_returns(talk: Talk) -> None:
     _get_all(channel, talk.name("q"), 4)
 
 
+@pytest.mark.covers("B-129")
 def quorum_queue_counts_returns(talk: Talk) -> None:
     channel = talk.channel()
     channel.declare(talk.name("q"), durable=True, arguments=QUORUM)
@@ -136,6 +147,7 @@ def quorum_queue_counts_returns(talk: Talk) -> None:
     channel.read()
 
 
+@pytest.mark.covers("B-142")
 def quorum_queue_gives_up(talk: Talk) -> None:
     channel = talk.channel()
     arguments = {**QUORUM, "x-delivery-limit": 2}
@@ -149,6 +161,7 @@ def quorum_queue_gives_up(talk: Talk) -> None:
     channel.count(talk.name("q"), 0)
 
 
+@pytest.mark.covers("B-205")
 def quorum_queue_with_a_single_active_consumer_has_no_get(talk: Talk) -> None:
     channel = talk.channel()
     arguments = {**QUORUM, "x-single-active-consumer": True}
