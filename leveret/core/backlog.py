@@ -6,13 +6,51 @@ stands in its record only: the backlog is read once, a window at a time, in the 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.window import LogWindow
 from leveret.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from leveret.core.queue import Queue
+
+    Work = Callable[[], Coroutine[object, object, None]]
+
+# Queues whose backlogs are read at the same time. Each holds one window of its log in memory, and a
+# node may start with thousands of them.
+BACKLOGS_AT_ONCE_MAX = 4
+
+
+class FewAtATime:
+    """Spawns work, but no more than `limit` pieces at once; the others wait in line."""
+
+    def __init__(
+        self, spawn: Callable[[Coroutine[object, object, None]], object], limit: int
+    ) -> None:
+        self._spawn = spawn
+        self._limit = limit
+        self._running = 0
+        self._waiting: deque[Work] = deque()
+
+    def __call__(self, work: Work) -> None:
+        """Do `work` when its turn has come."""
+        self._waiting.append(work)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and self._running < self._limit:
+            self._running += 1
+            self._spawn(self._do(self._waiting.popleft()))
+
+    async def _do(self, work: Work) -> None:
+        try:
+            await work()
+        finally:
+            self._running -= 1
+            self._go_on()
 
 
 async def learn_backlog(queue: Queue, *, show: bool) -> None:

@@ -8,10 +8,10 @@ machine's; it touches no file: that is the log's; and what it has in common with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from leveret.core.backlog import learn_backlog
+from leveret.core.backlog import BACKLOGS_AT_ONCE_MAX, FewAtATime, learn_backlog
 from leveret.core.discards import DeadLetter, Discards, Reason, Window, drop
 from leveret.core.ledger import Ledger
 from leveret.core.machine import QueueMachine
@@ -53,6 +53,12 @@ class QueueServices:
     dead_letter: DeadLetter = drop
     counts_every_return: bool = True  # against the limit of deliveries; else only failures
 
+    read_backlog: FewAtATime = field(init=False)
+
+    def __post_init__(self) -> None:
+        readers = FewAtATime(self.spawn, BACKLOGS_AT_ONCE_MAX)
+        object.__setattr__(self, "read_backlog", readers)  # frozen for everybody else
+
 
 class Queue(OpenQueue):
     """One queue of a virtual host, open."""
@@ -87,7 +93,7 @@ class Queue(OpenQueue):
         self._keep_up()
         if log.settled.gaps(0, log.committed):
             self._learning = self._priorities is not None
-            services.spawn(self._learn_backlog())
+            services.read_backlog(self._learn_backlog)
         else:
             self.machine.committed(log.committed)
 
@@ -114,7 +120,7 @@ class Queue(OpenQueue):
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
-            self.services.spawn(self._learn_backlog())
+            self.services.read_backlog(self._learn_backlog)
         self._unused_timer.set(None)
         self.used()
 
