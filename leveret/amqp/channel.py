@@ -15,6 +15,7 @@ from pamqp import commands
 from leveret.amqp import announcements, direct_reply, frames
 from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter, return_count_field
+from leveret.amqp.destinations import find_destinations, send_back
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.timeouts import DeliveryAges
@@ -183,7 +184,7 @@ class Channel:
         elif replies:
             pass  # whoever awaits it may be gone
         elif publish.mandatory:
-            self.connection.return_message(self.number, publish)
+            send_back(self.connection, self.number, publish)
         else:
             self.slot.unroutable += 1
         for address in replies:
@@ -191,7 +192,7 @@ class Channel:
 
     def route(self, publish: Publish) -> Destinations:
         """Where one whole message goes."""
-        destinations = self.connection.route(publish)
+        destinations = find_destinations(self.vhost, publish)
         if self.vhost.traced:
             queues = [builder.owner.definition.name for builder in destinations.builders]
             message = StoredMessage(

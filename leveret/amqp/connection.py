@@ -13,28 +13,18 @@ from typing import TYPE_CHECKING, TypeAlias
 from pamqp import commands
 
 from leveret.amqp import announcements, handshake
-from leveret.amqp.channel import Channel
+from leveret.amqp.alarm_hold import AlarmHold
+from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe
-from leveret.amqp.destinations import Destinations
-from leveret.amqp.direct_reply import is_reply_address
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import State
-from leveret.amqp.methods import (
-    build,
-    decode_method,
-    encode_content,
-    encode_method,
-    method_ids,
-)
+from leveret.amqp.methods import closing, decode_method, encode_method, method_ids
 from leveret.amqp.operations import OPERATIONS
-from leveret.amqp.operations.opening import NO_METHOD, OPENING, update_secret
-from leveret.amqp.received import ReceivedMessage
+from leveret.amqp.operations.connection import handle_connection_method, unexpected
 from leveret.amqp.sasl import offered
-from leveret.amqp.timeouts import check_acknowledged
 from leveret.core.access import IMPERSONATOR
 from leveret.core.events import acting_as, actor
-from leveret.core.names import not_found
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 
@@ -44,6 +34,7 @@ if TYPE_CHECKING:
     from pamqp import base
 
     from leveret.amqp.added import AddedField
+    from leveret.amqp.channel import Channel
     from leveret.amqp.frames import ChannelSlot
     from leveret.amqp.link import Link
     from leveret.config import Configuration
@@ -61,8 +52,6 @@ if TYPE_CHECKING:
 OUTBOX_BYTES_MAX = 512 * 1024
 FRAME_MAX_HANDSHAKE = 131_072  # what a frame may have before anything was negotiated
 PROTOCOL_HEADER_BYTES = 8
-CHANNEL_ENDS = (commands.Channel.Close, commands.Channel.CloseOk)
-CHANNEL_OPERATIONS = (commands.Channel.Open, *CHANNEL_ENDS)
 BASIC_PUBLISH = (60, 40)
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
@@ -91,13 +80,13 @@ class Connection:
         self.connected_at_ms = 0
         self.client_properties: dict[str, object] = {}
         self.tuned = handshake.Tuned(0, FRAME_MAX_HANDSHAKE, 0)
-        self.channels: dict[int, Channel] = {}
+        self.channels = Channels(self)
         self.capabilities: frozenset[str] = frozenset()
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation = -1
         self._waiting = False
-        self._held = False  # by an alarm, because it publishes
+        self._alarm_hold = AlarmHold(self)
         self._event: Event | None = None  # the one being handled
         self._again: Event | None = None  # the one to be handled again: an answer has come
         self._method_ids = (0, 0)  # of the method being handled, for close methods
@@ -117,12 +106,12 @@ class Connection:
     @property
     def is_held(self) -> bool:
         """Whether an alarm keeps it from publishing."""
-        return self._held
+        return self._alarm_hold.active
 
     @property
     def channel_count(self) -> int:
         """See leveret.core.clients.Client."""
-        return len(self.channels)
+        return len(self.channels.by_number)
 
     def describe(self) -> ClientFacts:
         """See leveret.core.clients.Client."""
@@ -184,7 +173,7 @@ class Connection:
         What the channel was told before it comes first; its own confirm only after it was routed,
         so that a basic.return precedes the confirm, and the confirm waits for the right queues.
         """
-        channel = self.channels.get(number)
+        channel = self.channels.by_number.get(number)
         if channel is None or not channel.alive:
             return  # it ended while a permission was asked for
         channel.collect_settles()
@@ -200,12 +189,12 @@ class Connection:
         for builder in filled:
             turn.touch(builder.owner)
         if filled and self.broker.alarms.reason:
-            self._hold(self.broker.alarms.reason)
+            self._alarm_hold.begin(self.broker.alarms.reason)
         for slot in reader.take_dirty():
             try:
                 slot.channel.collect()
             except ChannelError as error:
-                self._close_channel(slot.number, error)
+                self.channels.close(slot.number, error)
 
     def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
         self._channel_number = number
@@ -230,7 +219,7 @@ class Connection:
             actor.reset(attribution)
 
     def _handle_method(self, number: int, method: base.Frame) -> None:
-        channel = self.channels.get(number)
+        channel = self.channels.by_number.get(number)
         operation = self.operations.get(type(method))
         if operation is not None and channel is not None and channel.alive:
             work = operation(channel, method)
@@ -242,16 +231,16 @@ class Connection:
     def _handle_other(self, number: int, channel: Channel | None, method: base.Frame) -> None:
         """Handle what is no operation of an open channel."""
         if number == 0:
-            self._start(self._handle_connection_method(method))
+            self._start(handle_connection_method(self, method))
             return
         if self.state is State.CLOSING:
             return
         if self.state is not State.RUNNING:
-            raise self._unexpected()
+            raise unexpected(self.state)
         if channel is not None and not channel.alive and not isinstance(method, CHANNEL_ENDS):
             return  # it closed after the reader had read this
-        if isinstance(method, CHANNEL_OPERATIONS):
-            self._handle_channel_method(number, channel, method)
+        if isinstance(method, CHANNEL_METHODS):
+            self.channels.handle(number, channel, method)
         elif channel is None:
             raise ConnectionClosingError(504, "expected 'channel.open'")
         else:
@@ -289,24 +278,6 @@ class Connection:
         self.send(handshake.start(self.configuration, self.broker.platform, mechanisms))
         return data[missing:]
 
-    def _handle_connection_method(self, method: base.Frame) -> Awaitable[None] | None:
-        if isinstance(method, commands.Connection.Close):
-            self.send(commands.Connection.CloseOk())
-            self.close_socket()
-            return None
-        if self.state is State.CLOSING:
-            if isinstance(method, commands.Connection.CloseOk):
-                self.close_socket()
-            return None
-        expected = handshake.EXPECTED.get(self.state)
-        if expected is not None:
-            if not isinstance(method, expected):
-                raise self._unexpected()
-            return OPENING[type(method)](self, method)
-        if isinstance(method, commands.Connection.UpdateSecret):
-            return update_secret(self, method)
-        raise self._unexpected()
-
     def take_rights(self, rights: Rights) -> None:
         """What the user may do from now on, and until when."""
         self.user, self.rights = rights.user, rights
@@ -317,76 +288,6 @@ class Connection:
     def credential_expired(self) -> None:
         """The proof of who the client is has ended, and no new one has come."""
         self.shut(ConnectionClosingError(320, "credential expired"))
-
-    def _unexpected(self) -> ConnectionClosingError:
-        return ConnectionClosingError(
-            504, f"unexpected method in connection state {self.state.value}"
-        )
-
-    # -- channels
-
-    def _handle_channel_method(
-        self, number: int, channel: Channel | None, method: base.Frame
-    ) -> None:
-        if isinstance(method, commands.Channel.Open):
-            self._open_channel(number, channel)
-        elif channel is None:
-            if isinstance(method, commands.Channel.Close):
-                raise ConnectionClosingError(504, "expected 'channel.open'")
-        elif isinstance(method, commands.Channel.Close):
-            self._drop_channel(number)
-            self.outbox.write(encode_method(number, commands.Channel.CloseOk()))
-            self.touch()
-        elif channel.alive:
-            raise ConnectionClosingError(503, "unimplemented method")  # a close-ok to nothing
-        else:
-            self._drop_channel(number)
-
-    def _open_channel(self, number: int, channel: Channel | None) -> None:
-        if channel is not None:
-            raise ConnectionClosingError(504, "second 'channel.open' seen")
-        try:
-            self._check_channel_limits(number)
-        except ConnectionClosingError as error:
-            error.method_ids = NO_METHOD
-            raise
-        self.channels[number] = channel = Channel(self, number)
-        opened = build(commands.Channel.OpenOk, channel_id="")
-        self.outbox.write(encode_method(number, opened))
-        self.touch()
-        announcements.channel_opened(channel)
-
-    def _check_channel_limits(self, number: int) -> None:
-        limit = self.tuned.channel_max or self.configuration.channel_max
-        if number > limit or len(self.channels) >= limit:
-            raise ConnectionClosingError(
-                530,
-                f"number of channels opened ({len(self.channels)}) has reached the negotiated "
-                f"channel_max ({limit})",
-            )
-        self.broker.admission.check_channel(self.user)
-
-    def _drop_channel(self, number: int) -> None:
-        channel = self.channels.pop(number)
-        channel.release()
-        self.reader.close_channel(number)
-
-    def _close_channel(self, number: int, error: ChannelError) -> None:
-        """Tell the client why its channel ends, and ignore what it still sends on it."""
-        channel = self.channels.get(number)
-        if channel is None or not channel.alive:
-            return
-        channel.release()
-        class_id, method_id = error.method_ids or NO_METHOD
-        close = build(
-            commands.Channel.Close,
-            reply_code=error.code,
-            reply_text=error.reply_text,
-            class_id=class_id,
-            method_id=method_id,
-        )
-        self.outbox.write(encode_method(number, close))
-        self.touch()
 
     # -- errors
 
@@ -406,8 +307,8 @@ class Connection:
                 return
             error = ConnectionClosingError(541, "an error in the broker; its log has the details")
         error.method_ids = error.method_ids or self._method_ids
-        if isinstance(error, ChannelError) and self._channel_number in self.channels:
-            self._close_channel(self._channel_number, error)
+        if isinstance(error, ChannelError) and self._channel_number in self.channels.by_number:
+            self.channels.close(self._channel_number, error)
         else:
             self.shut(error)
 
@@ -415,21 +316,10 @@ class Connection:
         """Close the connection with a reply code and text; wait a while for its close-ok."""
         if self.state in (State.CLOSING, State.CLOSED):
             return
-        class_id, method_id = error.method_ids or NO_METHOD
         self.state = State.CLOSING
-        self.send(
-            build(
-                commands.Connection.Close,
-                reply_code=error.code,
-                reply_text=error.reply_text,
-                class_id=class_id,
-                method_id=method_id,
-            )
-        )
+        self.send(closing(commands.Connection.Close, error))
         self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
-        if self._held:  # the close-ok is to be read, whatever the alarm
-            self._held = False
-            self.link.hold(held=False)
+        self._alarm_hold.give_up()
         self.release()
 
     def close_socket(self) -> None:
@@ -444,12 +334,7 @@ class Connection:
             self._release()
 
     def _release(self) -> None:
-        channels, self.channels = self.channels, {}
-        for channel in channels.values():
-            try:
-                channel.release()
-            except Exception as error:  # noqa: BLE001  # the other channels have theirs to give
-                self.broker.report(self, error)
+        self.channels.release()
         if self in self.broker.connections:
             self.broker.connections.discard(self)
             self.broker.release_owner(self.vhost, self)
@@ -460,30 +345,22 @@ class Connection:
         self.state = State.CLOSED
         self.release()
 
-    # -- alarms
+    # -- what the broker and the node tell all connections
 
     def alarm_changed(self, reason: str) -> None:
         """An alarm came or went. Connections that publish are held; others notice when they do."""
-        if reason:
-            if any(channel.slot.published for channel in self.channels.values()):
-                self._hold(reason)
-        elif self._held:
-            self._held = False
-            if self.client_understands("connection.blocked"):
-                self.send(commands.Connection.Unblocked())
-            self.link.hold(held=False)
-
-    def _hold(self, reason: str) -> None:
-        if not self._held and self.state is State.RUNNING:
-            self._held = True
-            if self.client_understands("connection.blocked"):
-                self.send(build(commands.Connection.Blocked, reason=reason))
-            self.link.hold(held=True)
+        if not reason:
+            self._alarm_hold.end()
+        elif self.channels.have_published:
+            self._alarm_hold.begin(reason)
 
     def tracing_changed(self) -> None:
         """The firehose of the virtual host was turned on or off."""
-        for channel in self.channels.values():
-            channel.choose_path()
+        self.channels.choose_paths()
+
+    def check_acknowledged(self, now_ms: int) -> None:
+        """Close the channels that have held a delivery for too long."""
+        self.channels.check_acknowledged(now_ms)
 
     # -- bytes out
 
@@ -530,20 +407,6 @@ class Connection:
         """What is to be sent now, in order."""
         return self.outbox.take()
 
-    def check_acknowledged(self, now_ms: int) -> None:
-        """Close the channels that have held a delivery for too long."""
-        for number, channel in list(self.channels.items()):
-            if channel.alive:
-                try:
-                    check_acknowledged(channel, now_ms, self.configuration.consumer_timeout_ms)
-                except ChannelError as error:
-                    self._close_channel(number, error)
-
-    def wake_consumers(self) -> None:
-        """The socket takes more again: let the queues of all consumers go on."""
-        for channel in self.channels.values():
-            channel.wake_consumers()
-
     # -- services to channels
 
     def client_understands(self, capability: str) -> bool:
@@ -553,32 +416,3 @@ class Connection:
     async def committed(self, queues: Collection[OpenQueue]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self.link.committed(queues)
-
-    def route(self, publish: Publish) -> Destinations:
-        """Where one whole message goes: to queues, each once, and to those who await a reply."""
-        name = publish.exchange.decode()
-        exchange = self.vhost.exchanges.get(name)
-        if exchange is None:  # gone since the reader looked it up
-            raise not_found("exchange", name, self.vhost.name)
-        keys = dict.fromkeys((publish.routing_key, *publish.further_keys))
-        replies = [] if name else [key for key in keys if is_reply_address(key)]
-        try:
-            texts = [key.decode() for key in keys if key not in replies]
-        except UnicodeDecodeError as error:
-            raise ConnectionClosingError(501, "cannot decode the routing key") from error
-        queues = self.vhost.route(exchange, texts, ReceivedMessage(publish)) if texts else []
-        return Destinations([queue.builder for queue in queues], replies)
-
-    def return_message(self, number: int, publish: Publish) -> None:
-        """Send a mandatory message back that nobody takes (basic.return)."""
-        method = build(
-            commands.Basic.Return,
-            reply_code=312,
-            reply_text="NO_ROUTE",
-            exchange=publish.exchange.decode(errors="replace"),
-            routing_key=publish.routing_key.decode(errors="replace"),
-        )
-        self.outbox.write(
-            encode_content(number, method, publish.header, publish.body, self.tuned.frame_max)
-        )
-        self.touch()

@@ -18,7 +18,7 @@ def describe(connection: Connection) -> ClientFacts:
         state="blocked" if connection.is_held else "running",
         mechanism=connection.mechanism,
         connected_at_ms=connection.connected_at_ms,
-        channel_count=len(connection.channels),
+        channel_count=connection.channel_count,
         channel_max=tuned.channel_max,
         frame_bytes_max=tuned.frame_max,
         heartbeat_seconds=tuned.heartbeat_seconds,

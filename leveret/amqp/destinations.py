@@ -1,12 +1,26 @@
-"""Where one message goes that left the reader's fast path."""
+"""Where one message goes that left the reader's fast path: to queues, to a reply, or back.
+
+The channel that it came on asks, once it has checked what its user may do.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pamqp import commands
+
+from leveret.amqp.direct_reply import is_reply_address
+from leveret.amqp.methods import build, encode_content
+from leveret.amqp.received import ReceivedMessage
+from leveret.core.names import not_found
+from leveret.errors import ConnectionClosingError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.amqp.connection import Connection
+    from leveret.amqp.frames import Publish
+    from leveret.core.vhost import Vhost
     from leveret.ports.records import BatchBuilder
 
 
@@ -18,3 +32,34 @@ class Destinations(NamedTuple):
 
     builders: Sequence[BatchBuilder]
     replies: Sequence[bytes]
+
+
+def find_destinations(vhost: Vhost, publish: Publish) -> Destinations:
+    """Each queue and each reply once. Raises ChannelError 404, ConnectionClosingError 501."""
+    name = publish.exchange.decode()
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:  # gone since the reader looked it up
+        raise not_found("exchange", name, vhost.name)
+    keys = dict.fromkeys((publish.routing_key, *publish.further_keys))
+    replies = [] if name else [key for key in keys if is_reply_address(key)]
+    try:
+        texts = [key.decode() for key in keys if key not in replies]
+    except UnicodeDecodeError as error:
+        raise ConnectionClosingError(501, "cannot decode the routing key") from error
+    queues = vhost.route(exchange, texts, ReceivedMessage(publish)) if texts else []
+    return Destinations([queue.builder for queue in queues], replies)
+
+
+def send_back(connection: Connection, number: int, publish: Publish) -> None:
+    """Return a mandatory message that nobody takes to its publisher (basic.return)."""
+    method = build(
+        commands.Basic.Return,
+        reply_code=312,
+        reply_text="NO_ROUTE",
+        exchange=publish.exchange.decode(errors="replace"),
+        routing_key=publish.routing_key.decode(errors="replace"),
+    )
+    connection.outbox.write(
+        encode_content(number, method, publish.header, publish.body, connection.tuned.frame_max)
+    )
+    connection.touch()

@@ -176,7 +176,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self.writable = True
         self._unclog()
         self._resume_reading()
-        self._connection.wake_consumers()
+        self._connection.channels.wake_consumers()
 
     def _unclog(self) -> None:
         if self._clogged is not None:
@@ -210,7 +210,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._transport.writelines(buffers)
         self._check_unread(self._transport)
         if was_full and self.writable:
-            self._connection.wake_consumers()
+            self._connection.channels.wake_consumers()
 
     def _check_unread(self, transport: asyncio.Transport) -> None:
         """Read nothing from a peer that asks and asks, and does not read its answers.

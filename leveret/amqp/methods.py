@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pamqp import base, commands
 
-from leveret.errors import ConnectionClosingError
+from leveret.errors import AmqpError, ConnectionClosingError
 from leveret.ports import tables
 
 __all__ = [
@@ -29,10 +29,12 @@ __all__ = [
     "FRAME_METHOD",
     "FRAME_OVERHEAD_BYTES",
     "HEARTBEAT",
+    "NO_METHOD",
     "AccessRequest",
     "AccessRequestOk",
     "body_size",
     "build",
+    "closing",
     "decode_method",
     "decode_properties",
     "encode_content",
@@ -48,6 +50,7 @@ FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
 FRAME_END = b"\xce"
 FRAME_OVERHEAD_BYTES = 8
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
 
 #   class:16  weight:16  body size:64  property flags:16  properties
 CONTENT_HEADER_BYTES_MIN = 14
@@ -158,6 +161,20 @@ def build(method_type: type[FrameT], **values: object) -> FrameT:
     return method
 
 
+def closing(
+    method_type: type[commands.Connection.Close | commands.Channel.Close], error: AmqpError
+) -> base.Frame:
+    """The method that ends a connection or a channel with what `error` says."""
+    class_id, method_id = error.method_ids or NO_METHOD
+    return build(
+        method_type,
+        reply_code=error.code,
+        reply_text=error.reply_text,
+        class_id=class_id,
+        method_id=method_id,
+    )
+
+
 def method_ids(payload: bytes) -> tuple[int, int]:
     """Return class and method id of a method frame's payload, zeros if it has none."""
     if len(payload) < 4:
@@ -237,9 +254,9 @@ def _decode(payload: bytes, position: int, kinds: str) -> list[Any]:
     try:
         return tables.decode_fields(payload, position, kinds)
     except tables.MalformedTextError as error:
-        closing = ConnectionClosingError(501, str(error))
-        closing.method_ids = 0, 0  # RabbitMQ blames no method for it, as it does for other fields
-        raise closing from error
+        malformed = ConnectionClosingError(501, str(error))
+        malformed.method_ids = NO_METHOD  # unlike for other fields, RabbitMQ blames none
+        raise malformed from error
     except tables.TableLimitError as error:
         raise ConnectionClosingError(502, str(error)) from error
     except tables.MalformedFieldError as error:

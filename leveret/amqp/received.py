@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.amqp.arguments import plain_table
 from leveret.amqp.methods import decode_properties
-from leveret.amqp.operations.arguments import plain_table
 
 if TYPE_CHECKING:
     from pamqp import commands

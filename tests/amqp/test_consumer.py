@@ -160,7 +160,7 @@ def test_a_peer_that_does_not_read_gets_nothing_until_it_does(client):
     client.publish("q", *numbered(0, 5))
     assert client.received() == []
     client.link.writable = True
-    client.connection.wake_consumers()
+    client.connection.channels.wake_consumers()
     assert bodies(client) == numbered(0, 5)
 
 
@@ -188,7 +188,7 @@ def test_one_turn_sends_one_outbox_at_most(client, monkeypatch):
     assert [size < 1500 for size in sizes] == [True] * len(sizes)
     delivered = len(client.deliveries())
     assert 1 < delivered < 5
-    client.connection.wake_consumers()
+    client.connection.channels.wake_consumers()
     assert len(client.deliveries()) + delivered == 5
 
 
@@ -409,7 +409,7 @@ def test_after_an_exclusive_consumer_others_may_come(client):
     client.call(commands.Basic.Cancel("c"))
     client.consume("q", "d")
     client.consume("q", "e")
-    assert client.connection.channels[1].consumers.keys() == {"d", "e"}
+    assert client.connection.channels.by_number[1].consumers.keys() == {"d", "e"}
 
 
 @pytest.mark.covers("B-120")

@@ -134,7 +134,7 @@ def test_it_is_on_and_off_for_channels_that_are_open_and_for_new_ones(stage, cli
     stage.broker.trace("/", on=False)
     for each, channel in ((client, 1), (client, 2), (other, 1)):
         each.publish("q", b"z", channel=channel)
-        assert not each.connection.channels[channel].slot.one_by_one
+        assert not each.connection.channels.by_number[channel].slot.one_by_one
     client.send(commands.Basic.Get(queue="q"))
     assert heard(stage) == []
     assert other.count("q") == 4

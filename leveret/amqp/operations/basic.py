@@ -8,8 +8,8 @@ from pamqp import commands
 
 from leveret.amqp import direct_reply, frames
 from leveret.amqp.added import AddedField
+from leveret.amqp.arguments import plain_table
 from leveret.amqp.consumer import ChannelConsumer, return_count_field
-from leveret.amqp.operations.arguments import plain_table
 from leveret.core.arguments import check_consumer_arguments, type_of
 from leveret.core.names import resource, stripped
 from leveret.core.offsets import STREAM_OFFSET

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp.operations.arguments import plain_table
+from leveret.amqp.arguments import plain_table
 from leveret.core.arguments import ALTERNATE_EXCHANGE
 from leveret.core.names import stripped
 

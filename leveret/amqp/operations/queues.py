@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from leveret.amqp import direct_reply
+from leveret.amqp.arguments import plain_table
 from leveret.amqp.channel import not_for_streams
 from leveret.amqp.methods import build
-from leveret.amqp.operations.arguments import plain_table
 from leveret.core.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.core.names import not_found, resource, stripped
 from leveret.core.queue import Queue

@@ -1,4 +1,4 @@
-"""The methods by which a connection opens, one function each, in the order in which they come.
+"""The methods of class connection: it opens, renews the proof of its user, and ends.
 
 `operation(connection, method)` moves the connection to its next state, or raises
 ConnectionClosingError. An awaitable result must end before the next frame is handled.
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from leveret.amqp import announcements, handshake
+from leveret.amqp.arguments import plain_table
 from leveret.amqp.handshake import State
-from leveret.amqp.methods import FRAME_OVERHEAD_BYTES
-from leveret.amqp.operations.arguments import plain_table
+from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
 from leveret.amqp.sasl import parse_response, refusal
 from leveret.core.authentication import check_vhost
 from leveret.errors import ConnectionClosingError
@@ -22,10 +22,36 @@ from leveret.ports.authentication import SecretRefusedError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from pamqp import base
+
     from leveret.amqp.connection import Connection
     from leveret.ports.authentication import Rights
 
-NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's fault
+
+def handle_connection_method(connection: Connection, method: base.Frame) -> Awaitable[None] | None:
+    """Handle a method of channel 0, in whatever state the connection is."""
+    if isinstance(method, commands.Connection.Close):
+        connection.send(commands.Connection.CloseOk())
+        connection.close_socket()
+        return None
+    state = connection.state
+    if state is State.CLOSING:
+        if isinstance(method, commands.Connection.CloseOk):
+            connection.close_socket()
+        return None
+    expected = handshake.EXPECTED.get(state)
+    if expected is not None:
+        if not isinstance(method, expected):
+            raise unexpected(state)
+        return OPENING[type(method)](connection, method)
+    if isinstance(method, commands.Connection.UpdateSecret):
+        return update_secret(connection, method)
+    raise unexpected(state)
+
+
+def unexpected(state: State) -> ConnectionClosingError:
+    """What does not belong into a state."""
+    return ConnectionClosingError(504, f"unexpected method in connection state {state.value}")
 
 
 async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:

@@ -1,0 +1,126 @@
+"""The channels of one connection: opened, closed and ended under their numbers.
+
+The connection finds the channel of each method in `by_number`, hands over the methods of class
+channel, and tells all channels together what happens to it. What is said about a channel goes into
+the connection's outbox.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from leveret.amqp import announcements
+from leveret.amqp.channel import Channel
+from leveret.amqp.methods import NO_METHOD, build, closing, encode_method
+from leveret.amqp.timeouts import check_acknowledged
+from leveret.errors import ChannelError, ConnectionClosingError
+
+if TYPE_CHECKING:
+    from pamqp import base
+
+    from leveret.amqp.connection import Connection
+
+CHANNEL_ENDS = (commands.Channel.Close, commands.Channel.CloseOk)
+CHANNEL_METHODS = (commands.Channel.Open, *CHANNEL_ENDS)
+
+
+class Channels:
+    """The channels that a connection has open, and those whose close-ok has not come yet."""
+
+    __slots__ = ("_connection", "by_number")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.by_number: dict[int, Channel] = {}
+
+    @property
+    def have_published(self) -> bool:
+        """Whether anything was published on one of them."""
+        return any(channel.slot.published for channel in self.by_number.values())
+
+    def handle(self, number: int, channel: Channel | None, method: base.Frame) -> None:
+        """Handle one of CHANNEL_METHODS. `channel` is what the number stands for."""
+        if isinstance(method, commands.Channel.Open):
+            self._open(number, channel)
+        elif channel is None:
+            if isinstance(method, commands.Channel.Close):
+                raise ConnectionClosingError(504, "expected 'channel.open'")
+        elif isinstance(method, commands.Channel.Close):
+            self._drop(number)
+            self._send(number, commands.Channel.CloseOk())
+        elif channel.alive:
+            raise ConnectionClosingError(503, "unimplemented method")  # a close-ok to nothing
+        else:
+            self._drop(number)
+
+    def close(self, number: int, error: ChannelError) -> None:
+        """Tell the client why its channel ends, and ignore what it still sends on it."""
+        channel = self.by_number.get(number)
+        if channel is None or not channel.alive:
+            return
+        channel.release()
+        self._send(number, closing(commands.Channel.Close, error))
+
+    def release(self) -> None:
+        """Give back all that they held: the connection ends."""
+        channels, self.by_number = self.by_number, {}
+        for channel in channels.values():
+            try:
+                channel.release()
+            except Exception as error:  # noqa: BLE001  # the other channels have theirs to give
+                self._connection.broker.report(self._connection, error)
+
+    def check_acknowledged(self, now_ms: int) -> None:
+        """Close those that have held a delivery for too long."""
+        timeout_ms = self._connection.configuration.consumer_timeout_ms
+        for number, channel in list(self.by_number.items()):
+            if channel.alive:
+                try:
+                    check_acknowledged(channel, now_ms, timeout_ms)
+                except ChannelError as error:
+                    self.close(number, error)
+
+    def wake_consumers(self) -> None:
+        """The socket takes more again: let the queues of all consumers go on."""
+        for channel in self.by_number.values():
+            channel.wake_consumers()
+
+    def choose_paths(self) -> None:
+        """The firehose of the virtual host was turned on or off."""
+        for channel in self.by_number.values():
+            channel.choose_path()
+
+    def _open(self, number: int, channel: Channel | None) -> None:
+        if channel is not None:
+            raise ConnectionClosingError(504, "second 'channel.open' seen")
+        try:
+            self._check_limits(number)
+        except ConnectionClosingError as error:
+            error.method_ids = NO_METHOD
+            raise
+        self.by_number[number] = channel = Channel(self._connection, number)
+        self._send(number, build(commands.Channel.OpenOk, channel_id=""))
+        announcements.channel_opened(channel)
+
+    def _check_limits(self, number: int) -> None:
+        connection = self._connection
+        opened = len(self.by_number)
+        limit = connection.tuned.channel_max or connection.configuration.channel_max
+        if number > limit or opened >= limit:
+            raise ConnectionClosingError(
+                530,
+                f"number of channels opened ({opened}) has reached the negotiated channel_max "
+                f"({limit})",
+            )
+        connection.broker.admission.check_channel(connection.user)
+
+    def _drop(self, number: int) -> None:
+        channel = self.by_number.pop(number)
+        channel.release()
+        self._connection.reader.close_channel(number)
+
+    def _send(self, number: int, method: base.Frame) -> None:
+        self._connection.outbox.write(encode_method(number, method))
+        self._connection.touch()
