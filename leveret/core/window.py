@@ -66,6 +66,8 @@ class LogWindow:
 
 def batch_of(batches: list[Batch], offset: int) -> Batch:
     """The batch of a window that holds `offset`, which is within the window."""
+    if len(batches) == 1:
+        return batches[0]
     return batches[bisect_right(batches, offset, key=_base_offset) - 1]
 
 
