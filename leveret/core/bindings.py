@@ -34,6 +34,11 @@ class QueueLike(Protocol):
         ...
 
     @property
+    def delayed_count(self) -> int:
+        """Count of messages that came back and will be ready later."""
+        ...
+
+    @property
     def consumer_count(self) -> int:
         """Count of its consumers."""
         ...

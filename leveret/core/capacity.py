@@ -1,7 +1,7 @@
 """How much may wait in a queue, and what becomes of what is too much.
 
-Only ready messages count. A publish is judged as if it came alone: what consumers can take at once
-does not wait. Bytes are those of the bodies.
+Messages that are ready count, and those that will be after a delay. A publish is judged as if it
+came alone: what consumers can take at once does not wait. Bytes are those of the bodies.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Capacity:
         elif not isinstance(ledger, WeighedLedger):
             self.sizes = BodySizes()
             self._machine.ledger = WeighedLedger(ledger, self.sizes)
+        self._machine.delayed.weigh(self.sizes)
 
     def learn(self, batch: Batch, settled: RangeSet | None) -> None:
         """Take in the sizes of a batch's records, but those that are `settled`."""
@@ -69,6 +70,14 @@ class Capacity:
         """`learn` was told of records that were ready before."""
         if isinstance(self._machine.ledger, WeighedLedger):
             self._machine.ledger.weigh()
+            self._machine.delayed.weigh(self.sizes)
+
+    @property
+    def _waiting_count(self) -> int:
+        return self._machine.ready_count + self._machine.delayed.count
+
+    def _waiting_bytes(self) -> int:
+        return self._ready_bytes() + self._machine.delayed.bytes
 
     def _ready_bytes(self) -> int:
         ledger = self._machine.ledger
@@ -83,8 +92,8 @@ class Capacity:
         """
         if not self._rejects:
             return None
-        records_max = max(0, self._length - self._machine.ready_count - self._uncommitted_count())
-        bytes_max = max(0, self._bytes - self._ready_bytes() - self._uncommitted_bytes())
+        records_max = max(0, self._length - self._waiting_count - self._uncommitted_count())
+        bytes_max = max(0, self._bytes - self._waiting_bytes() - self._uncommitted_bytes())
         if self._length and self._bytes:  # nothing at all is taken where nothing may wait
             taken_at_once = sum(consumer.credit() for consumer in self._machine.served)
             records_max += taken_at_once
@@ -118,10 +127,10 @@ class Capacity:
             return []
         ledger = self._machine.ledger
         ranges: list[tuple[int, int]] = []
-        excess = ledger.ready_count - self._length
+        excess = self._waiting_count - self._length
         if excess > 0:
             ranges = self._machine.withdraw(ledger.next_ranges(excess))
-        excess_bytes = self._ready_bytes() - self._bytes
+        excess_bytes = self._waiting_bytes() - self._bytes
         if excess_bytes > 0:
             ranges += self._machine.withdraw(self._heaviest(excess_bytes))
         return ranges

@@ -21,6 +21,12 @@ cdef struct Entry:
     uint64_t stop
 
 
+cdef inline bint _before(const Entry* one, const Entry* other) noexcept nogil:
+    return one.deadline < other.deadline or (
+        one.deadline == other.deadline and one.first < other.first
+    )
+
+
 cdef inline uint64_t _deadline(const RecordView* record, uint64_t first_time, uint64_t ttl) noexcept nogil:
     cdef uint64_t lives = ttl
     if record.flags & HAS_EXPIRATION:
@@ -76,8 +82,15 @@ cdef class Deadlines:
         if run.stop > run.first:
             self._push(run)
 
+    def add(self, uint64_t first, uint64_t stop, uint64_t deadline):
+        """Take in [first, stop), whatever its records say."""
+        self._push(Entry(deadline, first, stop))
+
     def take_due(self, uint64_t now):
-        """Remove the entries that are due: their ranges [(first, stop)], the earliest first."""
+        """Remove the entries that are due: their ranges [(first, stop)], the earliest first.
+
+        Of the same millisecond, the lowest offsets come first.
+        """
         cdef list due = []
         while self.size and self.heap[0].deadline <= now:
             due.append((self.heap[0].first, self.heap[0].stop))
@@ -124,7 +137,7 @@ cdef class Deadlines:
         self.size += 1
         while i:
             parent = (i - 1) >> 1
-            if self.heap[parent].deadline <= entry.deadline:
+            if not _before(&entry, &self.heap[parent]):
                 break
             self.heap[i] = self.heap[parent]
             i = parent
@@ -135,9 +148,9 @@ cdef class Deadlines:
         """Put `entry` at index `i` or as far below as it belongs."""
         cdef Py_ssize_t child = 2 * i + 1
         while child < self.size:
-            if child + 1 < self.size and self.heap[child + 1].deadline < self.heap[child].deadline:
+            if child + 1 < self.size and _before(&self.heap[child + 1], &self.heap[child]):
                 child += 1
-            if self.heap[child].deadline >= entry.deadline:
+            if not _before(&self.heap[child], &entry):
                 break
             self.heap[i] = self.heap[child]
             i = child

@@ -14,7 +14,8 @@ longest ago in front.
 
 In which order offsets are ready is the ledger's business (`Ledger`, `PriorityLedger`). What expires
 or has no room is withdrawn: leased by nobody, until it was given up. How often offsets came back is
-counted for those that did, where there is a limit to it.
+counted for those that did, where there is a limit to it; with a retry delay they are not ready at
+once but when `release` is told that their time has come.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from leveret.core.delayed import Delayed
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.ledger import Ledger
+    from leveret.core.settings import RetryDelay
     from leveret.core.weighing import WeighedLedger
 
 # A backlog of at most this many offsets for each consumer is dealt one by one, so that slow and
@@ -77,19 +80,23 @@ class QueueMachine:
     With `single_active` only one consumer is served until it is removed; then the next in line is.
     With `by_priority` too, one of higher priority takes over as soon as the active one holds
     nothing any more. Offsets that come back more than `delivery_limit` times are given up;
-    `counts` says how often each did, where `counts_returns`.
+    `counts` says how often each did, where `counts_returns`, with `counts_every_return` also of
+    those that just were given back.
     """
 
     __slots__ = (
         "_active",
         "_by_priority",
+        "_counts_every_return",
         "_counts_returns",
         "_exclusive",
         "_lines",
         "_single_active",
         "counts",
+        "delayed",
         "delivery_limit",
         "ledger",
+        "retry_delay",
     )
 
     def __init__(
@@ -99,7 +106,9 @@ class QueueMachine:
         single_active: bool = False,
         by_priority: bool = False,
         counts_returns: bool = False,
+        counts_every_return: bool = False,
         delivery_limit: int | None = None,
+        retry_delay: RetryDelay | None = None,
     ) -> None:
         self.ledger = ledger
         self.counts: dict[int, int] = {}  # returns of each offset, unless it had none
@@ -107,7 +116,10 @@ class QueueMachine:
         self._single_active = single_active
         self._by_priority = by_priority
         self._counts_returns = counts_returns
+        self._counts_every_return = counts_every_return
         self.delivery_limit = delivery_limit
+        self.retry_delay = retry_delay
+        self.delayed = Delayed()
         self._active: Consumer | None = None  # the one served, where only one is
         self._exclusive = False  # whether the consumers are one that wants to be alone
 
@@ -119,7 +131,7 @@ class QueueMachine:
     @property
     def leased_count(self) -> int:
         """Offsets delivered and neither settled nor returned."""
-        return self.ledger.leased_count
+        return self.ledger.leased_count - self.delayed.count
 
     @property
     def redelivered_stop(self) -> int:
@@ -211,18 +223,39 @@ class QueueMachine:
         return self.ledger.settle(ranges)
 
     def return_(
-        self, ranges: Iterable[tuple[int, int]], *, failed: bool = True
+        self, ranges: Iterable[tuple[int, int]], *, failed: bool = True, now_ms: int = 0
     ) -> list[tuple[int, int]]:
-        """Make leased offsets ready again; they will be redelivered.
+        """Make leased offsets ready again, perhaps after a delay; they will be redelivered.
 
-        Returns those that are not: `failed` again, they came back too often. They stay leased.
+        Returns those that are not, as they came back too often. They stay leased. `failed`: their
+        consumer could not cope with them.
         """
-        if not (self._counts_returns and failed):
+        refused: Iterable[tuple[int, int]] = ()
+        if self._counts_returns and (failed or self._counts_every_return):
+            ranges, refused = self._count(ranges)
+        if self.retry_delay is not None and self.retry_delay.applies(failed=failed):
+            self._delay(ranges, self.retry_delay, now_ms)
+        else:
             self.ledger.return_(ranges)
-            return []
-        accepted, refused = self._count(ranges)
-        self.ledger.return_(accepted)
         return list(refused)
+
+    def _delay(self, ranges: Iterable[tuple[int, int]], delay: RetryDelay, now_ms: int) -> None:
+        """Let leased offsets wait, each for as long as its returns demand."""
+        counts = self.counts
+        for first, stop in ranges:
+            begin, begin_ms = first, delay.after(counts.get(first, 0))
+            for offset in range(first + 1, stop):
+                offset_ms = delay.after(counts.get(offset, 0))
+                if offset_ms != begin_ms:
+                    self.delayed.add(begin, offset, now_ms + begin_ms)
+                    begin, begin_ms = offset, offset_ms
+            self.delayed.add(begin, stop, now_ms + begin_ms)
+
+    def release(self, now_ms: int) -> bool:
+        """Make ready what was delayed for long enough. Returns whether anything was."""
+        due = self.delayed.take_due(now_ms)
+        self.ledger.return_(due)
+        return bool(due)
 
     def _count(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], RangeSet]:
         """Count a return of each offset: the ranges that may, and the offsets that may not."""
@@ -265,7 +298,8 @@ class QueueMachine:
         return first, redelivered
 
     def purge(self) -> list[tuple[int, int]]:
-        """Settle everything ready; returns its ranges. What is leased stays leased."""
+        """Settle everything ready or delayed; returns its ranges. What is leased stays leased."""
+        self.ledger.return_(self.delayed.clear())
         purged = self.ledger.purge()
         self._forget_counts(purged)
         return purged

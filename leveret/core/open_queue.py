@@ -117,6 +117,11 @@ class OpenQueue(ABC):
         """Messages delivered and neither settled nor returned."""
 
     @property
+    def delayed_count(self) -> int:
+        """Messages that came back and will be ready later."""
+        return 0
+
+    @property
     @abstractmethod
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything now."""

@@ -82,13 +82,16 @@ class Queue(OpenQueue):
             single_active=settings.single_active,
             by_priority=settings.single_active_by_priority,
             counts_returns=settings.counts_deliveries,
+            counts_every_return=services.counts_every_return,
             delivery_limit=settings.delivery_limit,
+            retry_delay=settings.retry_delay,
         )
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
         self._upkeep: Upkeep | None = None
         self._used_ms = 0
         self._unused_timer = services.timers.timer(self._look_whether_unused)
+        self._retry_timer = services.timers.timer(self._release_delayed)
         self.used()
         self._keep_up()
         if log.settled.gaps(0, log.committed):
@@ -117,6 +120,7 @@ class Queue(OpenQueue):
         """See OpenQueue."""
         super().reconfigure(settings)
         self.machine.delivery_limit = settings.delivery_limit
+        self.machine.retry_delay = settings.retry_delay
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
@@ -151,6 +155,11 @@ class Queue(OpenQueue):
     def leased_count(self) -> int:
         """Messages delivered and neither settled nor returned."""
         return self.machine.leased_count
+
+    @property
+    def delayed_count(self) -> int:
+        """Messages that came back and are not ready yet."""
+        return self.machine.delayed.count
 
     @property
     def consumer_count(self) -> int:
@@ -341,12 +350,25 @@ class Queue(OpenQueue):
         """
         if self.deleted:
             return
-        failed = failed or self.services.counts_every_return
-        refused = self.machine.return_(ranges, failed=failed)
+        now_ms = self.services.timers.wall_ms()
+        refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms)
         self.log.redelivered_stop = self.machine.redelivered_stop
+        self._retry_timer.set(self.machine.delayed.next_ms)
+        self.discards.add(refused, Reason.DELIVERY_LIMIT)
+        self._more_is_ready()
+
+    def _release_delayed(self) -> None:
+        """Some of what came back may have waited for long enough."""
+        if self.deleted:
+            return
+        released = self.machine.release(self.services.timers.wall_ms())
+        self._retry_timer.set(self.machine.delayed.next_ms)
+        if released:
+            self._more_is_ready()
+
+    def _more_is_ready(self) -> None:
         if self._upkeep is not None:
             self._upkeep.expiry.more_is_ready()
-        self.discards.add(refused, Reason.DELIVERY_LIMIT)
         self._turn.touch(self)
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -360,10 +382,11 @@ class Queue(OpenQueue):
             self._turn.touch(self)
 
     def purge(self) -> int:
-        """Settle everything ready. Returns how many messages that were."""
+        """Settle everything ready or delayed. Returns how many messages that were."""
         if self.deleted:
             return 0
         ranges = list(self.machine.purge())
+        self._retry_timer.set(None)
         self.log.settle(ranges)
         return sum(stop - first for first, stop in ranges)
 
@@ -376,6 +399,7 @@ class Queue(OpenQueue):
         for waiter in waiters:
             waiter.done(failed=False)
         self._unused_timer.set(None)
+        self._retry_timer.set(None)
         if self._upkeep is not None:
             self._upkeep.close()
         self.reader.clear()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.arguments import QUEUE_TYPE
+from leveret.core.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.offsets import interval_ms
 from leveret.ports import Retention
 
@@ -46,6 +46,28 @@ class DeadLetterStrategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RetryDelay:
+    """How long messages that came back wait before they are ready again.
+
+    Either kind may be delayed: those that `failed`, as their consumer could not cope with them, and
+    those that it just `returned`.
+    """
+
+    failed: bool
+    returned: bool
+    min_ms: int
+    max_ms: int = EXPIRY_MS_MAX
+
+    def applies(self, *, failed: bool) -> bool:
+        """Whether messages wait that came back in this way."""
+        return self.failed if failed else self.returned
+
+    def after(self, count: int) -> int:
+        """Milliseconds to wait for who came back so often (0: in a way that is not counted)."""
+        return min(self.min_ms * max(count, 1), self.max_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """One queue's behaviour. None: without that limit, or without that feature."""
 
@@ -63,6 +85,7 @@ class QueueSettings:
     single_active: bool = False
     single_active_by_priority: bool = False  # a consumer of higher priority takes over
     delivery_limit: int | None = None  # how often a message may come back
+    retry_delay: RetryDelay | None = None  # of messages that came back
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
     retention: Retention | None = None  # of a stream; all other queues settle what was consumed
@@ -121,6 +144,13 @@ def resolve_settings(
         single_active=single_active,
         single_active_by_priority=single_active and quorum,
         delivery_limit=_delivery_limit(least("delivery-limit", _looser)) if quorum else None,
+        retry_delay=(
+            _retry_delay(
+                stated("delayed-retry-type"), least("delayed-retry-min"), least("delayed-retry-max")
+            )
+            if quorum
+            else None
+        ),
         counts_deliveries=quorum,
         consumer_timeout_ms=stated("consumer-timeout"),
     )
@@ -155,6 +185,14 @@ def _strategy(stated: str | None, *, able: bool) -> DeadLetterStrategy:
 def _looser(own: int, given: int) -> int:
     """The smaller limit, unless one of them means that there is none."""
     return max(own, given) if own < 0 or given < 0 else min(own, given)
+
+
+def _retry_delay(stated: str | None, min_ms: int | None, max_ms: int | None) -> RetryDelay | None:
+    """Without a shortest delay there is none, whatever else is stated."""
+    failed, returned = stated in {"all", "failed"}, stated in {"all", "returned"}
+    if not (failed or returned) or not min_ms or max_ms == 0:
+        return None
+    return RetryDelay(failed, returned, min_ms, min(max_ms or EXPIRY_MS_MAX, EXPIRY_MS_MAX))
 
 
 def _delivery_limit(stated: int | None) -> int | None:

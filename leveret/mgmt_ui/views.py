@@ -64,7 +64,7 @@ def queue_counts(queue: QueueLike) -> Row:
     """How full a queue is."""
     ready, leased = queue.message_count, queue.leased_count
     return {
-        "messages": ready + leased,
+        "messages": ready + leased + queue.delayed_count,
         "messages_ready": ready,
         "messages_unacknowledged": leased,
     }
@@ -75,6 +75,7 @@ def queue_row(queue: QueueLike, node_name: str) -> Row:
     return {
         **queue_basics(queue, node_name),
         **queue_counts(queue),
+        "messages_delayed": queue.delayed_count,
         "consumers": queue.consumer_count,
         "policy": queue.policy.policy,
         "operator_policy": queue.policy.operator_policy,

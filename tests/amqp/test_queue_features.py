@@ -90,6 +90,24 @@ def test_without_a_limit_a_message_comes_back_for_ever(client):
     assert headers(client) == [{"x-delivery-count": 30}]
 
 
+@pytest.mark.covers("B-143")
+def test_a_rejected_message_comes_back_after_a_delay_that_grows(stage, client):
+    delay = {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 1000}
+    client.declare("q", durable=True, arguments={**QUORUM, **delay})
+    client.publish("q", b"1")
+    client.consume("q")
+    client.publish("q", b"2")
+    assert [delivery.body for delivery in client.deliveries()] == [b"1", b"2"]
+    client.send(commands.Basic.Nack(2))
+    assert [delivery.body for delivery in client.deliveries()] == [b"2"]
+    for tag, seconds in [(1, 1), (4, 2), (5, 3)]:
+        client.send(commands.Basic.Reject(tag, requeue=True))
+        stage.advance(seconds - 0.001)
+        assert client.received() == []
+        stage.advance(0.001)
+        assert headers(client) == [{"x-delivery-count": seconds}]
+
+
 def test_counts_go_with_their_messages(stage, client):
     client.declare("q", durable=True, arguments=QUORUM)
     client.publish("q", b"1", b"2", b"3")

@@ -14,6 +14,7 @@ from leveret.core.machine import (
     QueueMachine,
     chunk_offsets,
 )
+from leveret.core.settings import RetryDelay
 from leveret.ports.ranges import RangeSet
 
 CONSUMERS_MAX = 5
@@ -213,6 +214,41 @@ def test_purge_leaves_leases():
     assert machine.purge() == []
 
 
+@pytest.mark.covers("B-143")
+def test_what_comes_back_often_waits_longer():
+    machine = queue(2, counts_returns=True, retry_delay=RetryDelay(True, False, 100, 250))
+    now, waited = 1000, []
+    for _ in range(4):
+        assert machine.get() == (0, bool(waited))
+        machine.return_([(0, 1)], now_ms=now)
+        assert (machine.ready_count, machine.leased_count, machine.delayed.count) == (1, 0, 1)
+        due = machine.delayed.next_ms
+        assert not machine.release(due - 1)
+        assert machine.release(due)
+        waited.append(due - now)
+        now = due
+    assert waited == [100, 200, 250, 250]
+
+
+@pytest.mark.covers("B-143")
+@pytest.mark.parametrize("failed", [False, True])
+def test_only_one_kind_of_return_may_be_delayed(failed):
+    machine = queue(2, retry_delay=RetryDelay(failed, not failed, 100))
+    machine.get(), machine.get()
+    machine.return_([(0, 1)], failed=failed)
+    machine.return_([(1, 2)], failed=not failed)
+    assert (machine.ready_count, machine.delayed.count) == (1, 1)
+    assert machine.get() == (1, True)
+
+
+def test_a_purge_takes_what_is_delayed():
+    machine = queue(3, retry_delay=RetryDelay(True, True, 100))
+    machine.get(), machine.get()
+    machine.return_([(0, 1)])
+    assert machine.purge() == [(0, 1), (2, 3)]
+    assert (machine.leased_count, machine.delayed.count, machine.delayed.next_ms) == (1, 0, None)
+
+
 # Consumers come and go
 
 
@@ -299,9 +335,26 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         single_active=st.sampled_from([False, False, True]),
         by_priority=st.booleans(),
         counting=st.sampled_from([(False, None), (True, None), (True, 0), (True, 2)]),
+        every=st.booleans(),
+        delay=st.sampled_from(
+            [None, None, RetryDelay(True, True, 5, 9), RetryDelay(True, False, 4)]
+        ),
     )
-    def open(self, first, count, settled, redelivered_stop, single_active, by_priority, counting):
+    def open(
+        self,
+        first,
+        count,
+        settled,
+        redelivered_stop,
+        single_active,
+        by_priority,
+        counting,
+        every,
+        delay,
+    ):
         self.by_priority = by_priority
+        self.counts_every_return, self.delay = every, delay
+        self.now = 0
         self.counts_returns, self.delivery_limit = counting
         self.first, self.committed = first, first + count
         self.redelivered_stop = redelivered_stop
@@ -313,6 +366,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.settled = {offset for offset in settled if first <= offset < self.committed}
         self.ready = set(range(first, self.committed)) - self.settled
         self.leased = set()
+        self.delayed = {}  # until when
         self.delivered = set()  # at least once, in this run
         self.open_machine()
 
@@ -324,7 +378,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             single_active=self.single_active,
             by_priority=self.by_priority,
             counts_returns=self.counts_returns,
+            counts_every_return=self.counts_every_return,
             delivery_limit=self.delivery_limit,
+            retry_delay=self.delay,
         )
         self.counts = {}
 
@@ -490,19 +546,34 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
     def return_offsets(self, offsets, *, failed=True):
         offsets, refused = set(offsets), set()
-        if self.counts_returns and failed:
+        if self.counts_returns and (failed or self.counts_every_return):
             for offset in offsets:
                 self.counts[offset] = self.counts.get(offset, 0) + 1
             if self.delivery_limit is not None:
                 refused = {o for o in offsets if self.counts[o] > self.delivery_limit}
-        found = self.machine.return_(ranges_of(offsets), failed=failed)
+        found = self.machine.return_(ranges_of(offsets), failed=failed, now_ms=self.now)
         assert found == ranges_of(refused)
         assert self.machine.counts == self.counts
         self.machine.settle(found)
         self.leased -= offsets
-        self.ready |= offsets - refused
+        accepted = offsets - refused
+        if self.delay is not None and (self.delay.failed if failed else self.delay.returned):
+            for offset in accepted:
+                delay_ms = self.delay.min_ms * (self.counts.get(offset, 0) or 1)
+                self.delayed[offset] = self.now + min(delay_ms, self.delay.max_ms)
+        else:
+            self.ready |= accepted
         self.settled |= refused
         self.let_go(offsets)
+
+    @rule(milliseconds=st.integers(0, 12))
+    def time_passes(self, milliseconds):
+        self.now += milliseconds
+        assert self.machine.delayed.next_ms == min(self.delayed.values(), default=None)
+        due = {offset for offset, due_ms in self.delayed.items() if due_ms <= self.now}
+        assert self.machine.release(self.now) == bool(due)
+        self.ready |= due
+        self.delayed = {o: due_ms for o, due_ms in self.delayed.items() if o not in due}
 
     @rule(first=st.integers(0, 250), length=st.integers(1, 30))
     def withdraw(self, first, length):
@@ -516,7 +587,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
         self.let_go(gone)
 
     def let_go(self, offsets):
-        for offset in offsets - self.ready:
+        for offset in offsets - self.ready - set(self.delayed):
             self.counts.pop(offset, None)
         assert self.machine.counts == self.counts
         for consumer in self.consumers:
@@ -524,16 +595,17 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
     @rule()
     def purge(self):
-        assert self.machine.purge() == ranges_of(self.ready)
-        purged, self.ready = self.ready, set()
+        purged, self.ready = self.ready | set(self.delayed), set()
+        self.delayed = {}
+        assert self.machine.purge() == ranges_of(purged)
         self.settled |= purged
         self.let_go(purged)
 
     @rule()
     def crash(self):
         """The node starts again: leases and consumers are gone, every survivor may be a repeat."""
-        self.ready |= self.leased
-        self.leased = set()
+        self.ready |= self.leased | set(self.delayed)
+        self.leased, self.delayed = set(), {}
         self.redelivered_stop = self.committed
         self.consumers, self.active, self.exclusive = [], None, False
         self.open_machine()
@@ -544,10 +616,12 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             return
         ledger = self.machine.ledger
         assert list(ledger.ready) == ranges_of(self.ready)
-        assert list(ledger.leased) == ranges_of(self.leased)
+        assert list(ledger.leased) == ranges_of(self.leased | set(self.delayed))
         assert self.machine.ready_count == len(self.ready)
         assert self.machine.leased_count == len(self.leased)
-        counted = len(self.ready) + len(self.leased) + len(self.settled)
+        assert self.machine.delayed.count == len(self.delayed)
+        held = self.ready, self.leased, self.delayed, self.settled
+        counted = sum(map(len, held))
         assert counted == self.committed - self.first
 
     @invariant()

@@ -2,10 +2,12 @@
 
 import pytest
 
+from leveret.core.arguments import EXPIRY_MS_MAX
 from leveret.core.settings import (
     DeadLetterStrategy,
     Overflow,
     QueueSettings,
+    RetryDelay,
     resolve_settings,
 )
 from leveret.ports import Retention
@@ -81,6 +83,47 @@ def test_the_delivery_limit_of_a_quorum_queue(own, given, limit):
 
 def test_classic_queues_have_no_delivery_limit():
     assert resolved(policy={"delivery-limit": 3}).delivery_limit is None
+
+
+@pytest.mark.covers("B-143")
+@pytest.mark.parametrize(
+    ("kind", "failed", "returned"),
+    [("all", True, True), ("failed", True, False), ("returned", False, True)],
+)
+def test_which_returns_are_delayed(kind, failed, returned):
+    arguments = {"x-delayed-retry-type": kind, "x-delayed-retry-min": 100}
+    assert quorum(arguments).retry_delay == RetryDelay(failed, returned, 100)
+    policy = {name.removeprefix("x-"): value for name, value in arguments.items()}
+    assert quorum(policy=policy).retry_delay == RetryDelay(failed, returned, 100)
+    assert resolved(policy=policy).retry_delay is None
+
+
+@pytest.mark.covers("B-143", "B-402")
+def test_of_two_delays_the_shorter_one_counts():
+    policy = {"delayed-retry-type": "all", "delayed-retry-min": 200, "delayed-retry-max": 300}
+    delay = quorum({"x-delayed-retry-min": 100, "x-delayed-retry-max": 1000}, policy).retry_delay
+    assert delay == RetryDelay(True, True, 100, 300)
+    assert [delay.after(count) for count in range(5)] == [100, 100, 200, 300, 300]
+
+
+@pytest.mark.covers("B-143")
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"delayed-retry-min": 100},
+        {"delayed-retry-type": "disabled", "delayed-retry-min": 100},
+        {"delayed-retry-type": "all"},
+        {"delayed-retry-type": "all", "delayed-retry-min": 0},
+        {"delayed-retry-type": "all", "delayed-retry-min": 100, "delayed-retry-max": 0},
+    ],
+)
+def test_no_delay_without_a_kind_and_a_length(policy):
+    assert quorum(policy=policy).retry_delay is None
+
+
+def test_no_delay_is_longer_than_any_lifetime():
+    policy = {"delayed-retry-type": "all", "delayed-retry-min": 10**30, "delayed-retry-max": 10**30}
+    assert quorum(policy=policy).retry_delay.after(10**30) == EXPIRY_MS_MAX
 
 
 @pytest.mark.covers("B-140", "B-146")

@@ -241,6 +241,7 @@ async def test_queue(site, amqp):
         "messages": 2,
         "messages_ready": 1,
         "messages_unacknowledged": 1,
+        "messages_delayed": 0,
         "consumers": 1,
         "policy": None,
         "operator_policy": None,
