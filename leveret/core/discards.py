@@ -136,7 +136,7 @@ class Discards:
         try:
             lost = not await self._queue.reader.fill(self._window, offset, leased=True)
         except StorageError as error:
-            self._queue.reader.complain(error)
+            self._queue.reader.complaints.complain(error)
             self._retry_later()
             return
         self._busy = False

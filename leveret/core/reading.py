@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.complaints import Complaints
 from leveret.core.loss import loss_error
 from leveret.core.window import LogWindow, batch_of
 from leveret.errors import CorruptBatchError, StorageError
@@ -26,7 +27,7 @@ class QueueReader:
         self._queue = queue
         self._fetched = fetched
         self._window = LogWindow(queue.log)
-        self._complaint = ""  # what was reported of reading, until it works again
+        self.complaints = Complaints(queue, queue.services.report)
         self.fetching = False
 
     def read(self, offset: int) -> list[Batch] | None:
@@ -46,7 +47,7 @@ class QueueReader:
         try:
             await self.fill(self._window, offset)
         except StorageError as error:
-            self.complain(error)
+            self.complaints.complain(error)
             return
         finally:
             self.fetching = False
@@ -78,7 +79,7 @@ class QueueReader:
             if await self._set_aside(offset, leased=leased):
                 return False
             await window.fill(offset)
-        self._complaint = ""
+        self.complaints.end()
         return True
 
     async def _set_aside(self, offset: int, *, leased: bool) -> bool:
@@ -96,14 +97,8 @@ class QueueReader:
             lost.add(offset, offset + 1)
         queue.log.settle(list(lost))
         if lost or damage.kept:
-            self.complain(loss_error(lost, damage.kept))
+            self.complaints.complain(loss_error(lost, damage.kept))
         return offset in damage.lost or offset in queue.log.settled
-
-    def complain(self, error: StorageError) -> None:
-        """Report what reading met: once, for as long as it is the same."""
-        if str(error) != self._complaint and not self._queue.deleted:
-            self._complaint = str(error)
-            self._queue.services.report(self._queue, error)
 
     def clear(self) -> None:
         """Keep nothing in memory."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.core.complaints import Complaints
 from leveret.core.loss import loss_error
 from leveret.core.offsets import STREAM_OFFSET, FromAge, FromOffset, FromTime, Place, parse_start
 from leveret.core.open_queue import PUMP_RECORDS_MAX, OpenQueue, QueueConsumer
@@ -63,7 +64,7 @@ class Stream(OpenQueue):
         self._ready: dict[Cursor, None] = {}  # who may have something to get, in order of service
         self._nothing = LogWindow(log)  # what cursors hold that have not read or caught up
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
-        self._complaint = ""  # what was reported of reading, until it works again
+        self._complaints = Complaints(self, services.report)
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Keep as much as these settings say from now on."""
@@ -226,8 +227,7 @@ class Stream(OpenQueue):
         try:
             await work
         except StorageError as error:
-            if not self.deleted:
-                self._complain(error)
+            self._complaints.complain(error)
             return  # it goes on when it is woken the next time
         finally:
             cursor.waits = False
@@ -239,7 +239,7 @@ class Stream(OpenQueue):
             cursor.offset = await self.log.offset_at(time_ms)
         except StorageError as error:
             cursor.offset = self.first  # rather too much than too little
-            self._complain(error)
+            self._complaints.complain(error)
 
     async def _fetch(self, cursor: Cursor, window: LogWindow) -> None:
         """Read at the cursor's place, unless that was given up meanwhile."""
@@ -256,7 +256,7 @@ class Stream(OpenQueue):
                 return
             await window.fill(cursor.offset)
         self._share(cursor, window)
-        self._complaint = ""
+        self._complaints.end()
 
     async def _set_aside(self, offset: int) -> None:
         """Give up what can be read no more, and say so."""
@@ -265,13 +265,7 @@ class Stream(OpenQueue):
             return
         self.log.settle(list(damage.lost))
         if damage.lost or damage.kept:
-            self._complain(loss_error(damage.lost, damage.kept))
-
-    def _complain(self, error: StorageError) -> None:
-        """Report what reading met: once, for as long as it is the same."""
-        if str(error) != self._complaint:
-            self._complaint = str(error)
-            self._report(self, error)
+            self._complaints.complain(loss_error(damage.lost, damage.kept))
 
     # -- settling: credit is the consumer's business, and the record stays
 
