@@ -254,7 +254,7 @@ class Connection:
     def _forget_stale_routes(self) -> None:
         """Exchanges came or went, or permissions changed, since this connection looked."""
         if self.state is State.RUNNING:
-            generation = self.vhost.generation + self.rights.generation  # both only grow
+            generation = self.vhost.topology.generation + self.rights.generation  # both only grow
             if generation != self._generation:
                 self._generation = generation
                 self.reader.forget_routes()

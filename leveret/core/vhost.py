@@ -1,13 +1,14 @@
 """A virtual host: what clients declare, bind, look up and delete, with the checks and the texts.
 
-The routing itself is the business of `RoutingGraph`; what survives a restart goes to a store. Names
-arrive as the client sent them. Permissions have been checked by the caller.
+Connections and the import of definitions call it. What there is, and what follows when something
+comes or goes, is the business of `Topology`. Names arrive as the client sent them. Permissions have
+been checked by the caller.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leveret.core import equivalence
 from leveret.core.arguments import (
@@ -18,67 +19,30 @@ from leveret.core.arguments import (
     check_server_named,
     with_default_type,
 )
-from leveret.core.bindings import Binding, QueueLike
-from leveret.core.events import (
-    EVENT_EXCHANGE,
-    EVENT_VHOST,
-    binding_headers,
-    exchange_headers,
-    queue_headers,
-    silent,
-)
-from leveret.core.exchange import Exchange
+from leveret.core.bindings import Binding
+from leveret.core.events import silent
 from leveret.core.exchanges import check_type
 from leveret.core.limits import Quota
-from leveret.core.log_exchange import LOG_EXCHANGE
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
 from leveret.core.policies import Policies
-from leveret.core.routing import RoutingGraph
-from leveret.core.trace import TRACE_EXCHANGE
+from leveret.core.predeclared import check_not_default
+from leveret.core.topology import Topology
 from leveret.errors import ChannelError
-from leveret.ports.definitions import (
-    Arguments,
-    BindingDefinition,
-    Definition,
-    Definitions,
-    ExchangeDefinition,
-    QueueDefinition,
-    VhostDefinition,
-)
+from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
+    from leveret.core.bindings import QueueLike
     from leveret.core.events import Emit
+    from leveret.core.exchange import Exchange
     from leveret.core.exchanges import RandomBelow
     from leveret.core.message import Message
     from leveret.core.routes import RouteCache
+    from leveret.ports import DefinitionSink
+    from leveret.ports.definitions import Arguments, Definitions, VhostDefinition
 
-__all__ = ["DefinitionSink", "Exchange", "QueueLike", "Vhost"]
-
-DEFAULT_EXCHANGE = ""
-PREDECLARED = {
-    DEFAULT_EXCHANGE: "direct",
-    "amq.direct": "direct",
-    "amq.fanout": "fanout",
-    "amq.topic": "topic",
-    "amq.headers": "headers",
-    "amq.match": "headers",
-    TRACE_EXCHANGE: "topic",
-}
-INTERNAL = {TRACE_EXCHANGE, EVENT_EXCHANGE, LOG_EXCHANGE}  # only the broker publishes there
-
-
-class DefinitionSink(Protocol):
-    """The part of a MetadataStore that a virtual host writes to."""
-
-    def put(self, definition: Definition) -> None:
-        """Keep a definition."""
-        ...
-
-    def remove(self, definition: Definition) -> None:
-        """Keep it no longer."""
-        ...
+__all__ = ["Vhost"]
 
 
 class Vhost:
@@ -87,9 +51,8 @@ class Vhost:
     `open_queue(definition, owner)` makes a queue, its log included; `random_name()` gives a string
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
-    leveret.core.events). `generation` changes whenever an exchange comes or goes: connections then
-    drop the RouteCaches they hold. `traced` says whether the firehose is on (see
-    leveret.core.trace); Broker.trace changes it.
+    leveret.core.events). `traced` says whether the firehose is on (see leveret.core.trace);
+    Broker.trace changes it.
     """
 
     def __init__(
@@ -108,26 +71,23 @@ class Vhost:
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
-        self.generation = 0
         self.traced = False
-        self.queues: dict[str, QueueLike] = {}
-        self._graph = RoutingGraph(random_below)
-        self.exchanges = self._graph.exchanges
         self._open_queue = open_queue
-        self._store = store
         self._random_name = random_name
-        self._deposit = deposit
-        self._policies = policies or Policies()
         self._quota = quota or Quota()
-        self._emit = emit
-        self._owned: dict[object, dict[str, QueueLike]] = {}
-        self._predeclared = dict(PREDECLARED)
-        if self.name == EVENT_VHOST:
-            self._predeclared[EVENT_EXCHANGE] = "topic"
-            if log_exchange:
-                self._predeclared[LOG_EXCHANGE] = "topic"
-        for name, kind in self._predeclared.items():
-            self._add_exchange(ExchangeDefinition(self.name, name, kind, internal=name in INTERNAL))
+        self.topology = Topology(
+            self.name,
+            store=store,
+            random_below=random_below,
+            deposit=deposit,
+            policies=policies or Policies(),
+            quota=self._quota,
+            emit=emit,
+            log_exchange=log_exchange,
+        )
+        self.exchanges = self.topology.exchanges
+        self.queues = self.topology.queues
+        self.route = self.topology.graph.route  # follows one message to its queues
 
     # ----- publishing
 
@@ -137,15 +97,6 @@ class Vhost:
         if exchange.definition.internal:
             raise ChannelError(403, f"cannot publish to internal {self._describe(exchange_name)}")
         return exchange.cache
-
-    def route(
-        self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
-    ) -> list[QueueLike]:
-        """Follow one message to its queues, each once, over bindings between exchanges too.
-
-        The keys behind the first are those that its sender has added.
-        """
-        return self._graph.route(exchange, routing_keys, message)
 
     # ----- exchanges
 
@@ -193,7 +144,7 @@ class Vhost:
             return
         if if_unused and exchange.outgoing:
             raise ChannelError(406, f"{self._describe(name)} in use")
-        self._drop_exchanges([exchange])
+        self.topology.remove_exchange(exchange)
 
     # ----- queues
 
@@ -250,27 +201,11 @@ class Vhost:
 
         The caller cancels the consumers and deletes the log.
         """
-        name = queue.definition.name
-        if self.queues.get(name) is not queue:
-            return
-        del self.queues[name]
-        self._quota.queue_count -= 1
-        if queue.owner is not None:
-            del self._owned[queue.owner][name]
-            if not self._owned[queue.owner]:
-                del self._owned[queue.owner]
-        bindings = list(self._graph.queue_bindings.get(name, {}).values())
-        for binding in bindings:
-            self._remove_binding(binding)
-        if queue.definition.durable:
-            self._store.remove(queue.definition)
-        self._tell_unbound(bindings)
-        self._drop_exchanges(self._abandoned(bindings))
-        self._emit("queue.deleted", {"name": name, "vhost": self.name})
+        self.topology.remove_queue(queue)
 
     def exclusive_queues(self, owner: object) -> list[QueueLike]:
         """List the queues that go with a connection."""
-        return list(self._owned.get(owner, {}).values())
+        return self.topology.owned_by(owner)
 
     # ----- bindings
 
@@ -288,7 +223,7 @@ class Vhost:
         binding = Binding(wanted, source, queue)
         source.router.check(binding)
         self._check_access(queue, owner)
-        self._bind(binding)
+        self.topology.bind(binding)
 
     def unbind_queue(
         self,
@@ -301,9 +236,10 @@ class Vhost:
         """Remove a binding to a queue; a missing one is fine, or a missing end of it. 403, 405."""
         wanted = self._to_queue(queue_name, exchange, routing_key, arguments)
         # Clients tidy up in any order; RabbitMQ 3.10 was seen to allow it too.
-        if self._graph.find_binding(wanted) is not None:
+        binding = self.topology.graph.find_binding(wanted)
+        if binding is not None:
             self._check_access(self.queues[wanted.destination], owner)
-            self._unbind(wanted)
+            self.topology.unbind(binding)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
@@ -313,50 +249,32 @@ class Vhost:
         begin, end = self._exchange(wanted.source), self._exchange(wanted.destination)
         binding = Binding(wanted, begin, end)
         begin.router.check(binding)
-        self._bind(binding)
+        self.topology.bind(binding)
 
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
     ) -> None:
         """Remove a binding between exchanges; a missing one is fine, as in `unbind_queue`. 403."""
-        self._unbind(self._to_exchange(destination, source, routing_key, arguments))
+        wanted = self._to_exchange(destination, source, routing_key, arguments)
+        binding = self.topology.graph.find_binding(wanted)
+        if binding is not None:
+            self.topology.unbind(binding)
 
-    # ----- policies, and the end
+    # ----- policies, and the end, as the broker says
 
     def apply_policies(self) -> None:
         """Let every exchange follow the policies as they are now; queues are the broker's."""
-        for exchange in self.exchanges.values():
-            policy = self._policies.for_exchange(self.name, exchange.name)
-            if policy != exchange.policy:
-                self._graph.set_policy(exchange, policy)
+        self.topology.apply_policies()
 
     def close(self) -> None:
         """Give up the exchanges and their bindings; queues have been removed. Once."""
-        for exchange in self.exchanges.values():
-            for binding in exchange.outgoing.values():
-                if binding.durable:
-                    self._store.remove(binding.definition)
-            if exchange.definition.durable and exchange.name not in self._predeclared:
-                self._store.remove(exchange.definition)
-        self._quota.exchange_count -= len(self.exchanges)
+        self.topology.close()
 
     # ----- for definitions that somebody exports or imports
 
     def definitions(self) -> Definitions:
         """Exchanges, queues and bindings, but for the broker's own and for exclusive queues."""
-        queues = [queue for _, queue in sorted(self.queues.items()) if queue.owner is None]
-        exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
-        bindings = [
-            binding.definition
-            for exchange in exchanges
-            for binding in exchange.outgoing.values()
-            if isinstance(binding.destination, Exchange) or binding.destination.owner is None
-        ]
-        return Definitions(
-            exchanges=[x.definition for x in exchanges if x.name not in self._predeclared],
-            queues=[queue.definition for queue in queues],
-            bindings=sorted(bindings, key=lambda held: (held.source, held.destination)),
-        )
+        return self.topology.definitions()
 
     def add_exchange(self, definition: ExchangeDefinition) -> None:
         """Create an exchange; one that exists stays as it is. 406."""
@@ -371,11 +289,11 @@ class Vhost:
 
     def add_binding(self, definition: BindingDefinition) -> bool:
         """Bind; False where an end is missing. 406."""
-        binding = self._found(definition)
+        binding = self.topology.with_ends(definition)
         if binding is None:
             return False
         binding.source.router.check(binding)
-        self._bind(binding)
+        self.topology.bind(binding)
         return True
 
     # ----- from the store
@@ -391,36 +309,16 @@ class Vhost:
         Raises 406 for an exchange type that this version does not know, and what `open_queue`
         raises. A binding that has lost an end is left out.
         """
-        for exchange in exchanges:
-            check_type(exchange.type)
-            if exchange.name not in self.exchanges:
-                self._enter_exchange(exchange)
-        for queue in queues:
-            self._enter_queue(self._open_queue(queue, None))
-        for kept in bindings:
-            binding = self._found(kept)
-            if binding is not None:
-                self._graph.add_binding(binding)
+        opened = (self._open_queue(queue, None) for queue in queues)
+        self.topology.restore(exchanges, opened, bindings)
 
     # ----- inside
-
-    def _found(self, definition: BindingDefinition) -> Binding | None:
-        """The binding with its ends; None where one is missing."""
-        source = self.exchanges.get(definition.source)
-        ends = self.queues if definition.destination_type == "queue" else self.exchanges
-        destination = ends.get(definition.destination)
-        if source is None or destination is None:
-            return None
-        return Binding(definition, source, destination)
 
     def _create_exchange(self, received: ExchangeDefinition) -> Exchange:
         name = received.name
         check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), received.arguments)
         self._quota.check_exchange(self.definition, name)
-        exchange = self._add_exchange(received)
-        if received.durable:
-            self._store.put(received)
-        return exchange
+        return self.topology.add_exchange(received)
 
     def _create_queue(self, received: QueueDefinition, owner: object | None) -> QueueLike:
         name = received.name
@@ -429,36 +327,9 @@ class Vhost:
         )
         check_queue_arguments(received)
         self._quota.check_queue(self.definition, name, len(self.queues))
-        definition = replace(received, incarnation=self._random_name())
-        queue = self._open_queue(definition, owner)
-        if definition.durable:
-            self._store.put(definition)
-        self._enter_queue(queue)
-        self._emit("queue.created", queue_headers(definition, owner))
+        queue = self._open_queue(replace(received, incarnation=self._random_name()), owner)
+        self.topology.add_queue(queue)
         return queue
-
-    def _add_exchange(self, definition: ExchangeDefinition) -> Exchange:
-        """Make an exchange known, under the policy that fits it."""
-        exchange = self._enter_exchange(definition)
-        self._emit("exchange.created", exchange_headers(definition))
-        return exchange
-
-    def _enter_exchange(self, definition: ExchangeDefinition) -> Exchange:
-        policy = self._policies.for_exchange(self.name, definition.name)
-        exchange = self._graph.add_exchange(definition, policy)
-        self.generation += 1
-        self._quota.exchange_count += 1
-        return exchange
-
-    def _enter_queue(self, queue: QueueLike) -> None:
-        """Make a queue known, reachable by its name over the default exchange."""
-        name = queue.definition.name
-        self.queues[name] = queue
-        self._quota.queue_count += 1
-        if queue.owner is not None:
-            self._owned.setdefault(queue.owner, {})[name] = queue
-        implicit = BindingDefinition(self.name, DEFAULT_EXCHANGE, name, "queue", name)
-        self._graph.add_binding(Binding(implicit, self.exchanges[DEFAULT_EXCHANGE], queue))
 
     def _to_queue(
         self, queue_name: str, exchange: str, routing_key: str, arguments: Arguments
@@ -476,68 +347,6 @@ class Vhost:
         check_not_default(name)
         check_not_default(source)
         return BindingDefinition(self.name, source, name, "exchange", routing_key, arguments)
-
-    def _bind(self, binding: Binding) -> None:
-        if self._graph.find_binding(binding.definition) is not None:
-            return
-        if binding.durable:
-            self._store.put(binding.definition)
-        self._graph.add_binding(binding)
-        self._tell_history(binding)
-        self._emit("binding.created", binding_headers(binding.definition))
-
-    def _tell_history(self, binding: Binding) -> None:
-        """Send through a new binding what its exchange keeps for such."""
-        end = binding.destination
-        for message in binding.source.router.history():
-            if isinstance(end, Exchange):
-                queues = self.route(end, [message.routing_key.decode()], message)
-            else:
-                queues = [end]
-            self._deposit(queues, message)
-
-    def _unbind(self, wanted: BindingDefinition) -> None:
-        binding = self._graph.find_binding(wanted)
-        if binding is not None:
-            self._remove_binding(binding)
-            self._tell_unbound([binding])
-            self._drop_exchanges(self._abandoned([binding]))
-
-    def _remove_binding(self, binding: Binding) -> None:
-        if binding.durable and binding.source.name != DEFAULT_EXCHANGE:
-            self._store.remove(binding.definition)
-        self._graph.remove_binding(binding)
-
-    def _tell_unbound(self, bindings: Iterable[Binding]) -> None:
-        for binding in bindings:
-            if binding.source.name != DEFAULT_EXCHANGE:
-                self._emit("binding.deleted", binding_headers(binding.definition))
-
-    def _abandoned(self, removed: Iterable[Binding]) -> list[Exchange]:
-        """List the auto-delete exchanges that lost their last binding as a source."""
-        sources = {binding.source: None for binding in removed}
-        return [x for x in sources if x.definition.auto_delete and not x.outgoing]
-
-    def _drop_exchanges(self, doomed: list[Exchange]) -> None:
-        """Delete exchanges with their bindings, and those that are abandoned thereby."""
-        while doomed:
-            exchange = doomed.pop()
-            if self.exchanges.get(exchange.name) is not exchange:
-                continue
-            # One from an exchange to itself is in both.
-            bindings = list(
-                dict.fromkeys([*exchange.outgoing.values(), *exchange.incoming.values()])
-            )
-            for binding in bindings:
-                self._remove_binding(binding)
-            self._graph.remove_exchange(exchange)
-            self._quota.exchange_count -= 1
-            if exchange.definition.durable:
-                self._store.remove(exchange.definition)
-            self.generation += 1
-            self._emit("exchange.deleted", {"name": exchange.name, "vhost": self.name})
-            self._tell_unbound(bindings)
-            doomed.extend(self._abandoned(bindings))
 
     def _exchange(self, name: str) -> Exchange:
         exchange = self.exchanges.get(name)
@@ -565,9 +374,3 @@ class Vhost:
 
     def _describe(self, exchange_name: str) -> str:
         return resource("exchange", exchange_name, self.name)
-
-
-def check_not_default(name: str) -> None:
-    """Refuse (403) to declare, delete or bind the default exchange."""
-    if name == DEFAULT_EXCHANGE:
-        raise ChannelError(403, "operation not permitted on the default exchange")

@@ -19,6 +19,7 @@ from leveret.ports.records import Batch, BatchBuilder
 __all__ = [
     "Clock",
     "Damage",
+    "DefinitionSink",
     "Durability",
     "MetadataStore",
     "Retention",
@@ -217,12 +218,8 @@ class StateStore(Protocol):
         ...
 
 
-class MetadataStore(Protocol):
-    """Definitions that survive. Writes are queued in order and are durable after `flush`."""
-
-    async def load(self) -> Definitions:
-        """Everything that was kept."""
-        ...
+class DefinitionSink(Protocol):
+    """Where definitions go to survive. Writes are queued in order."""
 
     def put(self, definition: Definition) -> None:
         """Insert or replace by the definition's natural key. Returns at once."""
@@ -230,6 +227,14 @@ class MetadataStore(Protocol):
 
     def remove(self, definition: Definition) -> None:
         """Delete by the definition's natural key; a missing one is no error. Returns at once."""
+        ...
+
+
+class MetadataStore(DefinitionSink, Protocol):
+    """Definitions that survive. What was written is durable after `flush`."""
+
+    async def load(self) -> Definitions:
+        """Everything that was kept."""
         ...
 
     @property

@@ -102,7 +102,7 @@ class RememberedRoutes(RuleBasedStateMachine):
         self.policies = Policies()
         self.vhost = make_vhost(policies=self.policies)
         self.held = {}
-        self.generation = self.vhost.generation
+        self.generation = self.vhost.topology.generation
 
     @rule(
         name=st.sampled_from(EXCHANGES),
@@ -175,9 +175,9 @@ class RememberedRoutes(RuleBasedStateMachine):
 
     @invariant()
     def remembered_routes_are_fresh(self):
-        if self.vhost.generation != self.generation:  # as connections do
+        if self.vhost.topology.generation != self.generation:  # as connections do
             self.held = {}
-            self.generation = self.vhost.generation
+            self.generation = self.vhost.topology.generation
         for name in ("", *EXCHANGES):
             if name not in self.vhost.exchanges:
                 continue

@@ -154,13 +154,13 @@ def test_only_being_a_source_is_use_of_an_exchange(vhost):
 
 
 def test_the_generation_changes_with_the_exchanges(vhost):
-    seen = [vhost.generation]
+    seen = [vhost.topology.generation]
     exchange(vhost, "x")
-    seen.append(vhost.generation)
+    seen.append(vhost.topology.generation)
     exchange(vhost, "x")
-    assert vhost.generation == seen[-1]
+    assert vhost.topology.generation == seen[-1]
     vhost.delete_exchange("x", if_unused=False)
-    seen.append(vhost.generation)
+    seen.append(vhost.topology.generation)
     assert len(set(seen)) == 3
 
 

@@ -1,0 +1,237 @@
+"""What there is in a virtual host: its exchanges and queues, and what goes when one of them goes.
+
+Vhost calls it, and has checked what clients may do. Whatever comes or goes here does so everywhere
+at once: in the routing graph, in the store, in the counts that limits are compared with, and in
+the events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.binding_table import BindingTable
+from leveret.core.bindings import Binding
+from leveret.core.events import exchange_headers, queue_headers
+from leveret.core.exchange import Exchange
+from leveret.core.exchanges import check_type
+from leveret.core.predeclared import DEFAULT_EXCHANGE, predeclared
+from leveret.core.routing import RoutingGraph
+from leveret.ports.definitions import BindingDefinition, Definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leveret.core.bindings import QueueLike
+    from leveret.core.events import Emit
+    from leveret.core.exchanges import RandomBelow
+    from leveret.core.limits import Quota
+    from leveret.core.message import Message
+    from leveret.core.policies import Policies
+    from leveret.ports import DefinitionSink
+    from leveret.ports.definitions import ExchangeDefinition
+
+__all__ = ["Topology"]
+
+
+class Topology:
+    """Exchanges and queues by name, with the bindings between them.
+
+    `generation` changes whenever an exchange comes or goes: connections then drop the RouteCaches
+    they hold. The arguments are Vhost's.
+    """
+
+    def __init__(
+        self,
+        vhost: str,
+        *,
+        store: DefinitionSink,
+        random_below: RandomBelow,
+        deposit: Callable[[Iterable[QueueLike], Message], None],
+        policies: Policies,
+        quota: Quota,
+        emit: Emit,
+        log_exchange: bool,
+    ) -> None:
+        self.generation = 0
+        self.graph = RoutingGraph(random_below)
+        self.exchanges = self.graph.exchanges
+        self.queues: dict[str, QueueLike] = {}
+        self._vhost = vhost
+        self._store = store
+        self._policies = policies
+        self._quota = quota
+        self._emit = emit
+        self._bindings = BindingTable(self.graph, store, deposit, emit)
+        self._owned: dict[object, dict[str, QueueLike]] = {}
+        self._predeclared = predeclared(vhost, log_exchange=log_exchange)
+        for definition in self._predeclared.values():
+            self._enter_exchange(definition)
+            self._emit("exchange.created", exchange_headers(definition))
+
+    # ----- exchanges
+
+    def add_exchange(self, definition: ExchangeDefinition) -> Exchange:
+        """Create an exchange; its name must be free. Raises the 406 that its arguments deserve."""
+        exchange = self._enter_exchange(definition)
+        if definition.durable:
+            self._store.put(definition)
+        self._emit("exchange.created", exchange_headers(definition))
+        return exchange
+
+    def _enter_exchange(self, definition: ExchangeDefinition) -> Exchange:
+        """Make an exchange known, under the policy that fits it."""
+        policy = self._policies.for_exchange(self._vhost, definition.name)
+        exchange = self.graph.add_exchange(definition, policy)
+        self.generation += 1
+        self._quota.exchange_count += 1
+        return exchange
+
+    def remove_exchange(self, exchange: Exchange) -> None:
+        """Delete an exchange with its bindings and what they kept alive."""
+        self._remove_exchanges([exchange])
+
+    def _remove_exchanges(self, doomed: list[Exchange]) -> None:
+        """Delete exchanges with their bindings, and those that are abandoned thereby."""
+        while doomed:
+            exchange = doomed.pop()
+            if self.exchanges.get(exchange.name) is not exchange:
+                continue
+            # One from an exchange to itself is in both.
+            bindings = list(
+                dict.fromkeys([*exchange.outgoing.values(), *exchange.incoming.values()])
+            )
+            self._bindings.remove(bindings)
+            self.graph.remove_exchange(exchange)
+            self._quota.exchange_count -= 1
+            if exchange.definition.durable:
+                self._store.remove(exchange.definition)
+            self.generation += 1
+            self._emit("exchange.deleted", {"name": exchange.name, "vhost": self._vhost})
+            self._bindings.tell_removed(bindings)
+            doomed.extend(abandoned(bindings))
+
+    def apply_policies(self) -> None:
+        """Let every exchange follow the policies as they are now."""
+        for exchange in self.exchanges.values():
+            policy = self._policies.for_exchange(self._vhost, exchange.name)
+            if policy != exchange.policy:
+                self.graph.set_policy(exchange, policy)
+
+    # ----- queues
+
+    def add_queue(self, queue: QueueLike) -> None:
+        """Take in a queue that was made just now; its name must be free."""
+        if queue.definition.durable:
+            self._store.put(queue.definition)
+        self._enter_queue(queue)
+        self._emit("queue.created", queue_headers(queue.definition, queue.owner))
+
+    def _enter_queue(self, queue: QueueLike) -> None:
+        """Make a queue known, reachable by its name over the default exchange."""
+        name = queue.definition.name
+        self.queues[name] = queue
+        self._quota.queue_count += 1
+        if queue.owner is not None:
+            self._owned.setdefault(queue.owner, {})[name] = queue
+        implicit = BindingDefinition(self._vhost, DEFAULT_EXCHANGE, name, "queue", name)
+        self.graph.add_binding(Binding(implicit, self.exchanges[DEFAULT_EXCHANGE], queue))
+
+    def remove_queue(self, queue: QueueLike) -> None:
+        """Take a queue out with its bindings and what they kept alive; a second time is fine."""
+        name = queue.definition.name
+        if self.queues.get(name) is not queue:
+            return
+        del self.queues[name]
+        self._quota.queue_count -= 1
+        if queue.owner is not None:
+            del self._owned[queue.owner][name]
+            if not self._owned[queue.owner]:
+                del self._owned[queue.owner]
+        bindings = list(self.graph.queue_bindings.get(name, {}).values())
+        self._bindings.remove(bindings)
+        if queue.definition.durable:
+            self._store.remove(queue.definition)
+        self._bindings.tell_removed(bindings)
+        self._remove_exchanges(abandoned(bindings))
+        self._emit("queue.deleted", {"name": name, "vhost": self._vhost})
+
+    def owned_by(self, owner: object) -> list[QueueLike]:
+        """List the exclusive queues of a connection."""
+        return list(self._owned.get(owner, {}).values())
+
+    # ----- bindings
+
+    def with_ends(self, definition: BindingDefinition) -> Binding | None:
+        """Make a binding of its description; None where an end is missing."""
+        source = self.exchanges.get(definition.source)
+        ends = self.queues if definition.destination_type == "queue" else self.exchanges
+        destination = ends.get(definition.destination)
+        if source is None or destination is None:
+            return None
+        return Binding(definition, source, destination)
+
+    def bind(self, binding: Binding) -> None:
+        """Add a binding; one that exists is fine."""
+        self._bindings.add(binding)
+
+    def unbind(self, binding: Binding) -> None:
+        """Remove a binding, and what it kept alive."""
+        self._bindings.remove([binding])
+        self._bindings.tell_removed([binding])
+        self._remove_exchanges(abandoned([binding]))
+
+    # ----- all of it
+
+    def definitions(self) -> Definitions:
+        """Exchanges, queues and bindings, but for the broker's own and for exclusive queues."""
+        queues = [queue for _, queue in sorted(self.queues.items()) if queue.owner is None]
+        exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
+        bindings = [
+            binding.definition
+            for exchange in exchanges
+            for binding in exchange.outgoing.values()
+            if isinstance(binding.destination, Exchange) or binding.destination.owner is None
+        ]
+        return Definitions(
+            exchanges=[x.definition for x in exchanges if x.name not in self._predeclared],
+            queues=[queue.definition for queue in queues],
+            bindings=sorted(bindings, key=lambda held: (held.source, held.destination)),
+        )
+
+    def restore(
+        self,
+        exchanges: Iterable[ExchangeDefinition],
+        queues: Iterable[QueueLike],
+        bindings: Iterable[BindingDefinition],
+    ) -> None:
+        """Rebuild what a store kept; nothing is written back. Once, before clients come.
+
+        Raises 406 for an exchange type that this version does not know. A binding that has lost an
+        end is left out.
+        """
+        for exchange in exchanges:
+            check_type(exchange.type)
+            if exchange.name not in self.exchanges:
+                self._enter_exchange(exchange)
+        for queue in queues:
+            self._enter_queue(queue)
+        for kept in bindings:
+            binding = self.with_ends(kept)
+            if binding is not None:
+                self.graph.add_binding(binding)
+
+    def close(self) -> None:
+        """Give up the exchanges and their bindings; queues have been removed. Once."""
+        for exchange in self.exchanges.values():
+            for binding in exchange.outgoing.values():
+                if binding.durable:
+                    self._store.remove(binding.definition)
+            if exchange.definition.durable and exchange.name not in self._predeclared:
+                self._store.remove(exchange.definition)
+        self._quota.exchange_count -= len(self.exchanges)
+
+
+def abandoned(removed: Iterable[Binding]) -> list[Exchange]:
+    """List the auto-delete exchanges that lost their last binding as a source."""
+    sources = {binding.source: None for binding in removed}
+    return [x for x in sources if x.definition.auto_delete and not x.outgoing]
