@@ -28,6 +28,9 @@ LAST_DEATH = re.compile(r", 'x-last-death-(?:exchange|queue|reason)': '[^']*'")
 
 LAST_DEATH_HEADER = re.compile(r", 'x-last-death-\w+': '[^']*'")
 
+# B-129: this header came with RabbitMQ 4.3; it stands before the count that RabbitMQ 3.10 tells.
+ACQUIRED_COUNT = re.compile(r"'x-acquired-count': \d+, ")
+
 TOLD = "B-005, B-308, B-309: Leveret says why; RabbitMQ closes the socket after 3 s without a word"
 DECODED = "B-310: what cannot be decoded is a frame error; RabbitMQ's connection process crashes"
 STRANGERS = "B-406: passive declares need some permission since RabbitMQ 4.3"
@@ -353,7 +356,10 @@ DIFFERENCES: list[Difference] = [
 
 def comparable(leveret: list[str]) -> list[str]:
     """Leveret's transcript without the words that RabbitMQ 3.10 has not learned to say yet."""
-    return [LAST_DEATH.sub("", REFUSED_ACCESS.sub(r"\1", line)) for line in leveret]
+    return [
+        ACQUIRED_COUNT.sub("", LAST_DEATH.sub("", REFUSED_ACCESS.sub(r"\1", line)))
+        for line in leveret
+    ]
 
 
 def without_last_death(leveret: list[str]) -> list[str]:

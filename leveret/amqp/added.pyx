@@ -1,8 +1,8 @@
-"""A header field that the broker adds to messages on their way out: an offset, a delivery count.
+"""Header fields that the broker adds to messages on their way out: an offset, delivery counts.
 
-The stored content header stays as the publisher sent it; the field is put in while the header frame
-is written (see deliveries). It stands first in the table, and a field of the same name that the
-publisher sent is left out. Where a table makes no sense from some field on, the rest of it is copied
+The stored content header stays as the publisher sent it; the fields are put in while the header frame
+is written (see deliveries). They stand first in the table, and fields of the same names that the
+publisher sent are left out. Where a table makes no sense from some field on, the rest of it is copied
 as it lies.
 """
 
@@ -25,19 +25,27 @@ cdef uint8_t* store_be(uint8_t* p, uint64_t value, int size) noexcept nogil:
     return p + size
 
 
+cdef uint8_t* write_field(bytes name, int64_t value, uint8_t* out) noexcept:
+    cdef uint8_t name_size = <uint8_t>len(name)
+    out[0] = name_size
+    memcpy(out + 1, <const char*>name, name_size)
+    out += 1 + name_size
+    out[0] = c"l"
+    return store_be(out + 1, <uint64_t>value, 8)
+
+
 cdef class AddedField:
     """The field `name`, a signed 64-bit number: the record's offset."""
 
-    def __init__(self, str name not None):
-        self.name = name.encode()
-        if len(self.name) > NAME_BYTES_MAX:
+    def __init__(self, *names):
+        self.names = tuple([name.encode() for name in names])
+        if max(map(len, self.names)) > NAME_BYTES_MAX:
             raise ValueError(f"a field's name has at most {NAME_BYTES_MAX} bytes")
-        self.room = LENGTH_BYTES + 1 + <uint32_t>len(self.name) + VALUE_BYTES
+        self.room = LENGTH_BYTES + <uint32_t>sum([1 + len(name) + VALUE_BYTES for name in self.names])
 
-    cdef bint value_of(self, uint64_t offset, int64_t* value) except -1:
-        """Set the record's value; False where it gets none."""
-        value[0] = <int64_t>offset
-        return True
+    cdef uint8_t* write_fields(self, uint64_t offset, uint8_t* out) except NULL:
+        """Write what the record gets to `out`. Returns where that ends: it may be nothing."""
+        return write_field(self.names[0], <int64_t>offset, out)
 
     cdef uint32_t copy(
         self, const uint8_t* header, uint32_t size, uint64_t offset, uint32_t size_max, uint8_t* out
@@ -48,35 +56,25 @@ cdef class AddedField:
         the client cannot take the frame, and would not get past this message ever again.
         """
         cdef HeadersPlace place
-        cdef int64_t value
-        cdef uint8_t* o = out
+        cdef uint8_t* o
         cdef uint8_t* fields
-        if self.value_of(offset, &value) and find_headers(header, size, &place):
-            memcpy(o, header, place.start - header)
-            o[12] |= HEADERS_BIT >> 8
-            o += place.start - header
-            fields = o + LENGTH_BYTES
-            o = self.copy_others(&place, self.write_field(value, fields))
-            store_be(fields - LENGTH_BYTES, o - fields, LENGTH_BYTES)
-            memcpy(o, place.stop, header + size - place.stop)
-            o += header + size - place.stop
-            if o - out <= max(size, size_max):
-                return <uint32_t>(o - out)
+        if find_headers(header, size, &place):
+            fields = out + (place.start - header) + LENGTH_BYTES
+            o = self.write_fields(offset, fields)
+            if o != fields:
+                memcpy(out, header, place.start - header)
+                out[12] |= HEADERS_BIT >> 8
+                o = self.copy_others(&place, o)
+                store_be(fields - LENGTH_BYTES, o - fields, LENGTH_BYTES)
+                memcpy(o, place.stop, header + size - place.stop)
+                o += header + size - place.stop
+                if o - out <= max(size, size_max):
+                    return <uint32_t>(o - out)
         memcpy(out, header, size)
         return size
 
-    cdef uint8_t* write_field(self, int64_t value, uint8_t* out) noexcept:
-        cdef uint8_t name_size = <uint8_t>len(self.name)
-        out[0] = name_size
-        memcpy(out + 1, <const char*>self.name, name_size)
-        out += 1 + name_size
-        out[0] = c"l"
-        return store_be(out + 1, <uint64_t>value, 8)
-
     cdef uint8_t* copy_others(self, HeadersPlace* place, uint8_t* out) noexcept:
-        """Copy the table's fields but those of our name."""
-        cdef const uint8_t* name = <const uint8_t*><const char*>self.name
-        cdef uint8_t name_size = <uint8_t>len(self.name)
+        """Copy the table's fields but those of our names."""
         cdef const uint8_t* kept = place.fields     # not copied yet, from here on
         cdef const uint8_t* field = place.fields
         cdef const uint8_t* after
@@ -84,7 +82,7 @@ cdef class AddedField:
             after = field_end(field, place.stop)
             if after == NULL:
                 break
-            if field_is(field, name, name_size):
+            if self.is_ours(field):
                 memcpy(out, kept, field - kept)
                 out += field - kept
                 kept = after
@@ -92,17 +90,25 @@ cdef class AddedField:
         memcpy(out, kept, place.stop - kept)
         return out + (place.stop - kept)
 
+    cdef bint is_ours(self, const uint8_t* field) noexcept:
+        cdef bytes name
+        for name in self.names:
+            if field_is(field, <const uint8_t*><const char*>name, <uint8_t>len(name)):
+                return True
+        return False
 
-cdef class CountedField(AddedField):
-    """The field `name` with a number that `counts` has for some offsets; others get no field."""
 
-    def __init__(self, str name not None, dict counts not None):
-        super().__init__(name)
-        self.counts = counts
+cdef class CountedFields(AddedField):
+    """Fields with the numbers that `counts`, by their names, have for some offsets."""
 
-    cdef bint value_of(self, uint64_t offset, int64_t* value) except -1:
-        count = self.counts.get(offset)
-        if count is None:
-            return False
-        value[0] = count
-        return True
+    def __init__(self, dict counts not None):
+        super().__init__(*counts)
+        self.counts = list(counts.values())
+
+    cdef uint8_t* write_fields(self, uint64_t offset, uint8_t* out) except NULL:
+        cdef Py_ssize_t i
+        for i in range(len(self.counts)):
+            count = (<dict>self.counts[i]).get(offset)
+            if count is not None:
+                out = write_field(self.names[i], count, out)
+        return out

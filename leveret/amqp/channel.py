@@ -14,7 +14,7 @@ from pamqp import commands
 
 from leveret.amqp import announcements, direct_reply, frames
 from leveret.amqp.confirms import Confirms
-from leveret.amqp.consumer import Getter, return_count_field
+from leveret.amqp.consumer import Getter, return_counts
 from leveret.amqp.destinations import find_destinations, send_back
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
@@ -281,7 +281,7 @@ class Channel:
             offset,
             redelivered,
             queue.message_count,
-            return_count_field(queue) if redelivered else None,
+            return_counts(queue) if redelivered else None,
         )
         connection.touch()
         if self.vhost.traced:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp import announcements
-from leveret.amqp.added import CountedField
+from leveret.amqp.added import CountedFields
 from leveret.core.queue import Queue
 
 if TYPE_CHECKING:
@@ -119,8 +119,13 @@ class Getter:
         """Gets are not counted against any prefetch."""
 
 
-def return_count_field(queue: OpenQueue) -> AddedField | None:
-    """What tells the consumers of a quorum queue how often a message has come back."""
+def return_counts(queue: OpenQueue) -> AddedField | None:
+    """What tells the consumers of a quorum queue how often a message has come back.
+
+    x-acquired-count says how often somebody had it, x-delivery-count how much of that counts
+    towards the delivery limit.
+    """
     if not (isinstance(queue, Queue) and queue.settings.counts_deliveries):
         return None
-    return CountedField("x-delivery-count", queue.machine.counts)
+    machine = queue.machine
+    return CountedFields({"x-delivery-count": machine.counts, "x-acquired-count": machine.acquired})

@@ -81,7 +81,7 @@ class QueueMachine:
     With `by_priority` too, one of higher priority takes over as soon as the active one holds
     nothing any more. Offsets that come back more than `delivery_limit` times are given up;
     `counts` says how often each did, where `counts_returns`, with `counts_every_return` also of
-    those that just were given back.
+    those that just were given back. `acquired` always counts both.
     """
 
     __slots__ = (
@@ -92,6 +92,7 @@ class QueueMachine:
         "_exclusive",
         "_lines",
         "_single_active",
+        "acquired",
         "counts",
         "delayed",
         "delivery_limit",
@@ -112,6 +113,7 @@ class QueueMachine:
     ) -> None:
         self.ledger = ledger
         self.counts: dict[int, int] = {}  # returns of each offset, unless it had none
+        self.acquired = self.counts if counts_every_return else dict[int, int]()
         self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
         self._single_active = single_active
         self._by_priority = by_priority
@@ -217,7 +219,7 @@ class QueueMachine:
 
     def settle(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Be done with leased offsets. Returns how many."""
-        if self.counts:
+        if self.acquired:
             ranges = list(ranges)
             self._forget_counts(ranges)
         return self.ledger.settle(ranges)
@@ -231,8 +233,12 @@ class QueueMachine:
         consumer could not cope with them.
         """
         refused: Iterable[tuple[int, int]] = ()
-        if self._counts_returns and (failed or self._counts_every_return):
-            ranges, refused = self._count(ranges)
+        if self._counts_returns:
+            if not self._counts_every_return:
+                ranges = list(ranges)
+                self._count_acquired(ranges)
+            if failed or self._counts_every_return:
+                ranges, refused = self._count(ranges)
         if self.retry_delay is not None and self.retry_delay.applies(failed=failed):
             self._delay(ranges, self.retry_delay, now_ms)
         else:
@@ -275,15 +281,16 @@ class QueueMachine:
                 accepted.append((begin, stop))
         return accepted, refused
 
-    def _forget_counts(self, ranges: list[tuple[int, int]]) -> None:
-        counts = self.counts
+    def _count_acquired(self, ranges: list[tuple[int, int]]) -> None:
+        acquired = self.acquired
         for first, stop in ranges:
-            if stop - first <= len(counts):
-                for offset in range(first, stop):
-                    counts.pop(offset, None)
-            else:
-                for offset in [offset for offset in counts if first <= offset < stop]:
-                    del counts[offset]
+            for offset in range(first, stop):
+                acquired[offset] = acquired.get(offset, 0) + 1
+
+    def _forget_counts(self, ranges: list[tuple[int, int]]) -> None:
+        _forget(self.counts, ranges)
+        if self.acquired is not self.counts:
+            _forget(self.acquired, ranges)
 
     def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Lease what of `ranges` is ready, to be given up. Returns its ranges."""
@@ -348,6 +355,16 @@ class QueueMachine:
                 return self._lines[i]
         self._lines.append(deque())
         return self._lines[-1]
+
+
+def _forget(counts: dict[int, int], ranges: list[tuple[int, int]]) -> None:
+    for first, stop in ranges:
+        if stop - first <= len(counts):
+            for offset in range(first, stop):
+                counts.pop(offset, None)
+        else:
+            for offset in [offset for offset in counts if first <= offset < stop]:
+                del counts[offset]
 
 
 def _chunk(line: deque[Consumer], consumer: Consumer, capacity: int, ready_count: int) -> int:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.amqp.added import NAME_BYTES_MAX, AddedField, CountedField
+from leveret.amqp.added import NAME_BYTES_MAX, AddedField, CountedFields
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.frames import ChannelSlot
 from leveret.amqp.methods import encode_properties
@@ -79,15 +79,24 @@ def test_every_record_gets_its_offset_and_keeps_all_else(chosen, base):
         ]
 
 
-@given(headed_properties(), st.dictionaries(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)))
-def test_only_what_was_counted_gets_a_count(chosen, counts):
+COUNTS = st.dictionaries(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1))
+
+
+@pytest.mark.covers("B-129")
+@given(headed_properties(), COUNTS, COUNTS)
+def test_only_what_was_counted_gets_a_count(chosen, counts, others):
     head = encode_properties(chosen, 0)
-    found = delivered([head] * 4, CountedField("x-delivery-count", counts))
+    fields = {NAME: counts, "x-acquired-count": others}
+    found = delivered([head] * 4, CountedFields(fields))
     for offset in range(4):
-        if offset in counts:
-            assert properties_of(found[offset]).headers["x-delivery-count"] == counts[offset]
-        else:
+        added = {name: kept[offset] for name, kept in fields.items() if offset in kept}
+        if not added:
             assert found[offset] == head
+            continue
+        rest = {n: value for n, value in (chosen.headers or {}).items() if n not in fields}
+        after = properties_of(found[offset])
+        assert after.headers == {**added, **rest}
+        assert by_name(after) == by_name(chosen)
 
 
 def with_table(table, *, tail=b""):

@@ -382,7 +382,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             delivery_limit=self.delivery_limit,
             retry_delay=self.delay,
         )
-        self.counts = {}
+        self.counts, self.acquired = {}, {}
 
     @rule(count=st.sampled_from([0, 1, 7, 40, 100, 700]))
     def commit(self, count):
@@ -546,6 +546,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
 
     def return_offsets(self, offsets, *, failed=True):
         offsets, refused = set(offsets), set()
+        if self.counts_returns:
+            for offset in offsets:
+                self.acquired[offset] = self.acquired.get(offset, 0) + 1
         if self.counts_returns and (failed or self.counts_every_return):
             for offset in offsets:
                 self.counts[offset] = self.counts.get(offset, 0) + 1
@@ -553,7 +556,7 @@ class QueueAgainstMessages(RuleBasedStateMachine):
                 refused = {o for o in offsets if self.counts[o] > self.delivery_limit}
         found = self.machine.return_(ranges_of(offsets), failed=failed, now_ms=self.now)
         assert found == ranges_of(refused)
-        assert self.machine.counts == self.counts
+        assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
         self.machine.settle(found)
         self.leased -= offsets
         accepted = offsets - refused
@@ -589,7 +592,8 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     def let_go(self, offsets):
         for offset in offsets - self.ready - set(self.delayed):
             self.counts.pop(offset, None)
-        assert self.machine.counts == self.counts
+            self.acquired.pop(offset, None)
+        assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
         for consumer in self.consumers:
             consumer.held -= offsets
 

@@ -9,7 +9,7 @@ from pamqp import commands
 from leveret.amqp import direct_reply, frames
 from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
-from leveret.amqp.consumer import ChannelConsumer, return_count_field
+from leveret.amqp.consumer import ChannelConsumer, return_counts
 from leveret.core.arguments import check_consumer_arguments, type_of
 from leveret.core.names import resource, stripped
 from leveret.core.offsets import STREAM_OFFSET
@@ -68,7 +68,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         priority=arguments.get("x-priority", 0),
         arguments=arguments,
         added=OFFSET if isinstance(queue, Stream) else None,
-        added_again=return_count_field(queue),
+        added_again=return_counts(queue),
     )
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
