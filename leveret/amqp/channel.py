@@ -451,8 +451,11 @@ class Channel:
 
     # -- the end
 
-    def release(self) -> None:
-        """Give everything back, once: consumers end, what they held returns to its queues."""
+    def release(self, *, failed: bool = True) -> None:
+        """Give everything back, once: consumers end, what they held returns to its queues.
+
+        `failed`: that counts against the messages; it may have been they that broke the client.
+        """
         if not self.alive:
             return
         self.alive = False
@@ -464,7 +467,8 @@ class Channel:
         direct_reply.cancel(self)
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
-        self.apply(frames.RETURN | frames.REJECT, self.unacked.take_up_to(frames.ALL_TAGS))
+        kind = frames.RETURN | frames.REJECT if failed else frames.RETURN
+        self.apply(kind, self.unacked.take_up_to(frames.ALL_TAGS))
         announcements.channel_closed(self)
 
 

@@ -55,12 +55,15 @@ class Channels:
         else:
             self._drop(number)
 
-    def close(self, number: int, error: ChannelError) -> None:
-        """Tell the client why its channel ends, and ignore what it still sends on it."""
+    def close(self, number: int, error: ChannelError, *, failed: bool = True) -> None:
+        """Tell the client why its channel ends, and ignore what it still sends on it.
+
+        `failed`: see Channel.release.
+        """
         channel = self.by_number.get(number)
         if channel is None or not channel.alive:
             return
-        channel.release()
+        channel.release(failed=failed)
         self._send(number, closing(commands.Channel.Close, error))
 
     def release(self) -> None:
@@ -80,7 +83,7 @@ class Channels:
                 try:
                     check_acknowledged(channel, now_ms, timeout_ms)
                 except ChannelError as error:
-                    self.close(number, error)
+                    self.close(number, error, failed=False)
 
     def wake_consumers(self) -> None:
         """The socket takes more again: let the queues of all consumers go on."""

@@ -273,6 +273,22 @@ def test_who_holds_a_delivery_for_too_long_loses_the_channel(stage, client, swee
     assert client.count("q", 2) == 2
 
 
+@pytest.mark.covers("B-142")
+def test_what_was_held_for_too_long_has_not_failed():
+    stage = Stage(delivery_limit_counts="failures")
+    client = Client(stage).open()
+    arguments = {**QUORUM, "x-delivery-limit": 0, "x-consumer-timeout": 3000}
+    client.declare("q", durable=True, arguments=arguments)
+    client.publish("q", b"1")
+    client.consume("q")
+    for _ in range(5):
+        stage.advance(1)
+        client.connection.check_acknowledged(stage.now)
+    other = Client(stage).open()
+    other.consume("q")
+    assert headers(other) == [{"x-acquired-count": 1}]
+
+
 @pytest.mark.covers("B-127")
 def test_who_acknowledges_in_time_is_left_alone(client, sweeping):
     client.declare("q")

@@ -1,5 +1,6 @@
 """The ledger of priorities, against a model that keeps a list of every offset."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -59,6 +60,7 @@ def test_what_comes_back_has_its_old_place():
     ]
 
 
+@pytest.mark.covers("B-146")
 def test_what_comes_back_is_first_where_that_is_the_order():
     ledger = PriorityLedger(0, 0, RangeSet(), 0, 31, 4, True)
     learned(ledger, [None, 9, 2])
