@@ -24,6 +24,9 @@ from leveret.ports.records cimport (
     HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID, PERSISTENT,
 )
 
+cdef extern from *:
+    int __builtin_clz(unsigned int) noexcept nogil      # of GCC and Clang
+
 cdef enum:
     FIXED_BYTES = 14        # class, weight, body size, property flags
     HEADERS_BIT = 13
@@ -81,11 +84,9 @@ cdef int read_properties(const uint8_t* header, uint32_t size, Properties* prope
     cdef const uint8_t* p
     if bits & 3:        # a second flag word, and a property that does not exist
         return -1
-    if bits == 0:
-        return 0 if position == size else -1
-    for bit in range(15, LAST_BIT - 1, -1):
-        if not bits & (1 << bit):
-            continue
+    while bits:         # from the highest flag down, without a look at those that are not set
+        bit = 31 - __builtin_clz(bits)
+        bits ^= <uint16_t>(1 << bit)
         p = header + position
         taken = property_size(bit, p, size - position)
         if taken < 0:
