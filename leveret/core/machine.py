@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.delayed import Delayed
 from leveret.ports.ranges import RangeSet
+from leveret.ports.returns import Returns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +82,7 @@ class QueueMachine:
     With `by_priority` too, one of higher priority takes over as soon as the active one holds
     nothing any more. Offsets that come back more than `delivery_limit` times are given up;
     `counts` says how often each did, where `counts_returns`, with `counts_every_return` also of
-    those that just were given back. `acquired` always counts both.
+    those that just were given back. `acquired` always counts both. `returns` is where both stand.
     """
 
     __slots__ = (
@@ -98,6 +99,7 @@ class QueueMachine:
         "delivery_limit",
         "ledger",
         "retry_delay",
+        "returns",
     )
 
     def __init__(
@@ -110,10 +112,14 @@ class QueueMachine:
         counts_every_return: bool = False,
         delivery_limit: int | None = None,
         retry_delay: RetryDelay | None = None,
+        returns: Returns | None = None,
     ) -> None:
         self.ledger = ledger
-        self.counts: dict[int, int] = {}  # returns of each offset, unless it had none
-        self.acquired = self.counts if counts_every_return else dict[int, int]()
+        self.returns = Returns() if returns is None else returns
+        if counts_every_return:
+            self.returns.failures.clear()  # of an earlier run that counted otherwise
+        self.acquired = self.returns.acquired
+        self.counts = self.acquired if counts_every_return else self.returns.failures
         self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
         self._single_active = single_active
         self._by_priority = by_priority
@@ -221,7 +227,7 @@ class QueueMachine:
         """Be done with leased offsets. Returns how many."""
         if self.acquired:
             ranges = list(ranges)
-            self._forget_counts(ranges)
+            self.returns.forget(ranges)
         return self.ledger.settle(ranges)
 
     def return_(
@@ -287,11 +293,6 @@ class QueueMachine:
             for offset in range(first, stop):
                 acquired[offset] = acquired.get(offset, 0) + 1
 
-    def _forget_counts(self, ranges: list[tuple[int, int]]) -> None:
-        _forget(self.counts, ranges)
-        if self.acquired is not self.counts:
-            _forget(self.acquired, ranges)
-
     def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Lease what of `ranges` is ready, to be given up. Returns its ranges."""
         return self.ledger.withdraw(ranges)
@@ -308,13 +309,13 @@ class QueueMachine:
         """Settle everything ready or delayed; returns its ranges. What is leased stays leased."""
         self.ledger.return_(self.delayed.clear())
         purged = self.ledger.purge()
-        self._forget_counts(purged)
+        self.returns.forget(purged)
         return purged
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Give up what of `ranges` is ready; returns its ranges. What is leased stays leased."""
         lost = self.ledger.lose(ranges)
-        self._forget_counts(lost)
+        self.returns.forget(lost)
         return lost
 
     def admits(self, *, exclusive: bool) -> bool:
@@ -355,16 +356,6 @@ class QueueMachine:
                 return self._lines[i]
         self._lines.append(deque())
         return self._lines[-1]
-
-
-def _forget(counts: dict[int, int], ranges: list[tuple[int, int]]) -> None:
-    for first, stop in ranges:
-        if stop - first <= len(counts):
-            for offset in range(first, stop):
-                counts.pop(offset, None)
-        else:
-            for offset in [offset for offset in counts if first <= offset < stop]:
-                del counts[offset]
 
 
 def _chunk(line: deque[Consumer], consumer: Consumer, capacity: int, ready_count: int) -> int:

@@ -85,6 +85,7 @@ class Queue(OpenQueue):
             counts_every_return=services.counts_every_return,
             delivery_limit=settings.delivery_limit,
             retry_delay=settings.retry_delay,
+            returns=log.returns,
         )
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
@@ -353,6 +354,8 @@ class Queue(OpenQueue):
         now_ms = self.services.timers.wall_ms()
         refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms)
         self.log.redelivered_stop = self.machine.redelivered_stop
+        if self.settings.counts_deliveries:
+            self.log.note_returns(ranges)
         self._retry_timer.set(self.machine.delayed.next_ms)
         self.discards.add(refused, Reason.DELIVERY_LIMIT)
         self._more_is_ready()

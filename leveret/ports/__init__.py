@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from leveret.ports.definitions import Definition, Definitions
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
+from leveret.ports.returns import Returns
 
 __all__ = [
     "Clock",
@@ -111,6 +112,11 @@ class TopicLog(Protocol):
     retention: Retention | None
     """What is settled by and by without being asked, oldest first; None: nothing is."""
 
+    @property
+    def returns(self) -> Returns:
+        """How often messages came back; the queue counts, the log keeps what it was told of."""
+        ...
+
     redelivered_stop: int
     """Offsets below may have been delivered before; kept by `close`, everything after a crash."""
 
@@ -135,6 +141,10 @@ class TopicLog(Protocol):
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Mark [first, stop) ranges as settled; written behind, within one flush interval."""
+        ...
+
+    def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """`returns` has changed for these offsets; written behind, as settlements are."""
         ...
 
     def read(self, offset: int, bytes_max: int) -> list[Batch] | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
-from leveret.storage.checkpoint import apply_settlement
+from leveret.ports.returns import Returns
+from leveret.storage.checkpoint import apply_payload
 from leveret.storage.damage import find_sound
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, scan
@@ -70,7 +71,7 @@ def _dumped(position: int, batch: Batch) -> DumpedBatch:
         return DumpedBatch(position, batch)
     settled = RangeSet()
     try:
-        apply_settlement(batch, settled)
+        apply_payload(batch.payload, settled, Returns())
     except CorruptBatchError as error:
         return DumpedBatch(position, batch, damage=str(error))
     return DumpedBatch(position, batch, settled)

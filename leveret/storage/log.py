@@ -17,7 +17,12 @@ from leveret.errors import StorageError
 from leveret.ports import Damage, Durability
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
-from leveret.storage.checkpoint import CloseMark, checkpoint_payload, settlement_payload
+from leveret.storage.checkpoint import (
+    CloseMark,
+    checkpoint_payload,
+    return_payload,
+    settlement_payload,
+)
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flush import Flush, Unflushed
@@ -76,6 +81,7 @@ class PartitionLog:
         self.directory = directory
         self.end = self.committed = recovered.end
         self.settled = recovered.settled
+        self.returns = recovered.returns
         self.unclean = recovered.unclean
         self.redelivered_stop = recovered.redelivered_stop
         self._services = services
@@ -87,7 +93,7 @@ class PartitionLog:
             services.files,
             directory,
             segment_bytes_max=services.segment_bytes_max,
-            checkpoint=(lambda: checkpoint_payload(self.settled)) if self._keeps else None,
+            checkpoint=self._checkpoint if self._keeps else None,
             wall_ms=services.clock.wall_ms,
             on_roll=self._start_flush if self._keeps else lambda: None,
         )
@@ -112,6 +118,7 @@ class PartitionLog:
         self._setting_aside = asyncio.Lock()
         self._unflushed = Unflushed()
         self._pending = RangeSet()  # settled, not yet written down
+        self._returned = RangeSet()  # the same of what came back
         self._touched = False
         self._flushing = False
         self._flush_failures = 0  # in a row
@@ -279,6 +286,15 @@ class PartitionLog:
             cache.settle(tail, first, stop, settled)
         self._touch()
 
+    def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See ports.TopicLog."""
+        for first, stop in ranges:
+            self._returned.add(first, stop)
+        self._touch()
+
+    def _checkpoint(self) -> bytes:
+        return checkpoint_payload(self.settled, self.returns)
+
     def _touch(self) -> None:
         if not self._touched:
             self._touched = True
@@ -292,13 +308,14 @@ class PartitionLog:
         self._touched = False
         if self._closed or not (self._segments.items or self._keeps):
             self._pending.clear()
+            self._returned.clear()
             return
         try:
             self._write_pending()
         except StorageError:
             self._touched = True
             raise
-        pending, self._pending = self._pending, RangeSet()
+        pending, self._pending, self._returned = self._pending, RangeSet(), RangeSet()
         for first, stop in pending:
             self._remove_settled(self._segments.overlapping(first, stop))
         self._roll_settled()
@@ -310,11 +327,16 @@ class PartitionLog:
             return
         if self._segments.untrusted:
             self._segments.roll(self.end)  # its checkpoint tells everything
-        elif self._pending:
-            payload = settlement_payload(self._pending)
-            batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
-            batch.set_checksum(crc32c(batch.checked))
-            self._segments.write(batch, self.end)
+            return
+        if self._pending:
+            self._write_control(settlement_payload(self._pending))
+        if self._returned:
+            self._write_control(return_payload(self.returns, self._returned))
+
+    def _write_control(self, payload: bytes) -> None:
+        batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
+        batch.set_checksum(crc32c(batch.checked))
+        self._segments.write(batch, self.end)
 
     def _remove_settled(self, segments: Sequence[Segment]) -> None:
         """Remove those of the sealed `segments` that hold nothing unsettled.
@@ -476,14 +498,13 @@ class PartitionLog:
                 active.write_index(self._services.files, self.end)
             except OSError as error:
                 raise storage_error("write", active.index_path, error) from error
-        settled = self.settled.to_bytes()
         return CloseMark(
             active.base,
             active.generation,
             active.size,
             self.end,
             self.redelivered_stop,
-            settled,
+            self._checkpoint(),
         )
 
     def _release(self) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
-from leveret.storage.checkpoint import CloseMark, apply_settlement, is_checkpoint
+from leveret.ports.returns import Returns
+from leveret.storage.checkpoint import CloseMark, apply_payload, is_checkpoint
 from leveret.storage.damage import keep_damaged
 from leveret.storage.files import storage_error
 from leveret.storage.index import SparseIndex
@@ -36,6 +37,7 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     end: int = 0
     settled: RangeSet = field(default_factory=RangeSet)
+    returns: Returns = field(default_factory=Returns)
     unclean: bool = False
     redelivered_stop: int = 0  # offsets below may have been delivered before
     findings: list[str] = field(default_factory=list)
@@ -77,10 +79,12 @@ def _believe(found: Recovered, mark: CloseMark | None) -> bool:
         return False
     if mark.segment_bytes != last.size or mark.end < last.base:
         return False
+    settled, returns = RangeSet(), Returns()
     try:
-        found.settled = RangeSet.from_bytes(mark.settled)
-    except ValueError:
+        apply_payload(mark.checkpoint, settled, returns)
+    except CorruptBatchError:
         return False
+    found.settled, found.returns = settled, returns
     found.end = mark.end
     found.redelivered_stop = mark.redelivered_stop
     return True
@@ -134,7 +138,7 @@ def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None
             if batch.base_offset != found.end:
                 refuse(f"offset {batch.base_offset} where {found.end} follows")
             if batch.is_control:
-                apply_settlement(batch, found.settled)
+                apply_payload(batch.payload, found.settled, found.returns)
             elif position >= index.due:
                 index.note(batch.base_offset, position)
             found.end += batch.count
@@ -185,3 +189,5 @@ def _settle_what_is_gone(files: FileSystem, found: Recovered) -> None:
         if indexed is not None and indexed[1] < segment.stop:
             settled.add(indexed[1], segment.stop)
     settled.remove(found.end, OFFSET_MAX)
+    if found.returns.acquired:
+        found.returns.keep(settled.gaps(0, found.end))

@@ -78,8 +78,8 @@ def test_what_waits_holds_nobody_up_and_comes_back():
     assert got(consumer) == [(1, True)]
 
 
-@pytest.mark.covers("B-143")
-def test_after_a_restart_nothing_waits():
+@pytest.mark.covers("B-142", "B-143")
+def test_after_a_restart_nothing_waits_and_the_count_goes_on():
     bench = bench_of()
     bench.store(2)
     consumer = bench.consume(limit=1)
@@ -89,6 +89,10 @@ def test_after_a_restart_nothing_waits():
     bench.reopen()
     assert (bench.ready, bench.queue.delayed_count) == (2, 0)
     assert bench.consume().got == [(0, True), (1, False)]
+    assert bench.queue.machine.counts == {0: 1}
+    bench.queue.return_([(0, 2)])
+    bench.advance(1000)
+    assert (bench.ready, bench.queue.delayed_count) == (0, 1)
 
 
 @pytest.mark.covers("B-143")

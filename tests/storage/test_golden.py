@@ -1,4 +1,4 @@
-"""Files written by the first version of the format are read for ever."""
+"""Files written by any version of the format are read for ever."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,7 @@ from leveret.storage.recovery import recover
 from tests.storage.harness import bodies, open_log, put, store_at
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
+GOLDEN_2 = GOLDEN.with_name("log-v2")  # records came back
 
 
 def test_a_log_of_version_1_is_recovered(tmp_path):
@@ -16,6 +17,14 @@ def test_a_log_of_version_1_is_recovered(tmp_path):
     assert (found.end, found.findings) == (12, [])
     assert list(found.settled) == [(0, 2), (4, 5), (9, 10)]
     assert [segment.base for segment in found.segments] == [0, 6, 12]
+
+
+def test_a_log_of_version_2_is_recovered(tmp_path):
+    shutil.copytree(GOLDEN_2, tmp_path / "log")
+    found = recover(RealFileSystem(), tmp_path / "log", None)
+    assert (found.end, found.findings) == (12, [])
+    assert list(found.settled) == [(0, 2), (4, 5), (9, 10)]
+    assert list(found.returns.runs()) == [(2, 4, 1, 0), (6, 7, 3, 2), (11, 12, 1, 1)]
 
 
 async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
@@ -30,20 +39,31 @@ async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
 
 
 async def test_the_same_calls_still_write_the_same_bytes(tmp_path):
-    await write_golden(tmp_path)
-    written = {path.name: path.read_bytes() for path in tmp_path.rglob("0*.*")}
-    assert written == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+    for golden in (GOLDEN, GOLDEN_2):
+        directory = await write_golden(tmp_path / golden.name, returns=golden is GOLDEN_2)
+        written = {path.name: path.read_bytes() for path in directory.glob("0*.*")}
+        assert written == {path.name: path.read_bytes() for path in golden.iterdir()}
 
 
-async def write_golden(data: Path) -> Path:
+async def write_golden(data: Path, *, returns: bool) -> Path:
     """How the golden files came about; a change of the format keeps them and adds others."""
     async with store_at(data, segment_bytes_max=400) as store:
         log = open_log(store)
         for i in range(0, 6, 2):
             put(log, b"body %d" % i, b"body %d" % (i + 1))
         log.settle([(0, 2), (4, 5)])
+        if returns:
+            come_back(log, 2, 4, 1, 0)
         log.write_settlements()
         put(log, *(b"body %d" % i for i in range(6, 12)))
         log.settle([(9, 10)])
+        if returns:
+            come_back(log, 6, 7, 3, 2)
+            come_back(log, 11, 12, 1, 1)
         log.write_settlements()
         return log.directory
+
+
+def come_back(log, first, stop, acquired, failures):
+    log.returns.put(first, stop, acquired, failures)
+    log.note_returns([(first, stop)])

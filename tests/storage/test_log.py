@@ -69,6 +69,8 @@ async def test_a_log_comes_back(tmp_path, durability, clean):
     log.settle([(0, 3), (10, 20)])
     log.settle([(150, 151)])
     log.redelivered_stop = 130
+    log.returns.put(30, 33, 2, 1)
+    log.note_returns([(30, 33)])
     log.write_settlements()
     if clean:
         await store.close()
@@ -81,6 +83,7 @@ async def test_a_log_comes_back(tmp_path, durability, clean):
         assert log.redelivered_stop == (130 if clean else 200)
         assert (log.end, log.committed) == (200, 200)
         assert list(log.settled) == [(0, 3), (10, 20), (150, 151)]
+        assert list(log.returns.runs()) == [(30, 33, 2, 1)]
         assert await bodies(log) == {i: b"%d" % i for i in range(200)}
         assert put(log, b"more") == 200
         await committed(log, 201)

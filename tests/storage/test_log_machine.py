@@ -60,7 +60,10 @@ class SteppedStore(FileTopicStore):
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`written` is what stands in the log, `settled` what was settled of it."""
+    """`written` is what stands in the log, `settled` what was settled of it.
+
+    `returns` are the (returns, failures) of what came back.
+    """
 
     def __init__(self):
         super().__init__()
@@ -69,6 +72,7 @@ class LogMachine(RuleBasedStateMachine):
         self.state = MemoryStateStore()
         self.written: list[bytes] = []
         self.settled: set[int] = set()
+        self.returns: dict[int, tuple[int, int]] = {}
         self.number = 0
         self.failures = []
 
@@ -123,7 +127,19 @@ class LogMachine(RuleBasedStateMachine):
         first = data.draw(st.integers(0, self.log.committed - 1))
         stop = data.draw(st.integers(first + 1, self.log.committed))
         self.log.settle([(first, stop)])
+        self.log.returns.forget([(first, stop)])
         self.settled |= set(range(first, stop))
+
+    @precondition(lambda self: self.log.committed > 0)
+    @rule(data=st.data(), failures=st.integers(0, 1))
+    def come_back(self, data, failures):
+        first = data.draw(st.integers(0, self.log.committed - 1))
+        stop = data.draw(st.integers(first + 1, self.log.committed))
+        for offset in set(range(first, stop)) - self.settled:
+            before = self.returns.get(offset, (0, 0))
+            self.returns[offset] = before[0] + 1, before[1] + failures
+            self.log.returns.put(offset, offset + 1, *self.returns[offset])
+        self.log.note_returns([(first, stop)])
 
     @rule(bytes_max=st.integers(0, 3000))
     def retain(self, bytes_max):
@@ -177,6 +193,7 @@ class LogMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(both())
         assert not self.files.handles
         self.open()
+        self.check_returns()
         assert not self.log.unclean
         assert self.log.end == len(self.written)
         assert self.settlements() == self.settled
@@ -187,6 +204,7 @@ class LogMachine(RuleBasedStateMachine):
         abandon(self.store)
         self.files = self.files.lose_process()
         self.open()
+        self.check_returns()
         assert self.log.end == len(self.written)
         assert self.settlements() == self.settled
 
@@ -208,6 +226,14 @@ class LogMachine(RuleBasedStateMachine):
         assert all(self.written[offset].startswith(b"t") for offset in lost)
         assert self.settled <= self.settlements()
         self.settled |= lost
+        self.check_returns()
+
+    def check_returns(self):
+        """What was said of messages that are still there is known again."""
+        self.returns = {o: counts for o, counts in self.returns.items() if o not in self.settled}
+        found = self.log.returns
+        known = {o: (count, found.failures.get(o, 0)) for o, count in found.acquired.items()}
+        assert known == self.returns
 
     def settlements(self) -> set[int]:
         return {offset for first, stop in self.log.settled for offset in range(first, stop)}

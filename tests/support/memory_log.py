@@ -8,6 +8,7 @@ from leveret.errors import CorruptBatchError
 from leveret.ports import Damage, Durability, Retention
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder
+from leveret.ports.returns import Returns
 from tests.support.gate import Gate
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class MemoryTopicLog:
         self.settled = RangeSet()
         self.unclean = False
         self.redelivered_stop = 0
+        self.returns = Returns()
         self.retention: Retention | None = None
         self.deleted = False
         self.append_error: Exception | None = None
@@ -67,6 +69,9 @@ class MemoryTopicLog:
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         for first, stop in ranges:
             self.settled.add(first, stop)
+
+    def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass
 
     def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
         return self._find(offset, bytes_max) if self.at_hand else None
