@@ -88,3 +88,34 @@ def test_queues_do_after_a_restart_what_they_did_before(tmp_path, durability, ki
             channel.queue_declare("unused", passive=True)
         connection.close()
         broker.check_untroubled()
+
+
+@pytest.mark.covers("B-129", "B-142", "B-143")
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_restart_forgets_the_delay_of_a_message_and_not_how_often_it_came_back(tmp_path, killed):
+    with BrokerProcess(tmp_path / "data", durability="os") as broker:
+        connection, channel = connected(broker)
+        delay = {"delayed_retry_type": "failed", "delayed_retry_min": 3_600_000}
+        declare(channel, "q", queue_type="quorum", **delay)
+        publish(channel, "q", b"0")
+        publish(channel, "q", b"1")
+        method, _, _ = channel.basic_get("q")
+        channel.basic_reject(method.delivery_tag, requeue=True)
+        assert drained(channel, "q") == ["1"]
+        publish(channel, "q", b"2")
+        time.sleep(0.2)  # returns are written down 50 ms later
+        connection.close()
+        if killed:
+            broker.kill()
+        else:
+            broker.stop()
+        broker.start()
+
+        connection, channel = connected(broker)
+        method, properties, body = channel.basic_get("q", auto_ack=True)
+        assert (method.redelivered, body) == (True, b"0")
+        assert properties.headers == {"x-delivery-count": 1, "x-acquired-count": 1}
+        _, properties, body = channel.basic_get("q", auto_ack=True)
+        assert (properties.headers, body) == (None, b"2")
+        connection.close()
+        broker.check_untroubled()
