@@ -137,6 +137,10 @@ def markdown(
     if remarks:
         parts += ["", "## What went wrong", ""]
         parts += [f"- `{name}`: {text}" for name, text in remarks.items()]
+    missed = {line.row.name: line.row.limited_by for line in compared if line.met is False}
+    if missed:
+        parts += ["", "## What limits the rows that are not met", ""]
+        parts += [f"- `{name}`: {text or 'not known yet'}" for name, text in missed.items()]
     parts += ["", "## Every reading", ""]
     parts += [f"- `{line.row.name}`, {line.target.label}: {line.spread}" for line in compared]
     parts += ["", "## Commands", "", "Brokers, then what each row ran against both:", ""]

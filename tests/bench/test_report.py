@@ -55,3 +55,13 @@ def test_what_went_wrong_is_said():
 def test_rows_have_names_of_their_own_and_targets():
     assert len({each.name for each in ROWS}) == len(ROWS)
     assert all(each.targets for each in ROWS)
+
+
+@pytest.mark.parametrize("reached", [2, 3])
+def test_what_limits_a_row_is_said_where_it_misses_its_target(reached):
+    target = (Target("figure", "messages/s", Bound.TIMES_AT_LEAST, 3),)
+    limited = Row("name", "A title", target, limited_by="the speed of light")
+    readings = {"RabbitMQ": [Reading({"figure": 1})], "Leveret": [Reading({"figure": reached})]}
+    text = markdown(lines(limited, readings), {}, {}, "")
+    assert ("- `name`: the speed of light" in text) == (reached < 3)
+    assert ("What limits" in text) == (reached < 3)
