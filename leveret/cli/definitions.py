@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask, fail, read_json
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
 
 __all__ = ["app"]
 
@@ -20,7 +20,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 STREAM = "-"
 File = Annotated[str, typer.Argument(help="A file; - is standard input or output.")]
 Vhost = Annotated[str | None, typer.Option("--vhost", help="Only of, or into, this vhost.")]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
 app = typer.Typer(help="How much a virtual host or a user may have.", no_args_is_help=True)
-
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 
 
 class _Kind(StrEnum):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask, read_json
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["app", "global_app"]
 
 app = typer.Typer(help="Values that a component looks up in a vhost.", no_args_is_help=True)
 global_app = typer.Typer(help="Values for the whole node.", no_args_is_help=True)
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 Component = Annotated[str, typer.Argument(help="The component, such as shovel.")]
 Name = Annotated[str, typer.Argument(help="The parameter's name.")]
 Value = Annotated[str, typer.Argument(help="Its value, in JSON.")]
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
 
 
 @app.command("set")
@@ -59,7 +56,7 @@ def clear(
 @app.command("list")
 def list_(
     component: Annotated[str | None, typer.Option("--component", help="Only of this one.")] = None,
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+    vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost, ask
 
 __all__ = ["app"]
 
 app = typer.Typer(help="What a user may do in a virtual host.", no_args_is_help=True)
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 User = Annotated[str, typer.Argument(help="The user's name.")]
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
 PATTERN = "Regular expression, searched in names; '' matches none."
 Configure = Annotated[str, typer.Argument(help=f"May declare and delete. {PATTERN}")]
 Write = Annotated[str, typer.Argument(help=f"May publish and bind. {PATTERN}")]
@@ -49,8 +46,8 @@ def set_(
 
 @app.command("list")
 def list_(
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+    user: OfUser = None,
+    vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask, read_json
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["operator_policies", "policies"]
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 Name = Annotated[str, typer.Argument(help="The policy's name.")]
 Pattern = Annotated[str, typer.Argument(help="Regular expression, searched in names.")]
 Definition = Annotated[str, typer.Argument(help='JSON, such as {"max-length": 1000}.')]
@@ -24,7 +22,6 @@ ApplyTo = Annotated[
         help="all, queues, classic_queues, quorum_queues, streams or exchanges.",
     ),
 ]
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
 COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
 
 
@@ -67,7 +64,7 @@ def _commands(kind: str, help_: str, *, operator: bool) -> typer.Typer:
 
     @app.command("list")
     def list_(
-        vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+        vhost: InVhost = None,
         data_dir: DataDir = DATA_DIR,
         json: Json = False,
     ) -> None:

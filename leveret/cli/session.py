@@ -11,23 +11,29 @@ import typer
 from leveret.errors import LeveretError, NodeRunningError
 
 __all__ = [
-    "DATA_DIR_DEFAULT",
+    "DATA_DIR",
     "DataDir",
+    "InVhost",
     "Json",
+    "OfUser",
     "PasswordStdin",
+    "Vhost",
     "ask",
     "fail",
     "read_json",
     "read_password",
 ]
 
-DATA_DIR_DEFAULT = "var"  # config.data_dir's; that module is slow to import for so little
+DATA_DIR = Path("var")  # config.data_dir's; that module is slow to import for so little
 
 DataDir = Annotated[
     Path,
     typer.Option("--data-dir", envvar="LEVERET_DATA_DIR", help="The node's data directory."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
+InVhost = Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")]
+OfUser = Annotated[str | None, typer.Option("--user", help="Only this user's.")]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, a line.")
 ]

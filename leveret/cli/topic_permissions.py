@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost, ask
 
 __all__ = ["app"]
 
@@ -16,10 +15,8 @@ app = typer.Typer(
     help="Which routing keys of a topic exchange a user may use.", no_args_is_help=True
 )
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 User = Annotated[str, typer.Argument(help="The user's name.")]
 Exchange = Annotated[str, typer.Argument(help="The topic exchange's name.")]
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
 PATTERN = "Regular expression, searched in routing keys; {username} and {vhost} stand for names."
 Write = Annotated[str, typer.Argument(help=f"May publish. {PATTERN}")]
 Read = Annotated[str, typer.Argument(help=f"May bind. {PATTERN}")]
@@ -63,8 +60,8 @@ def clear(
 
 @app.command("list")
 def list_(
-    user: Annotated[str | None, typer.Option("--user", help="Only this user's.")] = None,
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")] = None,
+    user: OfUser = None,
+    vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
@@ -17,7 +16,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
 
 

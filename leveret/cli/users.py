@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import (
-    DATA_DIR_DEFAULT,
-    DataDir,
-    Json,
-    PasswordStdin,
-    ask,
-    fail,
-    read_password,
-)
+from leveret.cli.session import DATA_DIR, DataDir, Json, PasswordStdin, ask, fail, read_password
 
 __all__ = ["app", "hash_password"]
 
 app = typer.Typer(help="Who may log in.", no_args_is_help=True)
 
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 Name = Annotated[str, typer.Argument(help="The user's name.")]
 Tags = Annotated[
     list[str], typer.Option("--tag", help="A tag, such as administrator; may be repeated.")

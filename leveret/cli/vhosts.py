@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_done, show_rows
-from leveret.cli.session import DATA_DIR_DEFAULT, DataDir, Json, ask
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Namespaces of exchanges, queues and permissions.", no_args_is_help=True)
 
 VHOST_COLUMNS = ["name", "description", "tags", "default_queue_type", "protected", "limits"]
-DATA_DIR = Path(DATA_DIR_DEFAULT)
 Name = Annotated[str, typer.Argument(help="The virtual host's name.")]
 Description = Annotated[str, typer.Option("--description", help="What it is for.")]
 Tags = Annotated[list[str], typer.Option("--tag", help="A tag for people; may be repeated.")]

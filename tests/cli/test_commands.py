@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from leveret import __version__
 from leveret.cli.app import app
-from leveret.cli.session import DATA_DIR_DEFAULT
+from leveret.cli.session import DATA_DIR
 from leveret.config import Configuration
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from leveret.storage.lock import DirectoryLock
@@ -117,7 +117,7 @@ def test_version(leveret):
 
 
 def test_data_directory_has_the_configurations_default():
-    assert str(Configuration().data_dir) == DATA_DIR_DEFAULT
+    assert Configuration().data_dir == DATA_DIR
 
 
 def test_serve_names_a_bad_setting(leveret):
