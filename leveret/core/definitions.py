@@ -37,7 +37,17 @@ if TYPE_CHECKING:
 
     from leveret.ports.definitions import Definition, Limits
 
-__all__ = ["DefinitionsError", "Item", "Parsed", "VhostLimits", "decode", "document", "parse"]
+__all__ = [
+    "DefinitionsError",
+    "Item",
+    "Parsed",
+    "VhostLimits",
+    "decode",
+    "document",
+    "parse",
+    "policy_row",
+    "user_row",
+]
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024  # some 200,000 queues with their bindings
 RESERVED_PREFIX: Final = "amq."
@@ -274,7 +284,7 @@ def document(
         "product_version": version,
     }
     sections = {
-        "users": [_user_row(user) for user in definitions.users],
+        "users": [user_row(user) for user in definitions.users],
         "vhosts": [_vhost_row(one) for one in definitions.vhosts],
         "permissions": [_row(one) for one in definitions.permissions],
         "topic_permissions": [_row(one) for one in definitions.topic_permissions],
@@ -284,7 +294,7 @@ def document(
             *(_row(one) for one in definitions.parameters),
         ],
         "global_parameters": [_row(one) for one in definitions.global_parameters],
-        "policies": [_policy_row(one) for one in definitions.policies if not one.operator],
+        "policies": [policy_row(one) for one in definitions.policies if not one.operator],
         "queues": [_queue_row(queue) for queue in definitions.queues],
         "exchanges": [_row(exchange) for exchange in definitions.exchanges],
         # What tells two bindings apart includes their arguments, which have no order of their own.
@@ -317,7 +327,8 @@ def _row(definition: Definition) -> dict[str, Json]:
     return values
 
 
-def _user_row(user: UserDefinition) -> dict[str, Json]:
+def user_row(user: UserDefinition) -> dict[str, Json]:
+    """A user; the hash of the password is there because definitions are copied between brokers."""
     algorithm, password_hash = export_hash(user.password_hash)
     return {
         "name": user.name,
@@ -356,7 +367,8 @@ def _limits_row(vhost: VhostDefinition) -> dict[str, Json]:
     }
 
 
-def _policy_row(policy: PolicyDefinition) -> dict[str, Json]:
+def policy_row(policy: PolicyDefinition) -> dict[str, Json]:
+    """A policy."""
     return {"vhost": policy.vhost, "name": policy.name, **_policy_value(policy)}
 
 

@@ -13,6 +13,7 @@ from leveret.core.administration import Administration
 from leveret.core.limits import Quota
 from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.vhost import Vhost
+from leveret.ports.definitions import Definitions
 from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.core.limits import NodeLimits
     from leveret.core.message import Message
     from leveret.ports import MetadataStore
-    from leveret.ports.definitions import Definition, Definitions, QueueDefinition, VhostDefinition
+    from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
 
 __all__ = ["Model", "Oblivion"]
 
@@ -52,7 +53,7 @@ class Oblivion:
 
     async def load(self) -> Definitions:
         """There is nothing to load."""
-        raise NotImplementedError
+        return Definitions()
 
     async def flush(self) -> None:
         """Nothing waits."""

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.administration import AdministrationError
+from leveret.core.definitions import policy_row
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
     ParameterDefinition,
@@ -95,17 +96,7 @@ async def _policy_clear(node: Administered, parameters: Parameters) -> None:
 
 async def _policy_list(node: Administered, parameters: Parameters) -> Rows:
     held = node.administration.policies.select(parameters["vhost"], operator=parameters["operator"])
-    return [
-        {
-            "vhost": policy.vhost,
-            "name": policy.name,
-            "pattern": policy.pattern,
-            "apply-to": policy.apply_to,
-            "definition": policy.definition,
-            "priority": policy.priority,
-        }
-        for policy in held
-    ]
+    return [policy_row(policy) for policy in held]
 
 
 async def _parameter_set(node: Administered, parameters: Parameters) -> None:

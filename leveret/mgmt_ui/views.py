@@ -12,15 +12,15 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
+from leveret.core.definitions import user_row
 from leveret.core.json_fields import plain
-from leveret.core.passwords import export_hash
 
 if TYPE_CHECKING:
     from leveret.core.bindings import Binding, QueueLike
     from leveret.core.clients import Client, Endpoints
     from leveret.core.exchange import Exchange
     from leveret.core.vhost import Vhost
-    from leveret.ports.definitions import Arguments, PermissionDefinition, UserDefinition
+    from leveret.ports.definitions import Arguments, PermissionDefinition
 
 __all__ = [
     "Row",
@@ -174,18 +174,6 @@ def vhost_row(vhost: Vhost, counts: Row, node_name: str) -> Row:
         "tracing": vhost.traced,
         "cluster_state": {node_name: "running"},
         **counts,
-    }
-
-
-def user_row(user: UserDefinition) -> Row:
-    """A user; the hash of the password is there because definitions are copied between brokers."""
-    algorithm, password_hash = export_hash(user.password_hash)
-    return {
-        "name": user.name,
-        "password_hash": password_hash,
-        "hashing_algorithm": algorithm,
-        "tags": list(user.tags),
-        "limits": user.limits,
     }
 
 
