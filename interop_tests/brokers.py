@@ -181,8 +181,15 @@ class LeveretBroker:
 
     def trace(self, *, on: bool) -> None:
         """Turn the firehose of vhost `/` on or off."""
-        command = ["trace", "on" if on else "off", "--data-dir", str(self.data_dir)]
-        subprocess.run([*LEVERET_COMMAND, *command], check=True, cwd=REPOSITORY, timeout=60)
+        self.control("trace", "on" if on else "off")
+
+    def control(self, *arguments: str) -> str:
+        """What a command of `leveret` prints, on this broker's data."""
+        command = [*LEVERET_COMMAND, *arguments, "--data-dir", str(self.data_dir)]
+        done = subprocess.run(
+            command, check=True, cwd=REPOSITORY, timeout=60, stdout=subprocess.PIPE, text=True
+        )
+        return done.stdout
 
 
 class RabbitBroker:

@@ -13,7 +13,6 @@ from pamqp import commands
 from interop_tests.brokers import LeveretBroker, RabbitBroker
 from interop_tests.differential.client import Connection
 from interop_tests.differential.transcript import Transcript
-from leveret.cli.session import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +163,7 @@ def test_what_rabbitmq_exports_loads_unchanged(from_rabbitmq: Path, tmp_path: Pa
     for _ in range(2):  # imported again at the second start, over what was kept
         broker.start()
         try:
-            exported = ask(broker.data_dir, "definitions.export", vhost=None)
+            exported = json.loads(broker.control("definitions", "export"))
             assert normal(exported) == expected
             with connected(broker.address, "alice", "old password", "v") as channel:
                 assert channel.declare("q").name == "Queue.DeclareOk"
@@ -179,7 +178,7 @@ def test_what_leveret_exports_loads_into_rabbitmq(from_rabbitmq: Path, tmp_path:
     leveret = Importing(tmp_path, from_rabbitmq)
     leveret.start()
     try:
-        exported = ask(leveret.data_dir, "definitions.export", vhost=None)
+        exported = json.loads(leveret.control("definitions", "export"))
     finally:
         leveret.stop()
     file = tmp_path / "from_leveret.json"

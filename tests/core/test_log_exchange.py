@@ -43,9 +43,13 @@ def test_lines_about_queues_that_take_lines_are_left_out(stage, exchange):
 
 def test_without_a_listener_or_its_virtual_host_lines_are_forgotten(stage, exchange):
     exchange.publish([("info", "x", 1, None)])
+    listen(stage, LOG_EXCHANGE)
+    stage.run()
+    assert heard(stage) == []
     stage.broker.remove_vhost("/")
     exchange.publish([("info", "x", 1, None)])
     stage.run()
+    assert stage.reported == []
 
 
 def test_the_exchange_is_there_where_it_is_wanted(stage):
