@@ -129,10 +129,10 @@ ROWS = (
         ),
         words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
         limited_by=(
-            "between two messages the node sleeps, and waking its processor takes most of the "
-            "time: the round trip to the server that sleeps and only echoes, at the same 2,000 "
-            "a second (above), is itself near a third of RabbitMQ's p50 or beyond it. The row "
-            "below does not sleep, at the price of a whole core; that is not a default."
+            "between two messages the node sleeps. The round trip to the server that sleeps and "
+            "only echoes, at the same 2,000 a second (above), is itself near a third of "
+            "RabbitMQ's p50 or beyond it. The row below does not sleep, at the price of a whole "
+            "core; that is not a default."
         ),
     ),
     Row(
@@ -146,9 +146,8 @@ ROWS = (
         words(f"--rate 2000 --persistent --confirms 2000 {ONE_BY_ONE} --prefetch 2000 --spin"),
         settings=("LEVERET_BUSY_POLL_MICROSECONDS=1000",),
         limited_by=(
-            "three readings of 6,000 messages: the p99 of each is made by a few dozen that met "
-            "other work on the node's core, and moves by a factor of two and more between "
-            "readings, of either broker."
+            "not known yet beyond this: of 6,000 messages a reading, 60 make its p99, and it moves "
+            "by a factor of two and more between readings, of either broker (below)."
         ),
     ),
     Row(
