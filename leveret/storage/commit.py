@@ -8,7 +8,6 @@ in parallel, on a few threads.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,8 @@ class Committer:
         self._loop = loop
         self._queue: SimpleQueue[tuple[Callable[[], None], Callable[[OSError | None], None]] | None]
         self._queue = SimpleQueue()
-        self._finished: deque[tuple[Callable[[OSError | None], None], OSError | None]] = deque()
+        self._finished: list[tuple[Callable[[OSError | None], None], OSError | None]] = []
+        self._lock = threading.Lock()  # of what is finished
         self._threads = [
             threading.Thread(target=self._run, name=f"leveret-commit-{i}", daemon=True)
             for i in range(threads)
@@ -61,9 +61,13 @@ class Committer:
             except Exception as error:  # noqa: BLE001 - a thread has nobody above it to raise to
                 failure = OSError(f"internal error: {error!r}")
                 failure.__cause__ = error
-            # Only the first of those that finish together wakes the loop.
-            self._finished.append((done, failure))
-            if len(self._finished) == 1:
+            # Only the first of those that finish together wakes the loop. Who is first is decided
+            # under the lock: two threads that each saw the other's work would both leave it to the
+            # other, and nobody would be told of anything any more.
+            with self._lock:
+                self._finished.append((done, failure))
+                is_first = len(self._finished) == 1
+            if is_first:
                 self._wake()
 
     def _wake(self) -> None:
@@ -73,6 +77,7 @@ class Committer:
             return  # the loop is closed: nobody is left to tell
 
     def _report(self) -> None:
-        while self._finished:
-            done, failure = self._finished.popleft()
+        with self._lock:
+            finished, self._finished = self._finished, []
+        for done, failure in finished:
             done(failure)

@@ -21,7 +21,7 @@ def confirm_select_and_confirms(talk: Talk) -> None:
     channel.read()
     for _ in range(20):
         channel.publish("", talk.name("q"), delivery_mode=2)
-    channel.connection.read_confirms(21)
+    channel.connection.read_confirms(21, first=2)
     channel.count(talk.name("q"), 21)
 
 
