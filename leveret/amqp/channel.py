@@ -15,7 +15,7 @@ from pamqp import commands
 from leveret.amqp import announcements, direct_reply, frames
 from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter, return_counts
-from leveret.amqp.destinations import find_destinations, send_back
+from leveret.amqp.destinations import find_destinations, send_back, submit
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.timeouts import DeliveryAges
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
+    from leveret.core.appender import Committing
     from leveret.core.broker import Broker
     from leveret.core.exchange import Exchange
     from leveret.core.open_queue import OpenQueue
@@ -80,6 +81,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
         self._collected = 0  # publishes that stand in a confirm group
+        self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed
         self._getters: dict[OpenQueue, Getter] = {}
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
 
@@ -93,7 +95,7 @@ class Channel:
     def route_cache(self, exchange: bytes) -> RouteCache | None:
         """The routes of an exchange that this channel's user may write to (asked by the reader).
 
-        None where that is not known yet: what is published leaves the fast path meanwhile.
+        None where that is not known yet, and for commands: what is published leaves the fast path.
         """
         try:
             name = exchange.decode()
@@ -102,6 +104,8 @@ class Channel:
         try:
             self.require("write", "exchange", name)
         except UnansweredError:
+            return None
+        if exchange in self.broker.intake.commands:
             return None
         cache = self.vhost.cache(name)
         if self._restricts_topics(cache.exchange):
@@ -133,9 +137,12 @@ class Channel:
         slot = self.slot
         touched = slot.take_touched()
         self._collected = slot.published
-        group = confirms.open(slot.published, len(touched))
+        taken_by, self._taken_by = self._taken_by, set()
+        group = confirms.open(slot.published, len(touched) + len(taken_by))
         for builder in touched:
             builder.owner.await_commit(group)
+        for committing in taken_by:
+            committing.await_commit(group)
 
     def start_confirming(self) -> None:
         """Number the publishes from now on."""
@@ -160,14 +167,30 @@ class Channel:
     def published(self, publish: Publish) -> None:
         """A message that left the reader's fast path. Raises ChannelError 403 as `require` does."""
         self.require("write", "exchange", publish.exchange.decode())
-        if publish.sender_selected:
+        if publish.requests & RecordFlag.SELECTS_KEYS:
             select_keys(publish)
         self._check_topics(publish)
+        if self._is_taken(publish):
+            return
         destinations = self.route(publish)
         if self.transaction is not None:
             self.transaction.buffer_publish(publish, destinations)
         else:
             self.deposit(publish, destinations)
+
+    def _is_taken(self, publish: Publish) -> bool:
+        """Whether a message is not to be routed now. Raises ChannelError."""
+        steps = self.broker.intake.concerned(self.vhost, publish.exchange, publish.requests)
+        if not steps:
+            return False
+        submission = submit(self, publish)
+        for step in steps:
+            committing = step.take(submission)
+            if committing is not None:
+                self._taken_by.update(committing)
+                self.connection.mind_alarms()
+                return True
+        return False
 
     def _check_topics(self, publish: Publish) -> None:
         """Every key of a message counts, those that its sender selected included."""

@@ -188,13 +188,18 @@ class Connection:
         filled = reader.take_filled()
         for builder in filled:
             turn.touch(builder.owner)
-        if filled and self.broker.alarms.reason:
-            self._alarm_hold.begin(self.broker.alarms.reason)
+        if filled:
+            self.mind_alarms()
         for slot in reader.take_dirty():
             try:
                 slot.channel.collect()
             except ChannelError as error:
                 self.channels.close(slot.number, error)
+
+    def mind_alarms(self) -> None:
+        """Something was published: while there is an alarm, nothing more is read."""
+        if self.broker.alarms.reason:
+            self._alarm_hold.begin(self.broker.alarms.reason)
 
     def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
         self._channel_number = number

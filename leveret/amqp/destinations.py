@@ -12,12 +12,15 @@ from pamqp import commands
 from leveret.amqp.direct_reply import is_reply_address
 from leveret.amqp.methods import build, encode_content
 from leveret.amqp.received import ReceivedMessage
+from leveret.core.intake import Submission
 from leveret.core.names import not_found
 from leveret.errors import ConnectionClosingError
+from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.amqp.channel import Channel
     from leveret.amqp.connection import Connection
     from leveret.amqp.frames import Publish
     from leveret.core.vhost import Vhost
@@ -48,6 +51,24 @@ def find_destinations(vhost: Vhost, publish: Publish) -> Destinations:
         raise ConnectionClosingError(501, "cannot decode the routing key") from error
     queues = vhost.route(exchange, texts, ReceivedMessage(publish)) if texts else []
     return Destinations([queue.builder for queue in queues], replies)
+
+
+def submit(channel: Channel, publish: Publish) -> Submission:
+    """One message on its way in, as the broker's features see it."""
+    message = ReceivedMessage(publish)
+    if publish.blind_header is not None:
+        message.header = publish.blind_header
+        message.flags |= RecordFlag.BLIND_COPIED
+    return Submission(
+        channel.vhost,
+        message,
+        (publish.routing_key, *publish.further_keys),
+        publish.requests,
+        publish.mandatory,
+        channel.slot.published,
+        channel.connection.user,
+        channel,
+    )
 
 
 def send_back(connection: Connection, number: int, publish: Publish) -> None:

@@ -114,5 +114,5 @@ cdef class Publish:
     cdef public bytes blind_header
     cdef readonly bytes body
     cdef readonly uint32_t flags
-    cdef readonly bint sender_selected
+    cdef readonly uint32_t requests
     cdef public tuple further_keys

@@ -27,7 +27,8 @@ from leveret.core.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
-    BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_HEADERS, HAS_REPLY_TO, HAS_USER_ID,
+    BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
+    HAS_USER_ID, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
 )
 
 from leveret.core.expiration import expiration_fault
@@ -82,6 +83,8 @@ cdef const char* REPLY_NAME = b"amq.rabbitmq.reply-to"
 cdef enum:
     REPLY_NAME_BYTES = 21
     LOOKED_INTO = HAS_HEADERS | HAS_REPLY_TO | HAS_USER_ID | HAS_EXPIRATION
+    # What must be done before a message is routed, or checked before it is stored.
+    LEAVES = SELECTS_KEYS | WANTS_DELAY | WANTS_ORDER | WANTS_PREPARE | HAS_RETRY
 
 # What a `multiple` acknowledgement of tag 0 means: everything outstanding.
 cdef uint64_t _ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
@@ -179,8 +182,9 @@ cdef class Buffer:
 cdef class Publish:
     """One message that left the fast path; `header` is its content header payload, `flags` RecordFlags.
 
-    `sender_selected`: its headers have CC or BCC, which the channel turns into `further_keys`. With BCC
-    it is stored under `blind_header`, and `header` is what others see.
+    `requests` are the RecordFlags that no record has. With SELECTS_KEYS its headers have CC or BCC, which
+    the channel turns into `further_keys`. With BCC it is stored under `blind_header`, and `header` is what
+    others see.
     """
 
 
@@ -683,14 +687,14 @@ cdef class FrameReader:
         cdef int flags = read_properties(header, header_size, &properties)
         cdef Route route
         cdef bytes rewritten
-        cdef bint selected = False
         if flags < 0:
             raise cannot_decode(header, header_size)
         try:
             route = self.route(slot, address)
             if flags & LOOKED_INTO:
                 self.check(slot, flags, &properties)
-                selected = flags & HAS_HEADERS and is_sender_selected(&properties.headers)
+                if flags & HAS_HEADERS:
+                    flags |= asked_in(&properties.headers)
                 if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):
                     rewritten = rewrite(header, header_size, None, slot.reply_address, True)
                     header = <const uint8_t*><const char*>rewritten
@@ -701,14 +705,16 @@ cdef class FrameReader:
         slot.published += 1
         if slot.confirming:
             self.mark(slot)
-        if route is None or slot.one_by_one or selected or (mandatory and not route.builders):
+        if route is None or slot.one_by_one or flags & LEAVES or (mandatory and not route.builders):
             return slot.number, _as_publish(
-                mandatory, selected, <uint32_t>flags, address, header, header_size, body, body_size
+                mandatory, <uint32_t>flags, address, header, header_size, body, body_size
             )
         if not route.builders:
             slot.unroutable += 1
             return None
-        self.pack(slot, route.builders, flags, address, address_size, header, header_size, body, body_size)
+        self.pack(
+            slot, route.builders, <uint32_t>flags, address, address_size, header, header_size, body, body_size
+        )
         return None
 
     cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
@@ -797,14 +803,14 @@ cdef class FrameReader:
 
 
 cdef Publish _as_publish(
-    bint mandatory, bint sender_selected, uint32_t flags, const uint8_t* address,
+    bint mandatory, uint32_t flags, const uint8_t* address,
     const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
 ):
     cdef Publish publish = Publish.__new__(Publish)
     cdef const uint8_t* key = address + 1 + address[0]
     publish.mandatory = mandatory
-    publish.flags = flags
-    publish.sender_selected = sender_selected
+    publish.flags = flags & STORED
+    publish.requests = flags & ~<uint32_t>STORED
     publish.further_keys = ()
     publish.exchange = (<const char*>address + 1)[: address[0]]
     publish.routing_key = (<const char*>key + 1)[: key[0]]
@@ -830,19 +836,58 @@ cdef int check_expiration(Piece expiration) except -1:
     return 0
 
 
-cdef bint is_sender_selected(Piece* headers) noexcept nogil:
-    """Whether the headers may name further routing keys, in CC or BCC."""
+cdef int asked_in(Piece* headers) noexcept nogil:
+    """The RecordFlags of the headers that ask something of the broker."""
     cdef const uint8_t* field = headers.data
     cdef const uint8_t* stop = field + headers.size
     cdef const uint8_t* end
+    cdef int asked = 0
     while field < stop:
         end = field_end(field, stop)
         if end == NULL:
-            return False    # what is in there nobody can tell
-        if field_is(field, b"CC", 2) or field_is(field, b"BCC", 3):
-            return True
+            return asked    # what else is in there nobody can tell
+        if field[0] > 5:
+            if field[1] == c"x" and field[2] == c"-":
+                asked |= meaning(field)
+        elif field_is(field, b"CC", 2) or field_is(field, b"BCC", 3):
+            asked |= SELECTS_KEYS
         field = end
-    return False
+    return asked
+
+
+cdef int meaning(const uint8_t* field) noexcept nogil:
+    """What a header asks for whose name begins with `x-`; nothing in most cases."""
+    cdef uint8_t size = field[0]
+    if size == 6:
+        if field_is(field, b"x-tags", 6):
+            return HAS_TAGS
+        if field_is(field, b"x-cron", 6):
+            return WANTS_DELAY
+    elif size == 7:
+        if field_is(field, b"x-delay", 7):
+            return WANTS_DELAY
+    elif size == 9:
+        if field_is(field, b"x-prepare", 9):
+            return WANTS_PREPARE
+    elif size == 12:
+        if field_is(field, b"x-deliver-at", 12):
+            return WANTS_DELAY
+    elif size == 13:
+        if field_is(field, b"x-delay-level", 13):
+            return WANTS_DELAY
+        if field_is(field, b"x-producer-id", 13):
+            return WANTS_ORDER
+    elif size == 14:
+        if field_is(field, b"x-repeat-every", 14):
+            return WANTS_DELAY
+        if field_is(field, b"x-retry-delays", 14):
+            return HAS_RETRY
+    elif size == 15:
+        if field_is(field, b"x-message-group", 15):
+            return HAS_GROUP
+    elif size == 20 and field_is(field, b"x-retry-max-attempts", 20):
+        return HAS_RETRY
+    return 0
 
 
 cdef inline bint is_reply_name(Piece* reply_to) noexcept nogil:

@@ -190,14 +190,20 @@ STREAM: dict[str, Check] = {
     "x-initial-cluster-size": positive,
     "x-queue-leader-locator": leader_locator,
 }
-TYPES = {"classic": CLASSIC, "quorum": QUORUM, "stream": STREAM}
+# What queues of every type take beyond RabbitMQ's arguments.
+FEATURES: dict[str, Check] = {}
+TYPES = {
+    "classic": {**CLASSIC, **FEATURES},
+    "quorum": {**QUORUM, **FEATURES},
+    "stream": {**STREAM, **FEATURES},
+}
 # The names of types in reply texts are the module names of the broker that clients know.
 MODULES = {
     "classic": "rabbit_classic_queue",
     "quorum": "rabbit_quorum_queue",
     "stream": "rabbit_stream_queue",
 }
-EVERY_ARGUMENT = {*CLASSIC, *QUORUM, *STREAM}
+EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
 # What a consumer may ask of a queue.
 CONSUMER_TYPES: dict[str, dict[str, Check]] = {
     "classic": {"x-priority": integer},

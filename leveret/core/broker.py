@@ -12,6 +12,8 @@ from leveret.core.arguments import type_of
 from leveret.core.authentication import log_in
 from leveret.core.dead_lettering import DeadLettering
 from leveret.core.events import INTERNAL_USER, Events, acting_as
+from leveret.core.intake import Intake
+from leveret.core.internal_topics import InternalTopics
 from leveret.core.limits import Admission, NodeLimits, Quota
 from leveret.core.names import resource
 from leveret.core.policies import NO_POLICY, Policies
@@ -83,6 +85,7 @@ class Broker:
         self.publisher = InternalPublisher(turn, wall_ms)
         self.events = Events(self.vhosts, self.publisher)
         self.tracer = Tracer(self.publisher, node_name)
+        self.intake = Intake()
         self._has_log_exchange = log_exchange
         self.connections: set[Any] = set()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
@@ -91,6 +94,7 @@ class Broker:
         self.admission = Admission(node_name, limits, self.connections, access.user)
         self._quota = Quota(limits)
         self._topics = topics
+        self.internal_topics = InternalTopics(topics, durability)
         self._durability = durability
         self._authenticators = authenticators
         self._spawn = spawn

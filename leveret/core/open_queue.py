@@ -1,17 +1,15 @@
 """What every kind of queue is: a definition and an open log that publishers append to.
 
-Publishing is the same for all: records gather in the log's builder, a turn appends them as one
-batch, and whoever waits is told when the log has committed them. What becomes of committed records
-is the business of the kinds: `Queue` hands each out once, `Stream` keeps them for any number of
-readers.
+Publishing is the same for all (see Appender). What becomes of committed records is the business of
+the kinds: `Queue` hands each out once, `Stream` keeps them for any number of readers.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import deque
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.appender import Appender
 from leveret.core.policies import NO_POLICY
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import Arguments, QueueDefinition
-    from leveret.ports.records import Batch, BatchBuilder
+    from leveret.ports.records import Batch
 
 # One queue's share of a turn, so that a long backlog does not keep other queues and sockets
 # waiting.
@@ -54,15 +52,7 @@ class QueueConsumer(Protocol):
         ...
 
 
-class Waiter(Protocol):
-    """Whoever waits until records are committed: a publisher's confirm, a barrier."""
-
-    def done(self, *, failed: bool) -> None:
-        """Called once."""
-        ...
-
-
-class OpenQueue(ABC):
+class OpenQueue(Appender):
     """One queue of a virtual host, open, whatever its kind."""
 
     def __init__(
@@ -73,22 +63,12 @@ class OpenQueue(ABC):
         log: TopicLog,
         services: QueueServices,
     ) -> None:
+        super().__init__(log, services.turn, services.report)
         self.definition = definition
         self.settings = settings
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
-        self.log = log
-        self.builder: BatchBuilder = log.builder
-        self.builder.owner = self
-        self.touched = False
-        self.deleted = False
-        self._turn = services.turn
         self._spawn = services.spawn
-        self._report = services.report
-        self._waiting: list[Waiter] = []  # for records that are still in the builder
-        self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
-        log.on_commit(self._committed)
-        log.on_failure(self._failed)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.definition.vhost!r}, {self.definition.name!r})"
@@ -126,80 +106,6 @@ class OpenQueue(ABC):
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything now."""
 
-    # -- publishing
-
-    def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when everything published so far is committed, perhaps at once."""
-        if self.deleted:
-            waiter.done(failed=False)
-        elif self.builder.count:
-            self._waiting.append(waiter)
-            self._turn.touch(self)
-        elif self.log.committed < self.log.end:
-            self._uncommitted.append((self.log.end, [waiter]))
-        else:
-            waiter.done(failed=False)
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether everything published so far is committed."""
-        return not self.builder.count and self.log.committed == self.log.end
-
-    def flush(self) -> None:
-        """Write what has gathered as one batch, and confirm what that commits."""
-        if not self.builder.count or self.deleted:
-            return
-        self._prepare()
-        waiting, self._waiting = self._waiting, []
-        if not self.builder.count:  # all of it was refused, and those concerned have heard of it
-            for waiter in waiting:
-                waiter.done(failed=False)
-            return
-        try:
-            self.log.append()
-        except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
-            self._forget_uncommitted()
-            self._report(self, error)
-            for waiter in waiting:
-                waiter.done(failed=True)
-            return
-        if self.log.committed == self.log.end:
-            self._show_committed()
-            for waiter in waiting:
-                waiter.done(failed=False)
-        elif waiting:
-            self._uncommitted.append((self.log.end, waiting))
-
-    def _prepare(self) -> None:  # noqa: B027  # most kinds have nothing to prepare
-        """The builder's records are about to be appended; some may be refused."""
-
-    def _forget_uncommitted(self) -> None:  # noqa: B027
-        """Records from the log's end on, of which `_prepare` knew, are lost."""
-
-    @abstractmethod
-    def _show_committed(self) -> None:
-        """The log's committed offset has moved: its records may be delivered."""
-
-    def _committed(self) -> None:
-        """The log's committed offset has moved later than during `append`."""
-        if self.deleted:
-            return
-        committed = self.log.committed
-        self._show_committed()
-        while self._uncommitted and self._uncommitted[0][0] <= committed:
-            for waiter in self._uncommitted.popleft()[1]:
-                waiter.done(failed=False)
-        self._turn.touch(self)
-
-    def _failed(self, error: Exception) -> None:
-        """Records that were written could not be flushed: whoever waits for them hears no."""
-        self._forget_uncommitted()
-        self._report(self, error)
-        uncommitted, self._uncommitted = self._uncommitted, deque()
-        for _, waiters in uncommitted:
-            for waiter in waiters:
-                waiter.done(failed=True)
-
     # -- consuming
 
     @abstractmethod
@@ -222,7 +128,7 @@ class OpenQueue(ABC):
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """A consumer can take more: this one, or any."""
 
-    def used(self) -> None:  # noqa: B027  # most kinds do not mind
+    def used(self) -> None:  # most kinds do not mind
         """Somebody declared it, got from it or stopped consuming from it."""
 
     # -- settling
@@ -244,14 +150,3 @@ class OpenQueue(ABC):
     @abstractmethod
     def mark_deleted(self) -> None:
         """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
-
-    def _let_publishers_go(self) -> None:
-        """The queue is deleted: whoever waits for a commit hears yes."""
-        self.deleted = True
-        self.builder.clear()
-        waiters = self._waiting
-        for _, more in self._uncommitted:
-            waiters += more
-        self._waiting, self._uncommitted = [], deque()
-        for waiter in waiters:
-            waiter.done(failed=False)

@@ -24,8 +24,9 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from leveret.core.appender import Appender, Waiter
     from leveret.core.machine import Deliver
-    from leveret.core.open_queue import QueueConsumer, Waiter
+    from leveret.core.open_queue import QueueConsumer
     from leveret.core.settings import QueueSettings
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
@@ -47,7 +48,7 @@ class QueueServices:
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[OpenQueue, Exception], None]
+    report: Callable[[Appender, Exception], None]
     timers: Timers
     unused: Callable[[Queue], None]
     dead_letter: DeadLetter = drop

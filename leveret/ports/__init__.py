@@ -203,6 +203,10 @@ class TopicStore(Protocol):
         """
         ...
 
+    def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """Whether a log that is kept was left by an earlier run, or is open."""
+        ...
+
     async def close(self) -> None:
         """Close every open log, then the threads and stores behind them."""
         ...

@@ -6,7 +6,9 @@ cdef enum:
     BATCH_HEADER_BYTES = 64
     RECORD_HEADER_BYTES = 20
 
-# What a record asks for beyond being carried: bits of its flag word, joined in the batch's header.
+# What a record asks for beyond being carried: bits of its flag word, joined in the batch's header,
+# which has room for sixteen. Those above are a publisher's requests: what they ask for is done before
+# anything is stored, and no record has them.
 cpdef enum RecordFlag:
     PERSISTENT = 1          # delivery-mode 2
     HAS_EXPIRATION = 2
@@ -16,6 +18,14 @@ cpdef enum RecordFlag:
     HAS_REPLY_TO = 32
     DEAD_LETTERED = 64      # its x-death is the broker's own, not a client's
     BLIND_COPIED = 128      # its headers have BCC, which nobody is shown
+    HAS_TAGS = 256          # x-tags
+    HAS_GROUP = 512         # x-message-group
+    HAS_RETRY = 1024        # x-retry-delays or x-retry-max-attempts
+    SELECTS_KEYS = 65536    # CC or BCC
+    WANTS_DELAY = 131072    # x-delay, x-deliver-at, x-delay-level, x-repeat-every or x-cron
+    WANTS_ORDER = 262144    # x-producer-id
+    WANTS_PREPARE = 524288  # x-prepare
+    STORED = 65535          # all that a record may have
 
 cpdef enum BatchAttribute:
     CONTROL = 1             # settlements, not messages

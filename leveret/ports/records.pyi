@@ -13,6 +13,14 @@ class RecordFlag(IntFlag):
     HAS_REPLY_TO = 32
     DEAD_LETTERED = 64
     BLIND_COPIED = 128
+    HAS_TAGS = 256
+    HAS_GROUP = 512
+    HAS_RETRY = 1024
+    SELECTS_KEYS = 65536
+    WANTS_DELAY = 131072
+    WANTS_ORDER = 262144
+    WANTS_PREPARE = 524288
+    STORED = 65535
 
 class BatchAttribute(IntFlag):
     CONTROL = 1

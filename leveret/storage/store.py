@@ -180,6 +180,11 @@ class FileTopicStore:
             self._check_retention()
         return log
 
+    def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        """See ports.TopicStore."""
+        directory = self._topics / log_directory(vhost, topic, incarnation, partition)
+        return directory in self._logs or self._files.exists(directory)
+
     def orphans(self) -> list[Path]:
         """Directories of kept logs that nobody has opened, in order. Raises StorageError.
 

@@ -18,7 +18,8 @@ from leveret.amqp import frames as compiled
 from leveret.amqp.frames import DISCARD, REJECT, RETURN, SETTLE, FrameReader, Publish
 from leveret.core.routes import Route, RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.ports.records import BatchBuilder
+from leveret.ports.records import BatchBuilder, RecordFlag
+from leveret.ports.tables import encode_table
 from tests.amqp import strategies
 from tests.amqp.strategies import CHANNELS, FRAME_MAX, conversations, cuts, hostile_wire, wire
 
@@ -624,3 +625,36 @@ def test_a_changed_route_counts_for_the_very_next_message():
 
 def test_strategies_use_every_exchange_that_the_broker_knows():
     assert {"", "fanout", "nowhere", "headers", "missing"} == set(strategies.EXCHANGES)
+
+
+@pytest.mark.parametrize(
+    ("headers", "asked"),
+    [
+        ({"x-tags": ["a"]}, RecordFlag.HAS_TAGS),
+        ({"x-message-group": "g"}, RecordFlag.HAS_GROUP),
+        ({"x-other": 1, "x-delay": 5}, RecordFlag.WANTS_DELAY),
+        ({"x-deliver-at": 5}, RecordFlag.WANTS_DELAY),
+        ({"x-delay-level": 1}, RecordFlag.WANTS_DELAY),
+        ({"x-repeat-every": 1}, RecordFlag.WANTS_DELAY),
+        ({"x-cron": "* * * * *"}, RecordFlag.WANTS_DELAY),
+        ({"x-producer-id": "p"}, RecordFlag.WANTS_ORDER),
+        ({"x-prepare": True}, RecordFlag.WANTS_PREPARE),
+        ({"x-retry-delays": [1], "CC": []}, RecordFlag.HAS_RETRY | RecordFlag.SELECTS_KEYS),
+        ({"x-retry-max-attempts": 1}, RecordFlag.HAS_RETRY),
+        ({"X-Delay": 1, "x-dela": 1, "x-delays": 1, "delay": 2, "x-": 1, "x": 1}, 0),
+    ],
+)
+def test_headers_that_ask_for_something_are_noted(headers, asked):
+    broker, reader = Broker(), FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    reader.open_channel(1, broker)
+    reader.receive(publish() + head(0, b"\x20\0", encode_table(headers)), NOW)
+    event = reader.next()
+    if asked & ~(RecordFlag.HAS_TAGS | RecordFlag.HAS_GROUP):
+        _, left = event
+        assert left.flags | left.requests == asked | RecordFlag.HAS_HEADERS
+        assert left.requests == asked & ~RecordFlag.STORED
+        reader.deposit(reader.slots[1], [broker.builders["odd"]], left)
+    else:
+        assert event is None
+    (record,) = broker.builders["odd"].seal(0).records()
+    assert record[1] == (asked & RecordFlag.STORED) | RecordFlag.HAS_HEADERS

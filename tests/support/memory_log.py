@@ -137,5 +137,8 @@ class MemoryTopicStore:
         log.retention = retention
         return log
 
+    def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
+        return (vhost, topic) in self.logs
+
     async def close(self) -> None:
         pass

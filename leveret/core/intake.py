@@ -1,0 +1,81 @@
+"""What becomes of a message before it is routed, where it asks for more than that.
+
+A channel asks here once it knows that its user may publish. Each step is one feature: it leaves the
+message alone, takes it (to keep it for later, or to drop it as seen before), or refuses it with a
+ChannelError before anything is stored. A message that nobody takes is routed at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from leveret.core.appender import Committing
+    from leveret.core.message import Message
+    from leveret.core.vhost import Vhost
+
+
+class Publisher(Protocol):
+    """The channel that a message came on. It may be closed by the time that it is answered."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still open."""
+        ...
+
+    def refused(self, first: int, stop: int) -> None:
+        """Answer the publishes [first, stop) with basic.nack, where they are to be confirmed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One message on its way in.
+
+    `message` is what is to be stored, BCC included; `keys` are its routing key and those that its
+    sender has added; `requests` the RecordFlags above STORED; `tag` its number on the channel.
+    """
+
+    vhost: Vhost
+    message: Message
+    keys: Sequence[bytes]
+    requests: int
+    mandatory: bool
+    tag: int
+    user: str
+    channel: Publisher
+
+
+class Step(Protocol):
+    """One feature's look at messages that come in."""
+
+    def concerns(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
+        """Whether `take` wants to see such a message. Asked for each that left the fast path."""
+        ...
+
+    def take(self, submission: Submission) -> Collection[Committing] | None:
+        """Take the message, or not (None). Raises ChannelError.
+
+        The confirm of what was taken waits for all that is returned: nothing, if it is empty.
+        """
+        ...
+
+
+class Intake:
+    """The steps in the order in which they are asked."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        # Exchanges that exist for publishing only, in every virtual host: what is published there
+        # is a command. By name, in bytes as on the wire.
+        self.commands: dict[bytes, Step] = {}
+
+    def concerned(self, vhost: Vhost, exchange: bytes, requests: int) -> list[Step]:
+        """The steps that want to see a message."""
+        command = self.commands.get(exchange)
+        if command is not None:
+            return [command]
+        return [step for step in self.steps if step.concerns(vhost, exchange, requests)]

@@ -1,0 +1,101 @@
+"""What a message asks of the broker is seen before it is routed."""
+
+from __future__ import annotations
+
+import pytest
+from pamqp import commands
+
+from leveret.core.appender import Waiter
+from leveret.core.intake import Submission
+from leveret.errors import ChannelError
+from leveret.ports.records import RecordFlag
+from tests.support.client import Client
+from tests.support.stage import Stage
+
+
+class Keeper:
+    """Takes what asks for a delay, commits it when told, and refuses what is `bad`."""
+
+    def __init__(self) -> None:
+        self.taken: list[Submission] = []
+        self.waiters: list[Waiter] = []
+
+    def concerns(self, _vhost, _exchange, requests) -> bool:
+        return bool(requests & RecordFlag.WANTS_DELAY)
+
+    def take(self, submission: Submission):
+        delay = submission.message.headers.get("x-delay")
+        if delay == "bad":
+            raise ChannelError(406, "no such delay")
+        if delay == 0:
+            return None
+        self.taken.append(submission)
+        return [self] if delay != "drop" else []
+
+    def await_commit(self, waiter: Waiter) -> None:
+        self.waiters.append(waiter)
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    yield stage
+    assert stage.reported == []
+
+
+@pytest.fixture
+def keeper(stage):
+    keeper = Keeper()
+    stage.broker.intake.steps.append(keeper)
+    return keeper
+
+
+@pytest.fixture
+def client(stage, keeper):
+    client = Client(stage).open()
+    client.declare("q")
+    assert client.call(commands.Confirm.Select()).name == "Confirm.SelectOk"
+    return client
+
+
+def test_the_confirm_waits_for_whoever_took_the_message(client, keeper):
+    client.publish("q", b"later", headers={"x-delay": 5})
+    assert client.methods() == []
+    (submission,) = keeper.taken
+    assert submission.message.body == b"later"
+    assert submission.keys == (b"q",)
+    assert submission.tag == 1
+    client.publish("q", b"now", headers={"x-delay": 0})
+    assert client.methods() == []  # its confirm stands behind the first one's
+    for waiter in keeper.waiters:
+        waiter.done(failed=False)
+    client.stage.run()
+    assert client.methods()[-1][:2] == ("Basic.Ack", 2)
+    assert client.count("q") == 1
+
+
+def test_what_is_dropped_is_confirmed_at_once(client):
+    client.publish("q", b"seen", headers={"x-delay": "drop"})
+    assert client.methods()[-1][:2] == ("Basic.Ack", 1)
+    assert client.count("q") == 0
+
+
+def test_a_refusal_closes_the_channel_and_stores_nothing(client, stage):
+    client.publish("q", b"never", headers={"x-delay": "bad"})
+    assert client.methods()[-1][0] == "Channel.Close"
+    assert stage.broker.find_queue(stage.broker.vhosts["/"], "q", None).message_count == 0
+
+
+def test_a_command_exchange_takes_whatever_is_published_to_it(client, stage, keeper):
+    stage.broker.intake.commands[b"leveret.test"] = keeper
+    client.publish("anything", b"command", exchange="leveret.test", headers={"x-delay": "drop"})
+    assert keeper.taken[-1].message.routing_key == b"anything"
+    assert client.methods()[-1][0] == "Basic.Ack"
+
+
+def test_messages_of_blind_copies_are_taken_with_all_their_keys(client, keeper):
+    client.publish("q", b"m", headers={"x-delay": 5, "BCC": ["other"]})
+    (submission,) = keeper.taken
+    assert submission.keys == (b"q", b"other")
+    assert submission.message.flags & RecordFlag.BLIND_COPIED
+    assert submission.message.headers["BCC"] == ["other"]
