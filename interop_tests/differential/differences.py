@@ -36,6 +36,7 @@ DECODED = "B-310: what cannot be decoded is a frame error; RabbitMQ's connection
 STRANGERS = "B-406: passive declares need some permission since RabbitMQ 4.3"
 VOLATILE = "B-233: RabbitMQ 4 knows that the name stands for no queue"
 STREAM_TEXT = "B-225, B-314: the texts of RabbitMQ 4"
+POISON = "C-215: messages that come back too often are given up by queues of every type"
 STREAM_CREDIT = "B-129: whatever settles a stream's message gives credit since RabbitMQ 3.13"
 
 ANSWERED = (
@@ -123,6 +124,14 @@ def _credit(conversation: str, method_id: int) -> Difference:
 
 
 DIFFERENCES: list[Difference] = [
+    Difference(
+        "arguments_of_another_queue_type",
+        'A2 < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - invalid arg '
+        "'x-delivery-limit' for queue 'q2' in vhost '/' of queue type rabbit_classic_queue\" "
+        "class_id=50 method_id=10",
+        "A2 < Queue.DeclareOk queue='q2' message_count=0 consumer_count=0",
+        POISON,
+    ),
     Difference(
         "quorum_queue_counts_returns",
         "headers={'own': True, 'x-delivery-count': 0}",

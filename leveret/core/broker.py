@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from leveret.core.alarms import Alarms, Resource
 from leveret.core.arguments import type_of
 from leveret.core.authentication import log_in
+from leveret.core.dead_letter_topics import DeadLetterTopics
 from leveret.core.dead_lettering import DeadLettering
 from leveret.core.events import INTERNAL_USER, Events, acting_as
 from leveret.core.intake import Intake
@@ -107,7 +108,12 @@ class Broker:
             report,
             self.timers,
             self._remove_unused,
-            DeadLettering(self.vhosts, turn, wall_ms),
+            DeadLettering(
+                self.vhosts,
+                DeadLetterTopics(self.vhosts, metadata, spawn, report),
+                turn,
+                wall_ms,
+            ),
             counts_every_return,
         )
 

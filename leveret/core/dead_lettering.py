@@ -1,4 +1,4 @@
-"""Dead lettering: what queues give up goes to their dead-letter exchanges, within the broker.
+"""Dead lettering: what queues give up goes to their dead-letter exchanges or topics.
 
 Called by the queues (see `leveret.core.queue.DeadLetter`). `leveret.features.deaths` decides what
 a message's headers become, `leveret.core.dead_letters` writes the records. Nothing waits here: when
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.dead_letter_topics import dead_letter_topic
 from leveret.core.dead_letters import Letter, LetterWriter
 from leveret.core.message import StoredMessage
+from leveret.core.predeclared import DEFAULT_EXCHANGE
 from leveret.features.deaths import (
     BLIND_COPIES,
     OPEN_COPIES,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from leveret.core.burial import Burial
+    from leveret.core.dead_letter_topics import DeadLetterTopics
     from leveret.core.exchange import Exchange
     from leveret.core.message import Message
     from leveret.core.queue import Queue, Reason, Window
@@ -46,9 +49,16 @@ SHORT_STRING_BYTES_MAX = 255
 class DeadLettering:
     """The callable that queues hand their dead messages to."""
 
-    def __init__(self, vhosts: Mapping[str, Vhost], turn: Turn, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        vhosts: Mapping[str, Vhost],
+        topics: DeadLetterTopics,
+        turn: Turn,
+        wall_ms: Callable[[], int],
+    ) -> None:
         """`wall_ms` is the time of a death, in milliseconds since 1970."""
         self._vhosts = vhosts
+        self._topics = topics
         self._turn = turn
         self._wall_ms = wall_ms
 
@@ -60,12 +70,21 @@ class DeadLettering:
         burial: Burial | None = None,
     ) -> Collection[Queue]:
         """See `leveret.core.queue.DeadLetter`. Without an exchange the messages are dropped."""
-        name = queue.settings.dead_letter_exchange
+        settings = queue.settings
+        name, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
         vhost = self._vhosts.get(queue.definition.vhost)
-        if name is None or vhost is None or name not in vhost.exchanges:
+        if vhost is None:
+            return ()
+        if name is None and reason in settings.dead_letter_topic:
+            if not self._topics.is_open(queue, safely=burial is not None):
+                return ()
+            name, key = DEFAULT_EXCHANGE, dead_letter_topic(queue.name)
+        if name is None or name not in vhost.exchanges:
             return ()
         now = self._wall_ms()
-        letters = _Letters(queue, vhost, vhost.exchanges[name], reason, now // 1000)
+        letters = _Letters(
+            queue, vhost, vhost.exchanges[name], key, reason=reason, seconds=now // 1000
+        )
         route = None if letters.key_decides else letters.route
         writer = LetterWriter(letters.compose, now, route, burial)
         for window in windows:
@@ -82,15 +101,22 @@ class _Letters:
     """What messages become that die in one queue, of one reason, in one second."""
 
     def __init__(
-        self, queue: Queue, vhost: Vhost, exchange: Exchange, reason: Reason, seconds: int
+        self,
+        queue: Queue,
+        vhost: Vhost,
+        exchange: Exchange,
+        key: str | None,
+        *,
+        reason: Reason,
+        seconds: int,
     ) -> None:
+        """Without a `key` they keep their own."""
         self.key_decides = exchange.cache.cacheable
         self._queue = queue.name.encode()
         self._vhost = vhost
         self._exchange = exchange
         self._reason = reason
         self._seconds = seconds
-        key = queue.settings.dead_letter_routing_key
         self._key = None if key is None else _short(key)
 
     def compose(

@@ -1,4 +1,4 @@
-"""Messages that a queue gives up, on their way to its dead-letter exchange.
+"""Messages that a queue gives up, on their way to its dead-letter exchange or topic.
 
 They stay leased until they are deposited where they go, so that a crash repeats a dead letter
 rather than losing it. They go in order, a stretch of the log at a time: however many there are, one
@@ -15,6 +15,7 @@ from leveret.core.burial import NOBODY, Burial, Held
 from leveret.core.settings import DeadLetterStrategy
 from leveret.core.window import LogWindow
 from leveret.errors import CorruptBatchError, StorageError
+from leveret.features import deaths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,10 +33,10 @@ ASIDE_MAX = 1000
 class Reason(StrEnum):
     """Why a queue gives a message up."""
 
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    MAX_LENGTH = "maxlen"
-    DELIVERY_LIMIT = "delivery_limit"
+    REJECTED = deaths.REJECTED
+    EXPIRED = deaths.EXPIRED
+    MAX_LENGTH = deaths.MAX_LENGTH
+    DELIVERY_LIMIT = deaths.DELIVERY_LIMIT
 
 
 class Window(NamedTuple):
@@ -47,7 +48,7 @@ class Window(NamedTuple):
 
 
 class DeadLetter(Protocol):
-    """Where a queue sends what it gives up, if its settings name an exchange."""
+    """Where a queue sends what it gives up, for reasons that its settings keep letters of."""
 
     def __call__(
         self,
@@ -95,13 +96,13 @@ class Discards:
         self._busy = False  # reading, or waiting for the targets' commits
         self._working = False
         self._timers = timers
-        self._retry = timers.timer(self._try_again)
+        self._retry = timers.timer(self.try_again)
 
     def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
         """Give these up: at once if there is nothing to be told of them."""
         if not ranges:
             return
-        if self._queue.settings.dead_letter_exchange is None and not self._waiting:
+        if not self._queue.settings.dead_letters(reason) and not self._waiting:
             self._queue.settle(ranges)
             return
         self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
@@ -150,7 +151,9 @@ class Discards:
         if self._retry.due_ms is None:
             self._retry.set(self._timers.wall_ms() + RETRY_MS)
 
-    def _try_again(self) -> None:
+    def try_again(self) -> None:
+        """Go on with what was put aside: its time has come, or somebody takes it now."""
+        self._retry.set(None)
         self._waiting.extendleft(reversed(self._aside))
         self._aside = []
         self._busy = False
@@ -162,7 +165,7 @@ class Discards:
         kind = self._waiting[0]
         windows = self._take(batches, kind)
         ranges = [(window.first, window.stop) for window in windows]
-        if queue.settings.dead_letter_exchange is None:
+        if not queue.settings.dead_letters(kind.reason):
             queue.settle(ranges)
             return
         if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:

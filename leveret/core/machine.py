@@ -89,12 +89,12 @@ class QueueMachine:
         "_active",
         "_by_priority",
         "_counts_every_return",
-        "_counts_returns",
         "_exclusive",
         "_lines",
         "_single_active",
         "acquired",
         "counts",
+        "counts_returns",
         "delayed",
         "delivery_limit",
         "ledger",
@@ -123,7 +123,7 @@ class QueueMachine:
         self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
         self._single_active = single_active
         self._by_priority = by_priority
-        self._counts_returns = counts_returns
+        self.counts_returns = counts_returns
         self._counts_every_return = counts_every_return
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
@@ -239,7 +239,7 @@ class QueueMachine:
         consumer could not cope with them.
         """
         refused: Iterable[tuple[int, int]] = ()
-        if self._counts_returns:
+        if self.counts_returns:
             if not self._counts_every_return:
                 ranges = list(ranges)
                 self._count_acquired(ranges)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 RESERVED_PREFIX = "amq."
 SERVER_NAMED_PREFIX = "amq.gen"
-# A name is a short string of at most 255 bytes; the prefix leaves room for the unique part.
+NAME_BYTES_MAX = 255  # a name is a short string
+# This much of it leaves room for the unique part.
 NAME_PREFIX_BYTES_MAX = 64
 
 LINE_ENDS = str.maketrans("", "", "\r\n")

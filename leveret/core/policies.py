@@ -111,17 +111,17 @@ class Policies:
     def for_queue(self, vhost: str, name: str, queue_type: str) -> EffectivePolicy:
         """What policies say about a queue."""
         applying = {"all", "queues", QUEUES_OF_TYPE[queue_type]}
-        return self._effective(vhost, name, applying, foreign_to(queue_type))
+        return self._effective(vhost, name, applying, queue_type)
 
     def for_exchange(self, vhost: str, name: str) -> EffectivePolicy:
         """What policies say about an exchange."""
-        return self._effective(vhost, name, {"all", "exchanges"}, frozenset())
+        return self._effective(vhost, name, {"all", "exchanges"}, None)
 
     def _effective(
-        self, vhost: str, name: str, applying: set[str], foreign: frozenset[str]
+        self, vhost: str, name: str, applying: set[str], queue_type: str | None
     ) -> EffectivePolicy:
         own, operators = (
-            self._first(self._ranked.get((vhost, operator), ()), name, applying, foreign)
+            self._first(self._ranked.get((vhost, operator), ()), name, applying, queue_type)
             for operator in (False, True)
         )
         if own is None and operators is None:
@@ -134,14 +134,17 @@ class Policies:
 
     @staticmethod
     def _first(
-        ranked: Iterable[_Ready], name: str, applying: set[str], foreign: frozenset[str]
+        ranked: Iterable[_Ready], name: str, applying: set[str], queue_type: str | None
     ) -> PolicyDefinition | None:
         """The first policy that fits; one with a setting foreign to the queue's type does not."""
         for held in ranked:
             definition = held.definition
             if (
                 definition.apply_to in applying
-                and foreign.isdisjoint(definition.definition)
+                and (
+                    queue_type is None
+                    or foreign_to(queue_type, definition.apply_to).isdisjoint(definition.definition)
+                )
                 and held.pattern.search(name)
             ):
                 return definition

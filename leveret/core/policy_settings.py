@@ -109,6 +109,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "dead-letter-strategy": Setting(
         "dead letter strategy", one_of("at-most-once", "at-least-once")
     ),
+    "dead-letter-topic": Setting("dead letter topic", one_of(True, False)),
     "delayed-retry-max": _bounded("delayed retry maximum"),
     "delayed-retry-min": _bounded("delayed retry minimum"),
     "delayed-retry-type": Setting(
@@ -168,6 +169,7 @@ _FOREIGN: Final[dict[str, frozenset[str]]] = {
             "dead-letter-exchange",
             "dead-letter-routing-key",
             "dead-letter-strategy",
+            "dead-letter-topic",
             "delivery-limit",
             "expires",
             "max-in-memory-bytes",
@@ -181,9 +183,14 @@ _FOREIGN: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def foreign_to(queue_type: str) -> frozenset[str]:
-    """The settings that keep a policy from applying to queues of a type."""
-    return _FOREIGN[queue_type]
+# RabbitMQ's classic queues know no limit of deliveries, so a policy for all queues that has one is
+# meant for others; one that names classic queues is not.
+_NOT_FOREIGN_WHERE_NAMED: Final = {"classic_queues": frozenset({"delivery-limit"})}
+
+
+def foreign_to(queue_type: str, apply_to: str) -> frozenset[str]:
+    """The settings that keep a policy for `apply_to` from applying to queues of a type."""
+    return _FOREIGN[queue_type] - _NOT_FOREIGN_WHERE_NAMED.get(apply_to, frozenset())
 
 
 def merged(own: Mapping[str, Json], operator: Mapping[str, Json]) -> dict[str, Json]:

@@ -121,6 +121,7 @@ class Queue(OpenQueue):
     def reconfigure(self, settings: QueueSettings) -> None:
         """See OpenQueue."""
         super().reconfigure(settings)
+        self.machine.counts_returns = settings.counts_deliveries
         self.machine.delivery_limit = settings.delivery_limit
         self.machine.retry_delay = settings.retry_delay
         weighed = self._upkeep is not None and self._upkeep.weighs

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.offsets import interval_ms
+from leveret.features import deaths
 from leveret.ports import Retention
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class QueueSettings:
     dead_letter_exchange: str | None = None  # "" is the default exchange
     dead_letter_routing_key: str | None = None
     dead_letter_strategy: DeadLetterStrategy = DeadLetterStrategy.AT_MOST_ONCE
+    # Why messages die that go to the queue's dead-letter topic; only without an exchange.
+    dead_letter_topic: frozenset[str] = frozenset()
     max_priority: int | None = None  # of messages: higher ones count as this one
     default_priority: int = 0  # of a message that states none
     returns_first: bool = False  # before all others, in the order in which they came back
@@ -94,6 +97,10 @@ class QueueSettings:
     def is_limited(self) -> bool:
         """Whether the queue can be full."""
         return self.max_length is not None or self.max_length_bytes is not None
+
+    def dead_letters(self, reason: str) -> bool:
+        """Whether what dies of `reason` goes anywhere."""
+        return self.dead_letter_exchange is not None or reason in self.dead_letter_topic
 
     @property
     def rejects(self) -> bool:
@@ -124,6 +131,10 @@ def resolve_settings(
 
     overflow = _overflow(stated("overflow"), quorum=quorum)
     exchange = stated("dead-letter-exchange")
+    limit = least("delivery-limit", _looser)
+    topic = _dead_letter_topic(
+        asked=bool(stated("dead-letter-topic")), limited=not quorum and limit is not None
+    )
     single_active = bool(arguments.get("x-single-active-consumer"))
     own_priority = arguments.get("x-max-priority")
     return QueueSettings(
@@ -137,13 +148,16 @@ def resolve_settings(
         dead_letter_strategy=_strategy(
             stated("dead-letter-strategy"),
             able=quorum and exchange is not None and overflow is Overflow.REJECT_PUBLISH,
-        ),
+        )
+        if exchange is not None or not topic
+        else DeadLetterStrategy.AT_LEAST_ONCE,
+        dead_letter_topic=topic if exchange is None else frozenset(),
         max_priority=QUORUM_PRIORITY_MAX if quorum else own_priority or None,
         default_priority=QUORUM_PRIORITY if quorum else 0,
         returns_first=quorum,
         single_active=single_active,
         single_active_by_priority=single_active and quorum,
-        delivery_limit=_delivery_limit(least("delivery-limit", _looser)) if quorum else None,
+        delivery_limit=_delivery_limit(limit, DELIVERY_LIMIT if quorum else None),
         retry_delay=(
             _retry_delay(
                 stated("delayed-retry-type"), least("delayed-retry-min"), least("delayed-retry-max")
@@ -151,7 +165,7 @@ def resolve_settings(
             if quorum
             else None
         ),
-        counts_deliveries=quorum,
+        counts_deliveries=quorum or limit is not None,
         consumer_timeout_ms=stated("consumer-timeout"),
     )
 
@@ -195,8 +209,18 @@ def _retry_delay(stated: str | None, min_ms: int | None, max_ms: int | None) -> 
     return RetryDelay(failed, returned, min_ms, min(max_ms or EXPIRY_MS_MAX, EXPIRY_MS_MAX))
 
 
-def _delivery_limit(stated: int | None) -> int | None:
+def _delivery_limit(stated: int | None, default: int | None) -> int | None:
     """The number of returns; a negative one stands for no limit."""
     if stated is None:
-        return DELIVERY_LIMIT
+        return default
     return stated if stated >= 0 else None
+
+
+def _dead_letter_topic(*, asked: bool, limited: bool) -> frozenset[str]:
+    """The reasons for which a queue without an exchange keeps its dead letters.
+
+    A classic queue has a limit of deliveries because somebody wants to see what exceeds it.
+    """
+    if asked:
+        return frozenset(deaths.REASONS)
+    return frozenset({deaths.DELIVERY_LIMIT}) if limited else frozenset()

@@ -48,7 +48,7 @@ class Upkeep:
         """Refuse what finds no room."""
         refused = self.capacity.refuse(builder)
         queue = self._queue
-        if refused is not None and queue.settings.dead_letter_exchange is not None:
+        if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
             window = Window(refused, refused.base_offset, refused.stop_offset)
             queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 DEATHS = "x-death"
 FIRST, LAST = "x-first-death-", "x-last-death-"
 OPEN_COPIES, BLIND_COPIES = "CC", "BCC"
-REJECTED = "rejected"
+REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
+REASONS = (REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT)
 
 Entry: TypeAlias = dict[str, Any]
 

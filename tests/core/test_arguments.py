@@ -75,7 +75,7 @@ def test_a_wrong_value_is_refused_on_a_quorum_queue(key, value, problem):
 
 
 @pytest.mark.covers("B-218")
-@pytest.mark.parametrize("key", ["x-max-age", "x-delivery-limit", "x-dead-letter-strategy"])
+@pytest.mark.parametrize("key", ["x-max-age", "x-delayed-retry-type", "x-dead-letter-strategy"])
 def test_an_argument_of_another_type_is_refused_whatever_its_value(key):
     assert refusal({key: object()}) == (
         f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_classic_queue"
@@ -183,8 +183,20 @@ def test_the_default_type_fills_in_only_where_it_can():
 
 
 def test_each_type_knows_its_own_arguments():
-    assert "x-delivery-limit" in known_arguments(QUORUM)
-    assert "x-delivery-limit" not in known_arguments({})
+    assert "x-delayed-retry-type" in known_arguments(QUORUM)
+    assert "x-delayed-retry-type" not in known_arguments({})
+
+
+@pytest.mark.covers("C-215")
+def test_every_type_that_hands_messages_out_limits_their_deliveries():
+    for queue_type in ({}, QUORUM):
+        assert refusal({**queue_type, "x-delivery-limit": "a"}) == (
+            "invalid arg 'x-delivery-limit' for queue 'q' in vhost '/': "
+            '"expected integer, got longstr"'
+        )
+        assert refusal({**queue_type, "x-dead-letter-topic": 1}).endswith(
+            "{unacceptable_type,signedint}"
+        )
 
 
 STREAM = {"x-queue-type": "stream"}

@@ -61,7 +61,7 @@ def test_a_queue_that_differs_is_refused_by_what_differs_first(current, received
         (QUEUE, QUEUE),
         (QUEUE, with_arguments(queue_type="classic")),
         (with_arguments(queue_type="classic"), QUEUE),
-        (QUEUE, with_arguments(unheard_of=1, delivery_limit=3)),
+        (QUEUE, with_arguments(unheard_of=1, delayed_retry_min=3)),
         (with_arguments(overflow="drop-head"), with_arguments(overflow=b"drop-head")),
     ],
 )

@@ -196,7 +196,9 @@ def naive(held, vhost, name, *, queue):
             and re.search(one.pattern, name)
             and one.apply_to
             in (["all", "queues", "classic_queues"] if queue else ["all", "exchanges"])
-            and not (queue and "delivery-limit" in one.definition)
+            and not (
+                queue and "delivery-limit" in one.definition and one.apply_to != "classic_queues"
+            )
         ]
         if not fitting:
             continue

@@ -81,8 +81,29 @@ def test_the_delivery_limit_of_a_quorum_queue(own, given, limit):
     assert quorum(arguments, policy).delivery_limit == limit
 
 
-def test_classic_queues_have_no_delivery_limit():
-    assert resolved(policy={"delivery-limit": 3}).delivery_limit is None
+@pytest.mark.covers("C-215")
+def test_classic_queues_have_a_delivery_limit_when_they_state_one():
+    assert (resolved().delivery_limit, resolved().counts_deliveries) == (None, False)
+    limited = resolved({"x-delivery-limit": 3})
+    assert (limited.delivery_limit, limited.counts_deliveries) == (3, True)
+    assert resolved(policy={"delivery-limit": 3}).delivery_limit == 3
+    assert resolved({"x-delivery-limit": -1}).delivery_limit is None
+
+
+def topic_of(arguments):
+    return sorted(resolved(arguments).dead_letter_topic)
+
+
+@pytest.mark.covers("C-206", "C-215")
+def test_which_dead_letters_a_queue_without_an_exchange_keeps():
+    assert topic_of({}) == topic_of({"x-queue-type": "quorum"}) == []
+    assert topic_of({"x-delivery-limit": 3}) == ["delivery_limit"]
+    assert topic_of({"x-queue-type": "quorum", "x-delivery-limit": 3}) == []
+    asked = {"x-dead-letter-topic": True}
+    assert topic_of(asked) == ["delivery_limit", "expired", "maxlen", "rejected"]
+    assert resolved(asked).dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
+    assert topic_of({**asked, "x-dead-letter-exchange": "dlx"}) == []
+    assert topic_of({"x-dead-letter-topic": False}) == []
 
 
 @pytest.mark.covers("B-143")
