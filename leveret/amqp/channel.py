@@ -270,7 +270,10 @@ class Channel:
         if len(held) == 1:  # whoever acknowledges one by one comes here once a message
             holder, first, stop = held[0]
             holder.release(stop - first)
-            _tell(holder.queue, kind, [(first, stop)])
+            if kind == frames.SETTLE:
+                holder.queue.settle([(first, stop)])
+            else:
+                _tell(holder.queue, kind, [(first, stop)])
         else:
             ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
             for holder, first, stop in held:

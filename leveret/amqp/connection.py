@@ -1,8 +1,7 @@
 """One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
 
-The listener owns the socket and the clock; it feeds `received`, sends what `take_output` hands out,
-and is asked through `link` to pause, to wait and to close. Frames are handled one after the other;
-where an operation must wait (a definition on its way to disk, a password check), the connection
+The listener owns the socket and the clock; it feeds `received`, sends what the outbox holds, and is
+asked through `link` to pause, to wait and to close. Frames are handled one after the other; where an operation must wait (a definition on its way to disk, a password check), the connection
 stops reading until it is done.
 """
 
@@ -63,6 +62,7 @@ class Connection:
 
     def __init__(self, link: Link, broker: Broker, configuration: Configuration) -> None:
         self.link = link
+        self.touch = link.touch  # there is output to be sent at the end of the turn
         self.broker = broker
         self.configuration = configuration
         self.state = State.HEADER
@@ -84,7 +84,7 @@ class Connection:
         self.capabilities: frozenset[str] = frozenset()
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
-        self._generation = -1
+        self._generation = -1  # of what the reader remembers of routes
         self._waiting = False
         self._alarm_hold = AlarmHold(self)
         self._event: Event | None = None  # the one being handled
@@ -153,7 +153,12 @@ class Connection:
         while not self._waiting and self.state is not State.CLOSED:
             self._method_ids = (0, 0)
             try:
-                self._forget_stale_routes()
+                if self.state is State.RUNNING:
+                    # Both only grow: with exchanges that come and go, and with permissions.
+                    generation = self.vhost.topology.generation + self.rights.generation
+                    if generation != self._generation:
+                        self._generation = generation
+                        self.reader.forget_routes()
                 event = self._again or reader.next()
                 self._again = None
                 if event is None:
@@ -255,14 +260,6 @@ class Connection:
         if work is not None:
             self._waiting = True
             self.link.wait_for(work)
-
-    def _forget_stale_routes(self) -> None:
-        """Exchanges came or went, or permissions changed, since this connection looked."""
-        if self.state is State.RUNNING:
-            generation = self.vhost.topology.generation + self.rights.generation  # both only grow
-            if generation != self._generation:
-                self._generation = generation
-                self.reader.forget_routes()
 
     # -- the handshake and the end
 
@@ -383,10 +380,6 @@ class Connection:
         """Whether the peer takes what it is sent."""
         return self.link.writable and self.state is State.RUNNING
 
-    def touch(self) -> None:
-        """There is output to be sent at the end of the turn."""
-        self.link.touch()
-
     def send(self, method: base.Frame) -> None:
         """Queue a method of channel 0."""
         self.outbox.write(encode_method(0, method))
@@ -407,10 +400,6 @@ class Connection:
         return self.outbox.deliver(
             slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX, added
         )
-
-    def take_output(self) -> list[bytes | memoryview]:
-        """What is to be sent now, in order."""
-        return self.outbox.take()
 
     # -- services to channels
 

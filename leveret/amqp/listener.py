@@ -79,6 +79,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._tls = tls
         self._listener = listener
         self._loop = listener.loop
+        self._turn = listener.broker.turn
         self._transport: asyncio.Transport | None = None
         self._connection = Connection(self, listener.broker, listener.configuration)
         self.touched = False
@@ -128,17 +129,17 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
         self._heard = True
-        turn = self._listener.broker.turn
-        more = nbytes == len(self._listener.buffer)
+        listener, turn = self._listener, self._turn
+        more = nbytes == listener.buffer_bytes
         turn.begin_read()
         try:
-            self._connection.received(self._listener.buffer[:nbytes])
+            self._connection.received(listener.buffer[:nbytes])
             if more:
                 self._pace()
         finally:
             turn.end_read(more=more)
         if turn.is_lonely:
-            self._listener.poller.expect_more()
+            listener.poller.expect_more()
 
     def _pace(self) -> None:
         """A full buffer means that more is there: let this turn's consumers have it first.
@@ -192,24 +193,26 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def touch(self) -> None:
         """Take the output at the end of this turn."""
         if not self.touched:
-            self._listener.broker.turn.touch_sender(self)
+            self._turn.touch_sender(self)
 
     def send_pending(self) -> None:
         """Hand the output to the socket; let consumers go on that only waited for room in it."""
         if self._paced:
             self._paced = False
             self._resume_reading()
-        was_full = self._connection.outbox.size >= OUTBOX_BYTES_MAX
-        buffers = self._connection.take_output()
-        if not buffers or self._transport is None:
+        outbox, transport = self._connection.outbox, self._transport
+        was_full = outbox.size >= OUTBOX_BYTES_MAX
+        buffers = outbox.take()
+        if not buffers or transport is None:
             return
         self._sent = True
         if len(buffers) == 1:
-            self._transport.write(buffers[0])
+            transport.write(buffers[0])
         else:
-            self._transport.writelines(buffers)
-        self._check_unread(self._transport)
-        if was_full and self.writable:
+            transport.writelines(buffers)
+        if not self.writable:
+            self._check_unread(transport)
+        elif was_full:
             self._connection.channels.wake_consumers()
 
     def _check_unread(self, transport: asyncio.Transport) -> None:
@@ -370,7 +373,8 @@ class AmqpListener:
         self.loop = asyncio.get_running_loop()
         self.protocols: set[AmqpProtocol] = set()
         self.poller = BusyPoller(self.loop, configuration.busy_poll_microseconds)
-        self.buffer = memoryview(bytearray(configuration.read_buffer_bytes))
+        self.buffer_bytes = configuration.read_buffer_bytes
+        self.buffer = memoryview(bytearray(self.buffer_bytes))
         # What deliveries alone may leave unread on one connection; more than this are answers.
         self.unread_bytes_max = (
             configuration.write_high_water_bytes

@@ -152,7 +152,7 @@ class Queue(OpenQueue):
         hidden = log.end - committed
         if self._learning:
             hidden -= log.settled.overlap(committed, log.end)
-        return self.machine.ready_count + self.builder.count + hidden
+        return self.machine.ledger.ready_count + self.builder.count + hidden
 
     @property
     def leased_count(self) -> int:
@@ -211,7 +211,7 @@ class Queue(OpenQueue):
                 self._upkeep.enforce()
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See OpenQueue. Until the backlog is known, nothing can be said to be committed."""
+        """See Appender. Until the backlog is known, nothing can be said to be committed."""
         if self._learning and not self.deleted:
             self._until_learned.append(waiter)
         else:
@@ -219,8 +219,9 @@ class Queue(OpenQueue):
 
     @property
     def is_caught_up(self) -> bool:
-        """See OpenQueue."""
-        return not self._learning and super().is_caught_up
+        """See Appender; said anew, as basic.get asks each time."""
+        log = self.log
+        return not (self._learning or self.builder.count) and log.committed == log.end
 
     async def _learn_backlog(self) -> None:
         """Learn of what an earlier run has left, or of what was no matter until now."""
@@ -289,7 +290,8 @@ class Queue(OpenQueue):
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the next ready message for basic.get: (offset, redelivered)."""
-        self.used()
+        if self.settings.expires_ms is not None:
+            self.used()
         while not self.deleted and (leased := self.machine.get()) is not None:
             offset = leased[0]
             batch = None if self._upkeep is None else self.reader.batch_at_hand(offset)

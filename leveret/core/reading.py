@@ -29,6 +29,7 @@ class QueueReader:
         self._window = LogWindow(queue.log)
         self.complaints = Complaints(queue, queue.services.report)
         self.fetching = False
+        self._last: Batch | None = None  # whose records are asked for one by one
 
     def read(self, offset: int) -> list[Batch] | None:
         """Batches of which one holds `offset`; None after asking for it where it is not at hand."""
@@ -55,11 +56,15 @@ class QueueReader:
 
     def batch_at_hand(self, offset: int) -> Batch | None:
         """The batch that holds `offset` if it can be had without waiting."""
+        last = self._last
+        if last is not None and last.base_offset <= offset < last.stop_offset:
+            return last
         try:
             batches = self._window.at_hand(offset)
         except CorruptBatchError:
             return None  # dealing with damage takes waiting
-        return None if batches is None else batch_of(batches, offset)
+        self._last = None if batches is None else batch_of(batches, offset)
+        return self._last
 
     async def leased_batch(self, offset: int) -> Batch | None:
         """The batch that holds a leased record, wherever it lies; None: the record is lost."""
@@ -102,4 +107,5 @@ class QueueReader:
 
     def clear(self) -> None:
         """Keep nothing in memory."""
+        self._last = None
         self._window.clear()

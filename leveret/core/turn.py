@@ -67,6 +67,7 @@ class Turn:
         self._reads = 0  # since the last turn
         self._lone_reads = 0  # turns in a row that had one read
         self._lone_turns = 0  # worked off within their read, since the last scheduled one
+        self.is_lonely = False  # whether clients of late have waited for every answer
 
     def begin_read(self) -> None:
         """A socket is being read: what it touches waits for `end_read`."""
@@ -78,6 +79,7 @@ class Turn:
         self._reading = False
         if more:
             self._lone_reads = 0
+            self.is_lonely = False
         if self._scheduled:
             return
         if not (self._queues or self._senders):
@@ -92,24 +94,21 @@ class Turn:
             self._lone_reads = LONE_READS_MIN - 1
         self._work()
 
-    @property
-    def is_lonely(self) -> bool:
-        """Whether clients of late have waited for every answer before they asked again."""
-        return self._lone_reads >= LONE_READS_MIN - 1
-
     def touch(self, queue: TouchedQueue) -> None:
         """`queue` has something to write or to deliver."""
         if not queue.touched:
             queue.touched = True
             self._queues.append(queue)
-            self._ensure_scheduled()
+            if not self._scheduled:
+                self._ensure_scheduled()
 
     def touch_sender(self, sender: Sender) -> None:
         """`sender` has something to send."""
         if not sender.touched:
             sender.touched = True
             self._senders.append(sender)
-            self._ensure_scheduled()
+            if not (self._scheduled or self._reading):
+                self._ensure_scheduled()
 
     def _ensure_scheduled(self) -> None:
         if not self._scheduled and not self._reading:
@@ -119,37 +118,33 @@ class Turn:
     def run(self) -> None:
         """Work off what was touched. What touches again meanwhile waits for the next turn."""
         self._lone_reads = self._lone_reads + 1 if self._reads <= 1 else 0
+        self.is_lonely = self._lone_reads >= LONE_READS_MIN - 1
         self._work()
 
     def _work(self) -> None:
         self._scheduled = True  # what is touched from here on needs no callback of its own yet
         self._reads = 0
         queues, self._queues = self._queues, []
+        # One queue's fault is not another's, nor one connection's.
         for queue in queues:
             queue.touched = False
-            self._guard(queue, self._flush)
+            try:
+                queue.flush()
+            except Exception as error:  # noqa: BLE001
+                self._report(queue, error)
         for queue in queues:
-            self._guard(queue, self._pump)
+            try:
+                if not queue.deleted and queue.pump():
+                    self.touch(queue)
+            except Exception as error:  # noqa: BLE001
+                self._report(queue, error)
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.touched = False
-            self._guard(sender, self._send)
+            try:
+                sender.send_pending()
+            except Exception as error:  # noqa: BLE001
+                self._report(sender, error)
         self._scheduled = False
         if self._queues or self._senders:
             self._ensure_scheduled()
-
-    def _guard(self, subject: object, step: Callable[..., None]) -> None:
-        try:
-            step(subject)
-        except Exception as error:  # noqa: BLE001  # isolation: one queue's fault is not another's
-            self._report(subject, error)
-
-    def _flush(self, queue: TouchedQueue) -> None:
-        queue.flush()
-
-    def _pump(self, queue: TouchedQueue) -> None:
-        if not queue.deleted and queue.pump():
-            self.touch(queue)
-
-    def _send(self, sender: Sender) -> None:
-        sender.send_pending()

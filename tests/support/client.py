@@ -51,7 +51,7 @@ class FakeLink:
             self.stage.turn.touch_sender(self)
 
     def send_pending(self) -> None:
-        self.sent += b"".join(self.connection.take_output())
+        self.sent += b"".join(self.connection.outbox.take())
 
     def wait_for(self, work: Awaitable[None]) -> None:
         self.stage.spawn(self._wait(work))

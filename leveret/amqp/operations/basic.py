@@ -119,7 +119,6 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
             f"cannot obtain access to locked {name}. basic.get operations are not supported by "
             "quorum queues with single active consumer",
         )
-    queue.flush()
     if queue.is_caught_up:
         return _get_ready(channel, queue, no_ack=method.no_ack)
     return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=method.no_ack))
