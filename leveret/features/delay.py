@@ -1,0 +1,371 @@
+"""When a message is due: what its headers ask for, and when it is due again.
+
+    x-delay          milliseconds from now
+    x-deliver-at     milliseconds since 1970, or an AMQP timestamp
+    x-delay-level    1 to 18, a step of LEVELS_MS
+    x-repeat-every   milliseconds from one delivery to the next
+    x-cron           five fields in UTC; one delivery at each minute that they fit
+    x-repeat-count   how many deliveries there are in all
+    x-repeat-until   when the last one may be: as x-deliver-at
+    x-schedule-id    how the schedule is called
+
+A time that is past means now. An `x-delay` may also come as text or as a number with a fraction,
+and one that is not above zero asks for nothing: RabbitMQ's plugin for delayed messages marks with
+a negative one what has been delayed before.
+
+What is kept until it is due carries the same headers, so they are all that needs to be known of it;
+`x-repeat-count` then says how many deliveries are left. Called by `leveret.core.delayed_delivery`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from cronsim import CronSim, CronSimError
+
+from leveret.errors import ChannelError
+from leveret.ports.fields import INT32_MAX, field_type
+from leveret.ports.tables import RawValue, decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CRON",
+    "DELAY",
+    "DELAY_LEVEL",
+    "DELIVER_AT",
+    "LEVELS_MS",
+    "REPEAT_COUNT",
+    "REPEAT_EVERY",
+    "REPEAT_UNTIL",
+    "SCHEDULE_ID",
+    "Repetition",
+    "Schedule",
+    "kept_headers",
+    "read_repetition",
+    "read_schedule",
+    "schedule_id",
+    "shown_headers",
+]
+
+DELAY, DELIVER_AT, DELAY_LEVEL = "x-delay", "x-deliver-at", "x-delay-level"
+REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL = "x-repeat-every", "x-repeat-count", "x-repeat-until"
+CRON, SCHEDULE_ID = "x-cron", "x-schedule-id"
+REPEATING = (REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL, CRON)
+
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
+LEVELS_MS: Final = (
+    *(SECOND_MS * seconds for seconds in (1, 5, 10, 30)),
+    *(MINUTE_MS * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(HOUR_MS * hours for hours in (1, 2)),
+)
+# A year, leap years included: what is further out is a mistake in the unit.
+DELAY_MS_MAX: Final = 366 * DAY_MS
+# RabbitMQ's plugin delivers at once what lies beyond its timers.
+PLUGIN_DELAY_MS_MAX: Final = 2**32 - 1
+# A message that repeats itself faster than this is a flood that nobody publishes.
+REPEAT_EVERY_MS_MIN: Final = 10
+REPEAT_COUNT_MAX: Final = 2**31 - 1
+# As long as any other name; and an expression that needs more lists every minute of a year.
+SCHEDULE_ID_BYTES_MAX: Final = 255
+CRON_BYTES_MAX: Final = 255
+CRON_FIELDS: Final = 5
+BROKER_ID_PREFIX: Final = "@"  # ids that begin so are the broker's to give
+
+INTEGERS, FRACTIONS, TEXT, TIMESTAMP = b"bBsuIilL", b"fdD", b"S", b"T"
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """How a message goes on after a delivery; one of `every_ms` and `cron` is stated.
+
+    `count` deliveries are left, the coming one included; None: without end.
+    """
+
+    every_ms: int | None = None
+    cron: str | None = None
+    count: int | None = None
+    until_ms: int | None = None
+
+    def after(self, due_ms: int, now_ms: int) -> tuple[int, Repetition] | None:
+        """When the delivery is due that follows the one due at `due_ms`, and what then is left.
+
+        What should have been delivered between then and `now_ms` is left out: whoever was away for
+        a night does not want a day's messages at once. None: that was the last one.
+        """
+        if self.count == 1:
+            return None
+        if self.every_ms is not None:
+            missed = max(now_ms - due_ms, 0) // self.every_ms
+            next_ms = due_ms + (missed + 1) * self.every_ms
+        else:
+            assert self.cron is not None, "there is something to go by"
+            following = _next_match(self.cron, max(now_ms, due_ms))
+            if following is None:
+                return None
+            next_ms = following
+        if self.until_ms is not None and next_ms > self.until_ms:
+            return None
+        left = None if self.count is None else self.count - 1
+        return next_ms, replace(self, count=left)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a message is due for the first time, and what becomes of it then.
+
+    `delay_ms` is the delay as `x-delay` stated it, None where something else did.
+    """
+
+    due_ms: int
+    id: str | None = None
+    repetition: Repetition | None = None
+    delay_ms: int | None = None
+
+    def is_kept(self, now_ms: int) -> bool:
+        """Whether the message has to be kept at all, even if it is due at once."""
+        return self.due_ms > now_ms or self.repetition is not None or self.id is not None
+
+
+def read_schedule(
+    headers: Mapping[str, RawValue], now_ms: int, *, like_plugin: bool = False
+) -> Schedule:
+    """Say what a message's headers ask for. Raises ChannelError 406 for what makes no sense.
+
+    `like_plugin`: an `x-delay` that RabbitMQ's plugin would make nothing of asks for nothing.
+    """
+    delay_ms = _delay(headers, like_plugin=like_plugin)
+    stated = {
+        DELAY: None if delay_ms is None else now_ms + delay_ms,
+        DELIVER_AT: _time(headers, DELIVER_AT),
+        DELAY_LEVEL: _level(headers, now_ms),
+    }
+    given = {name: time for name, time in stated.items() if time is not None}
+    if len(given) > 1:
+        raise ChannelError(406, f"invalid headers: only one of {_listed(given)} can be stated")
+    start_ms = next(iter(given.values()), None)
+    if start_ms is not None and start_ms - now_ms > DELAY_MS_MAX:
+        raise _invalid(next(iter(given)), "more than 366 days from now")
+    repetition = read_repetition(headers)
+    due_ms = max(start_ms or now_ms, now_ms)
+    if repetition is not None:
+        due_ms = _first_of(repetition, due_ms, stated=start_ms is not None)
+    return Schedule(due_ms, _own_id(headers), repetition, delay_ms)
+
+
+def read_repetition(headers: Mapping[str, RawValue]) -> Repetition | None:
+    """How a message repeats itself, if it does. Raises ChannelError 406 as `read_schedule`."""
+    every_ms, cron = _every(headers), _cron(headers)
+    count, until_ms = _count(headers), _time(headers, REPEAT_UNTIL)
+    if every_ms is not None and cron is not None:
+        names = _listed((REPEAT_EVERY, CRON))
+        raise ChannelError(406, f"invalid headers: only one of {names} can be stated")
+    if every_ms is None and cron is None:
+        for name in (REPEAT_COUNT, REPEAT_UNTIL):
+            if name in headers:
+                raise _invalid(name, f"neither '{REPEAT_EVERY}' nor '{CRON}' is stated")
+        return None
+    return Repetition(every_ms, cron, count, until_ms)
+
+
+def kept_headers(headers: Mapping[str, RawValue], schedule: Schedule) -> dict[str, RawValue]:
+    """The headers of a message while it waits: of a delay only a trace is left.
+
+    So what is delivered can be published again as it is and is not delayed again.
+    """
+    kept = {name: value for name, value in headers.items() if name != DELAY_LEVEL}
+    if schedule.delay_ms is not None:
+        kept[DELAY] = _signed(-schedule.delay_ms)
+    return kept
+
+
+def shown_headers(
+    headers: Mapping[str, RawValue], repetition: Repetition | None
+) -> tuple[dict[str, RawValue], dict[str, RawValue] | None]:
+    """The headers that a repeating message is delivered with, and those that go on waiting.
+
+    `repetition` is what is left of it after this delivery: None with the last one.
+    """
+    shown = {name: value for name, value in headers.items() if name not in REPEATING}
+    if repetition is None:
+        return shown, None
+    waiting = dict(headers)
+    if repetition.count is not None:
+        waiting[REPEAT_COUNT] = _signed(repetition.count)
+    return shown, waiting
+
+
+def schedule_id(headers: Mapping[str, RawValue]) -> str | None:
+    """The id that a waiting message carries; whatever is no text is none."""
+    raw = headers.get(SCHEDULE_ID)
+    if raw is None or raw[:1] != TEXT:
+        return None
+    value = decode_value(raw)
+    return value if isinstance(value, str) else None
+
+
+def _own_id(headers: Mapping[str, RawValue]) -> str | None:
+    raw = headers.get(SCHEDULE_ID)
+    if raw is None:
+        return None
+    value = schedule_id(headers)
+    if value is None:
+        raise _unacceptable(SCHEDULE_ID, raw)
+    if not value or len(value.encode()) > SCHEDULE_ID_BYTES_MAX:
+        raise _invalid(SCHEDULE_ID, f"it has 1 to {SCHEDULE_ID_BYTES_MAX} bytes")
+    if value.startswith(BROKER_ID_PREFIX):
+        raise _invalid(SCHEDULE_ID, f"ids that begin with '{BROKER_ID_PREFIX}' are the broker's")
+    return value
+
+
+def _delay(headers: Mapping[str, RawValue], *, like_plugin: bool) -> int | None:
+    raw = headers.get(DELAY)
+    if raw is None:
+        return None
+    try:
+        delay_ms = _lenient_integer(raw)
+    except (ValueError, ArithmeticError):
+        raise _invalid(DELAY, "it is no number of milliseconds") from None
+    if delay_ms is None:
+        if like_plugin:
+            return None
+        raise _unacceptable(DELAY, raw)
+    if like_plugin and delay_ms > PLUGIN_DELAY_MS_MAX:
+        return None
+    return delay_ms if delay_ms > 0 else None
+
+
+def _lenient_integer(raw: RawValue) -> int | None:
+    """A number from an integer of any width, a number with a fraction, or text; else None."""
+    letter = raw[:1]
+    if letter in INTEGERS:
+        return _integer(raw)
+    value: Any = decode_value(raw)
+    if letter in FRACTIONS:
+        return int(value)
+    if letter not in TEXT:
+        return None
+    # What Python's int() would take beyond this, an underscore say, is no number to anybody else.
+    digits = value.removeprefix("-") if isinstance(value, str) else ""
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise ValueError
+    return int(value)
+
+
+def _level(headers: Mapping[str, RawValue], now_ms: int) -> int | None:
+    raw = headers.get(DELAY_LEVEL)
+    if raw is None:
+        return None
+    level = _integer_header(DELAY_LEVEL, raw)
+    if not 1 <= level <= len(LEVELS_MS):
+        raise _invalid(DELAY_LEVEL, f"levels are 1 to {len(LEVELS_MS)}")
+    return now_ms + LEVELS_MS[level - 1]
+
+
+def _every(headers: Mapping[str, RawValue]) -> int | None:
+    raw = headers.get(REPEAT_EVERY)
+    if raw is None:
+        return None
+    every_ms = _integer_header(REPEAT_EVERY, raw)
+    if not REPEAT_EVERY_MS_MIN <= every_ms <= DELAY_MS_MAX:
+        raise _invalid(REPEAT_EVERY, f"it is {REPEAT_EVERY_MS_MIN} ms to 366 days")
+    return every_ms
+
+
+def _count(headers: Mapping[str, RawValue]) -> int | None:
+    raw = headers.get(REPEAT_COUNT)
+    if raw is None:
+        return None
+    count = _integer_header(REPEAT_COUNT, raw)
+    if not 1 <= count <= REPEAT_COUNT_MAX:
+        raise _invalid(REPEAT_COUNT, f"it is 1 to {REPEAT_COUNT_MAX}")
+    return count
+
+
+def _cron(headers: Mapping[str, RawValue]) -> str | None:
+    raw = headers.get(CRON)
+    if raw is None:
+        return None
+    expression = decode_value(raw) if raw[:1] == TEXT else None
+    if not isinstance(expression, str):
+        raise _unacceptable(CRON, raw)
+    if len(expression.encode()) > CRON_BYTES_MAX:
+        raise _invalid(CRON, f"it is longer than {CRON_BYTES_MAX} bytes")
+    if len(expression.split()) != CRON_FIELDS:
+        raise _invalid(CRON, "it has five fields: minute, hour, day, month, day of the week")
+    try:
+        CronSim(expression, datetime(1970, 1, 1, tzinfo=UTC))
+    except (CronSimError, ValueError) as error:
+        raise _invalid(CRON, str(error)) from None
+    return expression
+
+
+def _time(headers: Mapping[str, RawValue], name: str) -> int | None:
+    """Milliseconds since 1970; a timestamp counts seconds."""
+    raw = headers.get(name)
+    if raw is None:
+        return None
+    if raw[:1] == TIMESTAMP:
+        return int.from_bytes(raw[1:]) * SECOND_MS
+    return _integer_header(name, raw)
+
+
+def _first_of(repetition: Repetition, due_ms: int, *, stated: bool) -> int:
+    """When a message that repeats itself is due for the first time. Raises ChannelError 406."""
+    if repetition.cron is not None:
+        # An expression that fits the very moment at which it begins, fits there.
+        first_ms = _next_match(repetition.cron, due_ms - 1 if stated else due_ms)
+        if first_ms is None:
+            raise _invalid(CRON, "no time fits it")
+        due_ms = first_ms
+    if repetition.until_ms is not None and repetition.until_ms < due_ms:
+        raise _invalid(REPEAT_UNTIL, "it is before the first delivery")
+    return due_ms
+
+
+def _next_match(expression: str, after_ms: int) -> int | None:
+    """The first minute after a moment that an expression fits; None: there is none for 50 years."""
+    try:
+        after = datetime.fromtimestamp(after_ms // SECOND_MS, UTC)
+        match = next(CronSim(expression, after), None)
+    except (ValueError, OverflowError, OSError):  # the calendar's end
+        return None
+    return None if match is None else int(match.timestamp()) * SECOND_MS
+
+
+def _integer_header(name: str, raw: RawValue) -> int:
+    value = _integer(raw)
+    if value is None:
+        raise _unacceptable(name, raw)
+    return value
+
+
+def _integer(raw: RawValue) -> int | None:
+    if raw[:1] not in INTEGERS:
+        return None
+    value = decode_value(raw)
+    return value if isinstance(value, int) else None
+
+
+def _signed(value: int) -> RawValue:
+    """An integer as narrow as clients like it."""
+    if -INT32_MAX <= value <= INT32_MAX:
+        return RawValue(b"I" + struct.pack(">i", value))
+    return RawValue(b"l" + struct.pack(">q", value))
+
+
+def _invalid(name: str, problem: str) -> ChannelError:
+    return ChannelError(406, f"invalid header '{name}': {problem}")
+
+
+def _unacceptable(name: str, raw: RawValue) -> ChannelError:
+    return _invalid(name, f"{{unacceptable_type,{field_type(raw[0])}}}")
+
+
+def _listed(names: Mapping[str, object] | tuple[str, ...]) -> str:
+    *others, last = (f"'{name}'" for name in names)
+    return f"{', '.join(others)} and {last}"
