@@ -22,6 +22,7 @@ from leveret.features.delay import (
 from leveret.ports.tables import RawValue, Timestamp, decode_raw_table, decode_value, encode_table
 
 NOW = 1_700_000_000_123
+TWO = RawValue(b"I\0\0\0\2")
 
 
 def raw(**headers: object) -> dict[str, RawValue]:
@@ -188,7 +189,7 @@ class TestRepetition:
             ({"x_cron": "61 * * * *"}, "'x-cron': Bad minute"),
             ({"x_cron": "0 0 31 2 *"}, "'x-cron': Bad day-of-month"),
             ({"x_cron": "*,* " * 64}, "longer than 255 bytes"),
-            ({"x_cron": 5}, "'x-cron': {unacceptable_type,signedint}"),
+            ({"x_cron": 5}, "'x-cron': {unacceptable_type,long}"),
             ({"x_cron": "0 0 1 1 *", "x_repeat_until": NOW + 1}, "before the first delivery"),
         ],
     )
@@ -228,7 +229,7 @@ class TestHeaders:
         _, left = read_repetition(headers).after(NOW, NOW)
         shown, waiting = shown_headers(headers, left)
         assert shown == raw(x_schedule_id="a", mine=1)
-        assert waiting == raw(x_repeat_every=1000, x_repeat_count=2, x_schedule_id="a", mine=1)
+        assert waiting == raw(x_repeat_every=1000, x_repeat_count=TWO, x_schedule_id="a", mine=1)
         assert shown_headers(headers, None) == (shown, None)
 
     def test_ids_of_waiting_messages(self) -> None:
