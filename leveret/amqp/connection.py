@@ -1,8 +1,9 @@
 """One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
 
 The listener owns the socket and the clock; it feeds `received`, sends what the outbox holds, and is
-asked through `link` to pause, to wait and to close. Frames are handled one after the other; where an operation must wait (a definition on its way to disk, a password check), the connection
-stops reading until it is done.
+asked through `link` to pause, to wait and to close. Frames are handled one after the other; where
+an operation must wait (a definition on its way to disk, a password check), the connection stops
+reading until it is done.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """Bytes have come."""
         self._heard = True
         listener, turn = self._listener, self._turn
-        more = nbytes == listener.buffer_bytes
+        more = nbytes == len(listener.buffer)
         turn.begin_read()
         try:
             self._connection.received(listener.buffer[:nbytes])
@@ -373,8 +373,7 @@ class AmqpListener:
         self.loop = asyncio.get_running_loop()
         self.protocols: set[AmqpProtocol] = set()
         self.poller = BusyPoller(self.loop, configuration.busy_poll_microseconds)
-        self.buffer_bytes = configuration.read_buffer_bytes
-        self.buffer = memoryview(bytearray(self.buffer_bytes))
+        self.buffer = memoryview(bytearray(configuration.read_buffer_bytes))
         # What deliveries alone may leave unread on one connection; more than this are answers.
         self.unread_bytes_max = (
             configuration.write_high_water_bytes
