@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.amqp.listener import AmqpListener
 from leveret.auth.chain import AuthenticatorChain
 from leveret.auth.passwords import PasswordChecks
@@ -245,6 +246,7 @@ class Node:
             counts_every_return=self._configuration.delivery_limit_counts == "returns",
         )
         self._broker = broker
+        broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
         administration = Administration(
             access,
             metadata,

@@ -18,7 +18,7 @@ from leveret.amqp.consumer import Getter, return_counts
 from leveret.amqp.destinations import find_destinations, send_back, submit
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
-from leveret.amqp.timeouts import DeliveryAges
+from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.authentication import authorise, authorise_topic
 from leveret.core.message import StoredMessage
@@ -77,6 +77,7 @@ class Channel:
         self.in_flight = 0  # unsettled deliveries to consumers
         self.last_queue: str | None = None  # what an empty queue name means
         self.delivery_ages = DeliveryAges()
+        self.leases: Leases | None = None  # see needed_leases
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         self._held_back: list[base.Frame] | None = None  # see holding_back_cancels
@@ -316,7 +317,17 @@ class Channel:
             self.slot.has_free_tags = True
             queue.settle([(offset, offset + 1)])
         else:
-            self.unacked.add(self.slot.delivery_tag, 1, offset, self.getter(queue))
+            getter = self.getter(queue)
+            self.unacked.add(self.slot.delivery_tag, 1, offset, getter)
+            term_ms = queue.settings.visibility_timeout_ms
+            if term_ms is not None:
+                self.needed_leases().begin(getter, self.slot.delivery_tag, 1, term_ms)
+
+    def needed_leases(self) -> Leases:
+        """Deliveries of this channel are to end by themselves, or later than others."""
+        if self.leases is None:
+            self.leases = Leases(self)
+        return self.leases
 
     # -- consumers
 
@@ -490,6 +501,8 @@ class Channel:
             self.confirms.forget()
         if self.transaction is not None:
             self.transaction.rollback()
+        if self.leases is not None:
+            self.leases.close()
         direct_reply.cancel(self)
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)

@@ -49,6 +49,7 @@ class ChannelConsumer:
         self.arguments = arguments
         self.added = added
         self.added_again = added_again
+        self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
         self.in_flight = 0
 
     def capacity(self) -> int:
@@ -93,6 +94,9 @@ class ChannelConsumer:
             channel.unacked.add(tag, count, first, self)
             self.in_flight += count
             channel.in_flight += count
+            term_ms = self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms
+            if term_ms is not None and count:
+                channel.needed_leases().begin(self, tag, count, term_ms)
         return reached
 
     def release(self, count: int) -> None:
@@ -111,6 +115,7 @@ class Getter:
     """Holds what basic.get handed out from one queue; it has no credit to give back."""
 
     arguments: Final[Arguments] = {}
+    visibility_timeout_ms: Final = None
 
     def __init__(self, queue: OpenQueue) -> None:
         self.queue = queue

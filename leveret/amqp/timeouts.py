@@ -1,7 +1,14 @@
-"""How long a channel's oldest delivery has waited to be acknowledged.
+"""How long a channel may hold what it was delivered.
 
-Nothing is noted per delivery: a sweep over the channels notes now and then which delivery tag was
-the last at that time. So an age is known to within the interval of the sweeps, and never too high.
+Two rules end it. RabbitMQ's consumer timeout closes the channel of whoever holds a delivery for too
+long; a visibility timeout, where the consumer or the queue has one, gives the delivery back to the
+queue and leaves the channel alone. Either can be put off for a delivery, which is what long jobs
+need (`Leases.extend`, asked for by leveret.amqp.lease_commands).
+
+For the consumer timeout nothing is noted per delivery: a sweep over the channels notes now and then
+which delivery tag was the last at that time. So an age is known to within the interval of the
+sweeps, and never too high. For visibility timeouts runs of tags are noted, see
+leveret.features.leases.
 """
 
 from __future__ import annotations
@@ -9,11 +16,18 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.amqp import frames
 from leveret.errors import ChannelError
+from leveret.features.leases import Extensions, Terms, rounded_end
 
 if TYPE_CHECKING:
-    from leveret.amqp.channel import Channel
+    from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.consumer import ChannelConsumer, Getter
+
+# Holders of a channel that may be gone are looked for when there are more than these.
+HOLDERS_MIN = 16
+# What becomes of a delivery whose time is over: it comes back, and its consumer has failed.
+TIMED_OUT = frames.RETURN | frames.REJECT
 
 
 class DeliveryAges:
@@ -34,12 +48,112 @@ class DeliveryAges:
             marks.append((now_ms, last_tag))
         return age_ms
 
+    def age(self, now_ms: int, tag: int) -> int:
+        """How many ms an outstanding tag is known to have waited at the last sweep."""
+        return next((now_ms - swept_ms for swept_ms, last in self._marks if last >= tag), 0)
+
+
+class Leases:
+    """The deliveries of one channel that end by themselves, or later than others."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._unacked = channel.unacked
+        self._terms: dict[ChannelConsumer | Getter, Terms] = {}
+        self._extended = Extensions()
+        self._timers = channel.broker.timers
+        self._timer = self._timers.timer(self._end_due)
+
+    def begin(self, holder: ChannelConsumer | Getter, tag: int, count: int, term_ms: int) -> None:
+        """`holder` was delivered the `count` tags from `tag` on, for so long."""
+        terms = self._terms.get(holder)
+        if terms is None:
+            if len(self._terms) > HOLDERS_MIN + 2 * len(self._channel.consumers):
+                self._forget_those_gone(tag)
+            terms = self._terms[holder] = Terms()
+        end_ms = rounded_end(self._timers.wall_ms(), term_ms)
+        terms.begin(tag, tag + count - 1, end_ms)
+        if self._timer.due_ms is None or end_ms < self._timer.due_ms:
+            self._timer.set(end_ms)
+
+    def _forget_those_gone(self, stop_tag: int) -> None:
+        self._terms = {
+            holder: terms
+            for holder, terms in self._terms.items()
+            if self._unacked.held_in(holder, 0, stop_tag)
+        }
+
+    def extend(self, runs: list[tuple[int, int]], for_ms: int) -> None:
+        """The outstanding tags of `runs` may be held for so long from now on; 0: no longer."""
+        if for_ms == 0:
+            self._channel.apply(frames.RETURN, self._take(runs))
+            return
+        end_ms = self._timers.wall_ms() + for_ms
+        for first, last in runs:
+            for tag in range(first, last + 1):
+                self._extended.move(tag, end_ms)
+        unacked = self._unacked
+        self._extended.prune(unacked.count, lambda tag: unacked.holder_of(tag) is not None)
+        self._set_timer()
+
+    def oldest_untimed(self) -> tuple[int, ChannelConsumer | Getter] | None:
+        """(tag, holder) of what waits longest of all that the consumer timeout is for."""
+        for first, last, holder in self._unacked.runs():
+            if visibility_timeout_ms(holder) is None:
+                for untouched, _ in self._extended.outside(first, last):
+                    return untouched, holder
+        return None
+
+    def _end_due(self) -> None:
+        """Some have been held for as long as they may: they go back to their queues."""
+        channel, unacked = self._channel, self._unacked
+        if not channel.alive:
+            return
+        now_ms = self._timers.wall_ms()
+        ended: list[tuple[int, int]] = []
+        for holder, terms in list(self._terms.items()):
+            for first, last in terms.take_due(now_ms):
+                for run in unacked.held_in(holder, first, last):
+                    ended += self._extended.outside(*run)
+            if not terms:
+                del self._terms[holder]
+        for tag in self._extended.take_due(now_ms):
+            late = unacked.holder_of(tag)  # without a visibility timeout the sweep sees to it
+            if late is not None and visibility_timeout_ms(late) is not None:
+                ended.append((tag, tag))
+        self._set_timer()
+        channel.apply(TIMED_OUT, self._take(ended))
+
+    def _take(self, runs: list[tuple[int, int]]) -> list[Holding]:
+        """End these leases: whoever settles them later settles nothing."""
+        taken: list[Holding] = []
+        for first, last in runs:
+            taken += self._unacked.end(first, last)
+        return taken
+
+    def _set_timer(self) -> None:
+        ends = [self._extended.next_ms, *(terms.next_ms for terms in self._terms.values())]
+        self._timer.set(min((end for end in ends if end is not None), default=None))
+
+    def close(self) -> None:
+        """The channel is gone."""
+        self._timer.set(None)
+
+
+def visibility_timeout_ms(holder: ChannelConsumer | Getter) -> int | None:
+    """How long a delivery stays invisible to others: as the consumer asked, else its queue."""
+    own: int | None = holder.visibility_timeout_ms
+    return holder.queue.settings.visibility_timeout_ms if own is None else own
+
 
 def check_acknowledged(channel: Channel, now_ms: int, node_timeout_ms: int) -> None:
     """Raise ChannelError 406 where a consumer has not settled a delivery in time."""
     oldest = channel.unacked.oldest()
     oldest_tag = None if oldest is None else oldest[0]
     age_ms = channel.delivery_ages.sweep(now_ms, oldest_tag, channel.slot.delivery_tag)
+    if channel.leases is not None:
+        oldest = channel.leases.oldest_untimed()
+        age_ms = 0 if oldest is None else channel.delivery_ages.age(now_ms, oldest[0])
     if oldest is None:
         return
     timeout_ms = _timeout_ms(oldest[1], node_timeout_ms)

@@ -50,12 +50,13 @@ class Transaction:
         """Keep a run of settlements for the commit. Returns the first tag that is unknown."""
         unacked = self._channel.unacked
         if not multiple:
-            held, unknown = unacked.take(first, last)
-            self._settles.append((kind, first, held))
+            unknown = unacked.first_unknown(first, last)
+        else:
+            known = last == frames.ALL_TAGS or unacked.is_outstanding(last)
+            first, unknown = 0, None if known else last
+        if unknown is not None:
             return unknown
-        if last != frames.ALL_TAGS and not unacked.is_outstanding(last):
-            return last
-        for run_first, run_last in unacked.outstanding(last):
+        for run_first, run_last in unacked.outstanding(last, first):
             held, _ = unacked.take(run_first, run_last)
             self._settles.append((kind, run_first, held))
         return None

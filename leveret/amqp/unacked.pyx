@@ -3,12 +3,21 @@
 Tags and offsets both run upwards, so an entry covers a run: tags [tag, tag + count) are the records
 [offset, offset + count) that one consumer got. Acknowledging in order only ever shortens the first
 entry; out of order it splits one.
+
+Leases that have ended unsettled (`end`) are remembered by their tags: to settle them is no mistake,
+and changes nothing.
 """
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
+
+from leveret.ports.ranges cimport RangeSet
+
+# Ended leases are remembered in so many runs of tags; beyond, the two oldest runs and the settled tags
+# between them become one. To settle such a tag twice is forgiven then.
+ENDED_RUNS_MAX = 1024
 
 cdef struct Entry:
     uint64_t tag
@@ -27,6 +36,7 @@ cdef class Unacked:
     cdef readonly uint64_t count
     cdef list holders
     cdef dict holder_numbers
+    cdef RangeSet ended         # tags; None until there are some
 
     def __cinit__(self):
         self.entries = NULL
@@ -99,7 +109,7 @@ cdef class Unacked:
         self.size += 1
 
     def take(self, uint64_t first, uint64_t last):
-        """Remove the tags [first, last]; each must be outstanding.
+        """Remove the tags [first, last]; each must be outstanding, or its lease have ended.
 
         Returns ([(holder, first offset, stop offset)], None), or what could be removed and the first tag
         that was not outstanding.
@@ -109,10 +119,66 @@ cdef class Unacked:
         cdef uint64_t tag = first
         while tag <= last:
             i = self._find(tag)
-            if i == self.size or self.entries[i].tag > tag:
+            if i < self.size and self.entries[i].tag <= tag:
+                tag = self._cut(i, tag, last, taken)
+            elif not self._skip_ended(&tag):
                 return taken, tag
-            tag = self._cut(i, tag, last, taken)
         return taken, None
+
+    cdef bint _skip_ended(self, uint64_t* tag) except -1:
+        """Go on behind the ended leases that begin at `tag`. False where there is none."""
+        cdef Py_ssize_t i
+        if self.ended is None or tag[0] not in self.ended:
+            return False
+        i = self.ended._find(tag[0])
+        tag[0] = self.ended.ranges[i].stop
+        return True
+
+    def end(self, uint64_t first, uint64_t last):
+        """Remove what is outstanding of the tags [first, last]: their leases end, unsettled.
+
+        Returns [(holder, first offset, stop offset)].
+        """
+        cdef list taken = []
+        cdef uint64_t tag
+        cdef Py_ssize_t i = self._find(first)
+        if self.ended is None:
+            self.ended = RangeSet()
+        while i < self.size and self.entries[i].tag <= last:
+            tag = max(first, self.entries[i].tag)
+            self.ended.add(tag, self._cut(i, tag, last, taken))
+            i = self._find(first)
+        while self.ended.size > ENDED_RUNS_MAX:
+            self.ended.add(self.ended.ranges[0].first, self.ended.ranges[1].stop)
+        return taken
+
+    def runs(self):
+        """What is outstanding, in order: [(first tag, last tag, holder)]."""
+        cdef Py_ssize_t i
+        return [
+            (self.entries[i].tag, self.entries[i].stop - 1, self.holders[self.entries[i].holder])
+            for i in range(self.head, self.size)
+        ]
+
+    def held_in(self, holder, uint64_t first, uint64_t last):
+        """The outstanding tags of [first, last] that `holder` holds: [(first, last)]."""
+        cdef list found = []
+        cdef Py_ssize_t number, i = self._find(first)
+        if holder not in self.holder_numbers:
+            return found
+        number = self.holder_numbers[holder]
+        while i < self.size and self.entries[i].tag <= last:
+            if self.entries[i].holder == number:
+                found.append((max(first, self.entries[i].tag), min(last, self.entries[i].stop - 1)))
+            i += 1
+        return found
+
+    def holder_of(self, uint64_t tag):
+        """Who holds an outstanding tag; None where it is not outstanding."""
+        cdef Py_ssize_t i = self._find(tag)
+        if i < self.size and self.entries[i].tag <= tag:
+            return self.holders[self.entries[i].holder]
+        return None
 
     def take_up_to(self, uint64_t last):
         """Remove every outstanding tag up to `last`: [(holder, first offset, stop offset)]."""
@@ -136,15 +202,27 @@ cdef class Unacked:
                 i += 1
         return taken
 
-    def outstanding(self, uint64_t last):
-        """The tags up to `last` that wait to be settled: [(first, last)] in their order."""
+    def outstanding(self, uint64_t last, uint64_t first=0):
+        """The tags of [first, last] that wait to be settled: [(first, last)] in their order."""
         cdef list found = []
         cdef Py_ssize_t i
-        for i in range(self.head, self.size):
+        for i in range(self._find(first), self.size):
             if self.entries[i].tag > last:
                 break
-            found.append((self.entries[i].tag, min(last, self.entries[i].stop - 1)))
+            found.append((max(first, self.entries[i].tag), min(last, self.entries[i].stop - 1)))
         return found
+
+    def first_unknown(self, uint64_t first, uint64_t last):
+        """The first tag of [first, last] that `take` would stop at; None where it would take all."""
+        cdef uint64_t tag = first
+        cdef Py_ssize_t i
+        while tag <= last:
+            i = self._find(tag)
+            if i < self.size and self.entries[i].tag <= tag:
+                tag = self.entries[i].stop
+            elif not self._skip_ended(&tag):
+                return tag
+        return None
 
     def restore(self, uint64_t tag, uint64_t count, uint64_t offset, holder):
         """Undo a `take`: these tags, none of which is outstanding, are so again."""
@@ -164,9 +242,11 @@ cdef class Unacked:
         return self.entries[self.head].tag, self.holders[self.entries[self.head].holder]
 
     def is_outstanding(self, uint64_t tag):
-        """Whether `tag` waits to be settled."""
+        """Whether it is no mistake to settle `tag`: it waits for that, or its lease has ended."""
         cdef Py_ssize_t i = self._find(tag)
-        return i < self.size and self.entries[i].tag <= tag
+        if i < self.size and self.entries[i].tag <= tag:
+            return True
+        return self.ended is not None and tag in self.ended
 
     cdef uint64_t _cut(self, Py_ssize_t i, uint64_t first, uint64_t last, list taken) except 0:
         """Take [first, last] out of entry `i`, which holds `first`. Returns the next tag to look at."""

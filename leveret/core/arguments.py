@@ -14,11 +14,13 @@ from leveret.core.names import resource
 from leveret.core.offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
+from leveret.features.leases import TERM_MS_MAX
 from leveret.ports.definitions import Arguments, QueueDefinition
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 QUEUE_TYPE = "x-queue-type"
+VISIBILITY_TIMEOUT = "x-visibility-timeout"
 
 # Ten years: a timer further out is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
@@ -60,6 +62,14 @@ def time_to_live(value: Any, arguments: Arguments) -> str | None:
 def expiry(value: Any, arguments: Arguments) -> str | None:
     """Check for milliseconds, at least one."""
     return time_to_live(value, arguments) or positive(value, arguments)
+
+
+def lease_term(value: Any, arguments: Arguments) -> str | None:
+    """Check for milliseconds for which somebody may have a message to himself."""
+    problem = positive(value, arguments)
+    if problem is None and value > TERM_MS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
 
 
 def priority(value: Any, arguments: Arguments) -> str | None:
@@ -159,6 +169,7 @@ CLASSIC: dict[str, Check] = {
     QUEUE_TYPE: queue_type,
     "x-queue-master-locator": master_locator,
     "x-queue-leader-locator": leader_locator,
+    VISIBILITY_TIMEOUT: lease_term,
 }
 QUORUM: dict[str, Check] = {
     "x-expires": expiry,
@@ -183,6 +194,7 @@ QUORUM: dict[str, Check] = {
     "x-delayed-retry-type": delayed_retry_type,
     "x-delayed-retry-min": time_to_live,
     "x-delayed-retry-max": time_to_live,
+    VISIBILITY_TIMEOUT: lease_term,
 }
 STREAM: dict[str, Check] = {
     "x-max-length-bytes": not_negative,
@@ -209,8 +221,12 @@ MODULES = {
 EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
 # What a consumer may ask of a queue.
 CONSUMER_TYPES: dict[str, dict[str, Check]] = {
-    "classic": {"x-priority": integer},
-    "quorum": {"x-priority": integer, "x-consumer-timeout": time_to_live},
+    "classic": {"x-priority": integer, VISIBILITY_TIMEOUT: lease_term},
+    "quorum": {
+        "x-priority": integer,
+        "x-consumer-timeout": time_to_live,
+        VISIBILITY_TIMEOUT: lease_term,
+    },
     "stream": {
         STREAM_OFFSET: stream_offset,
         "x-stream-filter": anything,

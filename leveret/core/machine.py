@@ -231,9 +231,16 @@ class QueueMachine:
         return self.ledger.settle(ranges)
 
     def return_(
-        self, ranges: Iterable[tuple[int, int]], *, failed: bool = True, now_ms: int = 0
+        self,
+        ranges: Iterable[tuple[int, int]],
+        *,
+        failed: bool = True,
+        now_ms: int = 0,
+        delay_ms: int | None = None,
     ) -> list[tuple[int, int]]:
         """Make leased offsets ready again, perhaps after a delay; they will be redelivered.
+
+        The delay is `delay_ms`, or else what the queue's returns have.
 
         Returns those that are not, as they came back too often. They stay leased. `failed`: their
         consumer could not cope with them.
@@ -245,7 +252,10 @@ class QueueMachine:
                 self._count_acquired(ranges)
             if failed or self._counts_every_return:
                 ranges, refused = self._count(ranges)
-        if self.retry_delay is not None and self.retry_delay.applies(failed=failed):
+        if delay_ms:
+            for first, stop in ranges:
+                self.delayed.add(first, stop, now_ms + delay_ms)
+        elif self.retry_delay is not None and self.retry_delay.applies(failed=failed):
             self._delay(ranges, self.retry_delay, now_ms)
         else:
             self.ledger.return_(ranges)

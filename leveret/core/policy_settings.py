@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.features.leases import TERM_MS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,6 +54,11 @@ def integer(value: Json) -> bool:
 def at_least(minimum: int) -> Accepts:
     """A whole number that is not below `minimum`."""
     return lambda value: integer(value) and value >= minimum
+
+
+def between(minimum: int, maximum: int) -> Accepts:
+    """A whole number from `minimum` to `maximum`."""
+    return lambda value: integer(value) and minimum <= value <= maximum
 
 
 def text(value: Json) -> bool:
@@ -139,6 +146,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),
     "stream-max-segment-size-bytes": Setting("segment size", at_least(0)),
     "target-group-size": _bounded("target group size", minimum=1),
+    "visibility-timeout": Setting("visibility timeout", between(1, TERM_MS_MAX)),
     **{key: Setting(key, anything, operator=key.startswith("ha-")) for key in _WITHOUT_EFFECT},
 }
 
@@ -178,6 +186,7 @@ _FOREIGN: Final[dict[str, frozenset[str]]] = {
             "message-ttl",
             "overflow",
             "target-group-size",
+            "visibility-timeout",
         }
     ),
 }

@@ -348,15 +348,21 @@ class Queue(OpenQueue):
         self.machine.settle(ranges)
         self.log.settle(ranges)
 
-    def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
-        """The records are to be delivered again.
+    def return_(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        failed: bool = True,
+        delay_ms: int | None = None,
+    ) -> None:
+        """The records are to be delivered again, after `delay_ms` where that was asked for.
 
         `failed`: their consumer could not cope with them, and did not just give them back.
         """
         if self.deleted:
             return
         now_ms = self.services.timers.wall_ms()
-        refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms)
+        refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
         self.log.redelivered_stop = self.machine.redelivered_stop
         if self.settings.counts_deliveries:
             self.log.note_returns(ranges)

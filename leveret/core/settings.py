@@ -91,6 +91,7 @@ class QueueSettings:
     retry_delay: RetryDelay | None = None  # of messages that came back
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
+    visibility_timeout_ms: int | None = None  # what is not settled by then comes back
     retention: Retention | None = None  # of a stream; all other queues settle what was consumed
 
     @property
@@ -167,6 +168,7 @@ def resolve_settings(
         ),
         counts_deliveries=quorum or limit is not None,
         consumer_timeout_ms=stated("consumer-timeout"),
+        visibility_timeout_ms=stated("visibility-timeout"),
     )
 
 

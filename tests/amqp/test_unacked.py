@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.amqp.unacked import Unacked
+from leveret.amqp.unacked import ENDED_RUNS_MAX, Unacked
 
 HOLDERS = ("first", "second", "third")
 spans = st.tuples(st.integers(0, 45), st.integers(0, 12)).map(lambda span: (span[0], sum(span)))
@@ -16,6 +16,7 @@ steps = st.lists(
         st.tuples(st.just("take"), spans),
         st.tuples(st.just("take up to"), st.integers(0, 60) | st.just(2**64 - 1)),
         st.tuples(st.just("take held"), st.sampled_from((*HOLDERS, "nobody"))),
+        st.tuples(st.just("end"), spans),
         st.tuples(st.just("put aside"), spans),
         st.tuples(st.just("put back")),
     ),
@@ -28,6 +29,7 @@ class Model:
 
     def __init__(self):
         self.held = {}
+        self.ended = set()
         self.next_tag = 1
 
     def add(self, count, offset, holder):
@@ -38,13 +40,18 @@ class Model:
     def take(self, first, last):
         taken = []
         for tag in range(first, last + 1):
-            if tag not in self.held:
+            if tag in self.held:
+                taken.append(self.held.pop(tag))
+            elif tag not in self.ended:
                 return taken, tag
-            taken.append(self.held.pop(tag))
         return taken, None
 
     def take_up_to(self, last):
         return self.take_where(lambda tag, _: tag <= last)
+
+    def end(self, first, last):
+        self.ended |= {tag for tag in self.held if first <= tag <= last}
+        return self.take_where(lambda tag, _: first <= tag <= last)
 
     def take_held(self, holder):
         return self.take_where(lambda _, held: held[0] == holder)
@@ -78,15 +85,20 @@ def test_any_sequence_leaves_what_a_dictionary_would(sequence):
             unacked.add(model.next_tag, count, offset, holder)
             model.add(count, offset, holder)
         elif name == "take":
+            unknown = unacked.first_unknown(*arguments[0])
             taken, missing = unacked.take(*arguments[0])
+            assert unknown == missing
             assert (one_by_one(taken), missing) == model.take(*arguments[0])
+        elif name == "end":
+            assert one_by_one(unacked.end(*arguments[0])) == model.end(*arguments[0])
         elif name == "put aside":
             first, last = arguments[0]
-            taken, _ = unacked.take(first, last)
-            aside.append((first, taken))
-            kept.append(list(enumerate(model.take(first, last)[0], first)))
+            runs = unacked.outstanding(last, first)
+            aside.append([(run[0], unacked.take(*run)[0]) for run in runs])
+            kept.append({tag: model.held.pop(tag) for tag in numbers(runs)})
         elif name == "put back":
-            put_back(unacked, aside.pop() if aside else (0, []))
+            for part in aside.pop() if aside else ():
+                put_back(unacked, part)
             model.held.update(kept.pop() if kept else ())
         elif name == "take up to":
             taken = unacked.take_up_to(arguments[0])
@@ -96,7 +108,16 @@ def test_any_sequence_leaves_what_a_dictionary_would(sequence):
             assert one_by_one(taken) == model.take_held(*arguments)
         assert unacked.count == len(unacked) == len(model.held)
         assert numbers(unacked.outstanding(20)) == [tag for tag in sorted(model.held) if tag <= 20]
-        assert all(unacked.is_outstanding(tag) == (tag in model.held) for tag in range(70))
+        assert [tag for tag in range(70) if unacked.is_outstanding(tag)] == [
+            tag for tag in range(70) if tag in model.held or tag in model.ended
+        ]
+        assert {
+            tag: holder for low, high, holder in unacked.runs() for tag in range(low, high + 1)
+        } == {tag: holder for tag, (holder, _) in model.held.items()}
+        for holder in (*HOLDERS, "nobody"):
+            assert numbers(unacked.held_in(holder, 3, 30)) == [
+                tag for tag in range(3, 31) if unacked.holder_of(tag) == holder
+            ]
 
 
 def test_every_second_tag_can_go_first():
@@ -106,6 +127,16 @@ def test_every_second_tag_can_go_first():
         assert unacked.take(tag, tag) == ([("one", tag - 1, tag)], None)
     assert one_by_one(unacked.take_up_to(2**64 - 1)) == [("one", tag) for tag in range(0, 1000, 2)]
     assert unacked.count == 0
+
+
+def test_of_many_ended_leases_the_oldest_are_remembered_roughly():
+    unacked = Unacked()
+    unacked.add(1, 4 * ENDED_RUNS_MAX, 0, "one")
+    for tag in range(1, 4 * ENDED_RUNS_MAX, 2):
+        unacked.end(tag, tag)
+    assert unacked.take(1, 1) == ([], None)
+    assert unacked.is_outstanding(4 * ENDED_RUNS_MAX - 1)
+    assert unacked.count == 2 * ENDED_RUNS_MAX
 
 
 def test_the_last_tag_there_is_can_be_named():

@@ -6,6 +6,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.config import Configuration
 from leveret.core.access import AccessControl
 from leveret.core.authentication import InternalAuthenticator
@@ -83,6 +84,7 @@ class Stage:
             counts_every_return=self.configuration.delivery_limit_counts == "returns",
             log_exchange=self.configuration.log_exchange,
         )
+        self.broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")
         self._scheduled: list[Callable[[], None]] = []

@@ -1,0 +1,117 @@
+"""What consumers ask of their leases, by publishing to the exchange `leveret.lease`.
+
+    routing key   headers                               what happens
+    extend        x-extend (ms from now), and which     it is theirs for so long; 0: no longer
+    return        x-delay (ms), and which               it comes back to its queue after so long
+
+Which deliveries are meant says `x-delivery-tag`, a delivery of the same channel, or
+`x-consumer-tag`: all that this consumer of the channel holds. Registered by the node as a step of
+the intake; the message itself is stored nowhere. What it asks for is done when its confirm is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from leveret.core.arguments import lease_term
+from leveret.core.names import resource
+from leveret.core.queue import Queue
+from leveret.errors import ChannelError
+from leveret.features.leases import TERM_MS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from leveret.amqp.channel import Channel
+    from leveret.core.appender import Committing
+    from leveret.core.intake import Submission
+    from leveret.core.vhost import Vhost
+    from leveret.ports.definitions import Arguments
+
+__all__ = ["LEASE_EXCHANGE", "LeaseCommands"]
+
+LEASE_EXCHANGE = b"leveret.lease"
+DELIVERY_TAG, CONSUMER_TAG = "x-delivery-tag", "x-consumer-tag"
+EXTEND, DELAY = "x-extend", "x-delay"
+
+
+class LeaseCommands:
+    """The step that takes what is published to `leveret.lease`."""
+
+    def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """See Step."""
+        return exchange == LEASE_EXCHANGE
+
+    def take(self, submission: Submission) -> Collection[Committing]:
+        """See Step."""
+        channel = cast("Channel", submission.channel)  # commands come from channels only
+        message = submission.message
+        match message.routing_key:
+            case b"extend":
+                for_ms = _milliseconds(channel, message.headers, EXTEND)
+                channel.needed_leases().extend(_meant(channel, message.headers), for_ms)
+            case b"return":
+                delay_ms = _milliseconds(channel, message.headers, DELAY)
+                _return_later(channel, _meant(channel, message.headers), delay_ms)
+            case other:
+                name = other.decode(errors="replace")
+                raise ChannelError(406, f"no command '{name}' of {_described(channel)}")
+        return ()
+
+
+def _return_later(channel: Channel, runs: list[tuple[int, int]], delay_ms: int) -> None:
+    """Give the outstanding tags of `runs`, all of one holder, back for others to have later."""
+    if not runs:
+        return
+    holder = channel.unacked.holder_of(runs[0][0])
+    assert holder is not None, "the tags are outstanding"
+    if not isinstance(holder.queue, Queue):
+        raise ChannelError(406, f"{_described(channel)} returns nothing to streams")
+    held = [part for run in runs for part in channel.unacked.take(*run)[0]]
+    ranges = [(first, stop) for _, first, stop in held]
+    holder.release(sum(stop - first for first, stop in ranges))
+    holder.queue.return_(ranges, failed=False, delay_ms=delay_ms)
+    channel.wake_consumers()
+
+
+def _meant(channel: Channel, headers: Arguments) -> list[tuple[int, int]]:
+    """The runs of outstanding tags that a command is about: none where their leases have ended."""
+    if (DELIVERY_TAG in headers) == (CONSUMER_TAG in headers):
+        raise _refused(channel, DELIVERY_TAG, f"either it or {CONSUMER_TAG} is needed")
+    if CONSUMER_TAG in headers:
+        return _held_by_consumer(channel, headers[CONSUMER_TAG])
+    tag = headers[DELIVERY_TAG]
+    if isinstance(tag, bool) or not isinstance(tag, int):
+        raise _refused(channel, DELIVERY_TAG, "expected integer")
+    if not (0 < tag <= channel.slot.delivery_tag and channel.unacked.is_outstanding(tag)):
+        raise ChannelError(406, f"unknown delivery tag {tag}")
+    return [(tag, tag)] if channel.unacked.holder_of(tag) is not None else []
+
+
+def _held_by_consumer(channel: Channel, tag: Any) -> list[tuple[int, int]]:
+    consumer = channel.consumers.get(tag) if isinstance(tag, str) else None
+    if consumer is None:
+        raise _refused(channel, CONSUMER_TAG, f"no such consumer on channel {channel.number}")
+    return channel.unacked.held_in(consumer, 0, channel.slot.delivery_tag)
+
+
+def _milliseconds(channel: Channel, headers: Arguments, key: str) -> int:
+    """Read a time to come, zero allowed. Raises ChannelError 406."""
+    value = headers.get(key)
+    if value is None:
+        raise _refused(channel, key, "it is needed")
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    problem = lease_term(value, headers)
+    if problem is not None:
+        raise _refused(channel, key, f"{problem}, at most {TERM_MS_MAX} ms")
+    milliseconds: int = value
+    return milliseconds
+
+
+def _refused(channel: Channel, key: str, problem: str) -> ChannelError:
+    return ChannelError(406, f"invalid header '{key}' for {_described(channel)}: {problem}")
+
+
+def _described(channel: Channel) -> str:
+    return resource("exchange", LEASE_EXCHANGE.decode(), channel.vhost.name)
