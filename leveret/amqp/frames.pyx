@@ -30,6 +30,7 @@ from leveret.ports.records cimport (
     BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
     HAS_USER_ID, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
 )
+from leveret.ports.tags cimport checked_mask, mask_of
 
 from leveret.core.expiration import expiration_fault
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -685,6 +686,7 @@ cdef class FrameReader:
         """One whole message: into its builders, or out as an event."""
         cdef Properties properties
         cdef int flags = read_properties(header, header_size, &properties)
+        cdef uint64_t tag_mask = 0
         cdef Route route
         cdef bytes rewritten
         if flags < 0:
@@ -695,6 +697,10 @@ cdef class FrameReader:
                 self.check(slot, flags, &properties)
                 if flags & HAS_HEADERS:
                     flags |= asked_in(&properties.headers)
+                    if flags & HAS_TAGS:
+                        tag_mask = checked_mask(
+                            properties.headers.data, properties.headers.data + properties.headers.size
+                        )
                 if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):
                     rewritten = rewrite(header, header_size, None, slot.reply_address, True)
                     header = <const uint8_t*><const char*>rewritten
@@ -713,7 +719,8 @@ cdef class FrameReader:
             slot.unroutable += 1
             return None
         self.pack(
-            slot, route.builders, <uint32_t>flags, address, address_size, header, header_size, body, body_size
+            slot, route.builders, <uint32_t>flags, tag_mask, address, address_size,
+            header, header_size, body, body_size,
         )
         return None
 
@@ -767,7 +774,8 @@ cdef class FrameReader:
         return slot.route
 
     cdef int pack(
-        self, ChannelSlot slot, tuple builders, uint32_t flags, const uint8_t* address, uint32_t address_size,
+        self, ChannelSlot slot, tuple builders, uint32_t flags, uint64_t tag_mask,
+        const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ) except -1:
         cdef BatchBuilder builder
@@ -775,7 +783,7 @@ cdef class FrameReader:
             if builder.count == 0:
                 self.filled.append(builder)
             builder.append(
-                flags, self.now, 0, address, address_size, header, header_size, body, body_size
+                flags, self.now, tag_mask, address, address_size, header, header_size, body, body_size
             )
             if slot.confirming:
                 slot.touch(builder)
@@ -796,6 +804,7 @@ cdef class FrameReader:
             flags |= BLIND_COPIED
         self.pack(
             slot, tuple(builders), flags,
+            mask_of(<const uint8_t*><const char*>header, <uint32_t>len(header)) if flags & HAS_TAGS else 0,
             <const uint8_t*><const char*>address, <uint32_t>len(address),
             <const uint8_t*><const char*>header, <uint32_t>len(header),
             <const uint8_t*><const char*>publish.body, len(publish.body),

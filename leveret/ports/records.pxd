@@ -67,6 +67,7 @@ cdef class BatchBuilder:
     cdef readonly size_t size       # header included
     cdef readonly uint32_t count
     cdef readonly uint32_t features
+    cdef readonly uint64_t tag_mask
     cdef readonly bint transient
     cdef readonly uint64_t first_time
     cdef readonly uint64_t last_time

@@ -14,14 +14,14 @@ Every room handles batches; only this module knows their bytes. All integers are
     32  u64  timestamp of the first record, milliseconds since 1970
     40  u64  timestamp of the last record
     48  u64  producer id, 0 when there is none
-    56  u64  producer sequence of the first record
+    56  u64  tag mask: the records' tag masks joined by OR
     64       records, one after the other
 
     record, 20 bytes and what follows
      0  u32  size of the record in bytes, this field included
      4  u32  flags (RecordFlag)
      8  u32  milliseconds since the batch's first timestamp
-    12  u64  tag mask
+    12  u64  tag mask: a bit for each of its tags (leveret.ports.tags)
     20       exchange, short string as on the wire (one length byte, then the bytes)
              routing key, short string
              u32  size of the content header
@@ -41,6 +41,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges cimport RangeSet
+from leveret.ports.tags cimport mask_of
 
 MAGIC = 0x3142564C          # b"LVB1"
 HEADER_BYTES = BATCH_HEADER_BYTES
@@ -149,6 +150,11 @@ cdef class Batch:
     def last_time(self):
         """Timestamp of the last record, milliseconds since 1970."""
         return load64(self.data + 40)
+
+    @property
+    def tag_mask(self):
+        """The records' tag masks joined by OR."""
+        return load64(self.data + 56)
 
     @property
     def is_control(self):
@@ -362,6 +368,7 @@ cdef class BatchBuilder:
         self.size = BATCH_HEADER_BYTES
         self.count = 0
         self.features = 0
+        self.tag_mask = 0
         self.transient = True
         self.first_time = 0
         self.last_time = 0
@@ -408,16 +415,24 @@ cdef class BatchBuilder:
         self.size += size
         self.count += 1
         self.features |= flags
+        self.tag_mask |= tag_mask
         if flags & PERSISTENT:
             self.transient = False
         return 0
 
     def add(
         self, uint32_t flags, uint64_t now, bytes exchange, bytes routing_key, bytes header,
-        bytes body, uint64_t tag_mask=0,
+        bytes body,
     ):
-        """Pack one record from Python: what is handled one by one (returns, dead letters, tests)."""
+        """Pack one record from Python: what is handled one by one (events, delayed messages, tests).
+
+        Its tags are what its header says, whoever made that.
+        """
+        cdef uint64_t tag_mask = 0
         cdef bytes address = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
+        if flags & HAS_HEADERS:
+            tag_mask = mask_of(<const uint8_t*><const char*>header, <uint32_t>len(header))
+            flags = flags | HAS_TAGS if tag_mask else flags & ~<uint32_t>HAS_TAGS
         self.append(
             flags, now, tag_mask, <const uint8_t*><const char*>address, <uint32_t>len(address),
             <const uint8_t*><const char*>header, <uint32_t>len(header),
@@ -497,6 +512,7 @@ cdef class BatchBuilder:
         self.size += after - position
         self.count += 1
         self.features = source.features
+        self.tag_mask = source.tag_mask
         self.transient = source.transient
         self.first_time = source.first_time
         self.last_time = source.last_time
@@ -508,6 +524,7 @@ cdef class BatchBuilder:
             self.data, self.size, base_offset, TRANSIENT if self.transient else 0,
             <uint16_t>self.features, self.count, leader_epoch, self.first_time, self.last_time,
         )
+        store64(self.data + 56, self.tag_mask)
 
     def clear(self):
         """Throw the records away (the queue is gone)."""

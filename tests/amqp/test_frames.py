@@ -20,6 +20,7 @@ from leveret.core.routes import Route, RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table
+from leveret.ports.tags import tag_mask_of
 from tests.amqp import strategies
 from tests.amqp.strategies import CHANNELS, FRAME_MAX, conversations, cuts, hostile_wire, wire
 
@@ -658,3 +659,37 @@ def test_headers_that_ask_for_something_are_noted(headers, asked):
         assert event is None
     (record,) = broker.builders["odd"].seal(0).records()
     assert record[1] == (asked & RecordFlag.STORED) | RecordFlag.HAS_HEADERS
+
+
+@pytest.mark.parametrize(
+    ("tags", "problem"),
+    [
+        (1, "expected a string or an array of strings"),
+        ({"a": "b"}, "expected a string or an array of strings"),
+        (["a", 1], "expected an array of strings only"),
+        (["a"] * 33, "more than 32 tags"),
+        (["a" * 129], "a tag of 129 bytes is longer than 128"),
+        ("a" * 129, "a tag of 129 bytes is longer than 128"),
+    ],
+)
+def test_tags_that_cannot_be_are_refused_before_anything_is_stored(tags, problem):
+    broker, reader = Broker(), FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    reader.open_channel(1, broker)
+    reader.receive(publish() + head(0, b"\x20\0", encode_table({"x-tags": tags})), NOW)
+    _, error = reader.next()
+    assert (error.code, error.explanation) == (406, f"invalid header 'x-tags': {problem}")
+    assert not any(broker.records().values())
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_the_mask_of_the_tags_is_stored(one_by_one):
+    broker, reader = Broker(), FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    reader.open_channel(1, broker).one_by_one = one_by_one
+    tags = ["a" * 128, *map(str, range(31))]
+    reader.receive(publish() + head(0, b"\x20\0", encode_table({"x-tags": tags})), NOW)
+    event = reader.next()
+    if one_by_one:
+        reader.deposit(reader.slots[1], [broker.builders["odd"]], event[1])
+    mask = tag_mask_of(bytes(12) + b"\x20\0" + encode_table({"x-tags": tags}))
+    assert mask
+    assert broker.builders["odd"].seal(0).tag_mask == mask

@@ -1,0 +1,6 @@
+TAGS: str
+TAGS_MAX: int
+TAG_BYTES_MAX: int
+
+def tag_mask_of(header: bytes) -> int: ...
+def tag_bit_of(tag: bytes) -> int: ...
