@@ -154,6 +154,7 @@ class Node:
             topics = self._open_topics(state, lock)
             stack.push_async_callback(topics.close)
             broker, administration = await self._open_broker(metadata, topics, spawn, stack)
+            stack.push_async_callback(broker.waiting_rooms.close)
             _mention_orphans(topics.orphans())
             administered = Administered(
                 administration,

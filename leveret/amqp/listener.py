@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tls import TlsContexts
     from leveret.config import Configuration
+    from leveret.core.appender import Committing
     from leveret.core.broker import Broker
     from leveret.core.open_queue import OpenQueue
     from leveret.errors import AmqpError
@@ -436,7 +437,7 @@ class AmqpListener:
         """The AMQP side of a socket that has arrived."""
         return AmqpProtocol(self, endpoints, tls)
 
-    async def committed(self, queues: Collection[OpenQueue]) -> bool:
+    async def committed(self, queues: Collection[Committing]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         if not queues:
             return True

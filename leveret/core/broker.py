@@ -25,6 +25,7 @@ from leveret.core.stream import Stream
 from leveret.core.timers import Timers
 from leveret.core.trace import Tracer
 from leveret.core.vhost import Vhost
+from leveret.core.waiting_rooms import WaitingRooms
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports import Durability
 from leveret.ports.authentication import Login
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 
     from leveret.core.access import AccessControl
+    from leveret.core.appender import Committing
     from leveret.core.bindings import QueueLike
     from leveret.core.exchanges import RandomBelow
     from leveret.core.open_queue import OpenQueue
@@ -102,6 +104,7 @@ class Broker:
         self._unique = random_name
         self._random_below = random_below
         self.timers = Timers(wall_ms, call_later)
+        self.waiting_rooms = WaitingRooms(self.internal_topics, turn, self.timers, spawn, report)
         self._queue_services = QueueServices(
             turn,
             spawn,
@@ -185,6 +188,7 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         for queue in list(vhost.queues.values()):
             self._drop_queue(vhost, self._opened(queue))
+        self.waiting_rooms.delete_of_vhost(name)
         vhost.close()
         for exchange in vhost.exchanges:
             self.events.emit("exchange.deleted", {"name": exchange, "vhost": name})
@@ -268,17 +272,14 @@ class Broker:
             self._drop_queue(vhost, self._opened(queue))
 
     async def caught_up(
-        self, committed: Callable[[Collection[OpenQueue]], Awaitable[bool]]
+        self, committed: Callable[[Collection[Committing]], Awaitable[bool]]
     ) -> None:
         """Until everything that was published is committed; `committed` waits for queues."""
         # One wait for all: queues come and go meanwhile.
-        await committed(
-            [
-                self._opened(queue)
-                for vhost in self.vhosts.values()
-                for queue in vhost.queues.values()
-            ]
+        queues = (
+            self._opened(queue) for vhost in self.vhosts.values() for queue in vhost.queues.values()
         )
+        await committed([*queues, *self.waiting_rooms.opened])
 
     @staticmethod
     def _opened(queue: QueueLike) -> OpenQueue:

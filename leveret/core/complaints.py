@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.open_queue import OpenQueue
+    from leveret.core.appender import Appender
     from leveret.errors import StorageError
 
 __all__ = ["Complaints"]
@@ -16,7 +16,7 @@ __all__ = ["Complaints"]
 class Complaints:
     """The complaints of one queue; `report(queue, error)` passes them on."""
 
-    def __init__(self, queue: OpenQueue, report: Callable[[OpenQueue, Exception], None]) -> None:
+    def __init__(self, queue: Appender, report: Callable[[Appender, Exception], None]) -> None:
         self._queue = queue
         self._report = report
         self._latest = ""  # what was reported, until reading works again

@@ -21,7 +21,8 @@ Every room handles batches; only this module knows their bytes. All integers are
      0  u32  size of the record in bytes, this field included
      4  u32  flags (RecordFlag)
      8  u32  milliseconds since the batch's first timestamp
-    12  u64  tag mask: a bit for each of its tags (leveret.ports.tags)
+    12  u64  tag mask: a bit for each of its tags (leveret.ports.tags); in a waiting room, where
+             nobody filters, when the record is due (leveret.features.due_list)
     20       exchange, short string as on the wire (one length byte, then the bytes)
              routing key, short string
              u32  size of the content header

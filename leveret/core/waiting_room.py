@@ -1,0 +1,317 @@
+"""A waiting room: an internal topic whose records wait, each for a moment of its own.
+
+A record is added with its due time, and is confirmed when the log has committed it. When its time
+has come, it is handed to whoever opened the room, who settles it as soon as it is safely elsewhere:
+at least once, therefore, and once unless the node dies between the two.
+
+The due time stands in the record (`tag_mask`, see ports.records), so that the log alone is the
+truth; what is in memory and in the state store can be made anew from it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.core.appender import Appender
+from leveret.core.waiting_reader import Waiting, WaitingReader
+from leveret.errors import StorageError
+from leveret.features.due_list import DUE_MS_MAX, DueList, DuePage, put_record
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+    from leveret.core.timers import Timers
+    from leveret.core.turn import Turn
+    from leveret.features.wheel import TimingWheel
+    from leveret.ports import TopicLog
+
+__all__ = ["RoomServices", "Waiting", "WaitingRoom"]
+
+OnDue = "Callable[[Sequence[Waiting]], None]"
+
+# One turn's share of reading, so that many records due at once keep nobody waiting for long.
+RELEASED_AT_ONCE_MAX = 1000
+SCAN_BYTES_MAX = 1 << 20  # of the log in one piece, after a start
+SETTLE_DELAY_MS = 20  # settlements gather so long: one pass over the log's ranges for all of them
+RETRY_MS = 1000  # after a read that failed
+ROOM_BITS = 48  # of a timer's key below the room's number
+
+
+@dataclass(frozen=True, slots=True)
+class RoomServices:
+    """What the waiting rooms of a node share. `look()` sees to it that the wheel is looked at."""
+
+    turn: Turn
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    report: Callable[[Appender, Exception], None]
+    timers: Timers
+    wheel: TimingWheel
+    look: Callable[[], None]
+
+
+class WaitingRoom(Appender):
+    """One topic of waiting records; opened by `WaitingRooms`.
+
+    `on_due(records)` is called with what is due, in the order of due times, those of the same
+    millisecond in the order in which they were added. It settles them when they are safely
+    elsewhere. Until then they are leased: they come again only after a restart.
+    """
+
+    def __init__(
+        self,
+        log: TopicLog,
+        number: int,
+        services: RoomServices,
+        on_due: Callable[[Sequence[Waiting]], None],
+    ) -> None:
+        super().__init__(log, services.turn, services.report)
+        self._services = services
+        self._on_due = on_due
+        self._key = number << ROOM_BITS
+        self._gathered = DueList()  # added, not yet committed
+        self._kept = DueList()  # all others that wait
+        self._leased = (
+            RangeSet()
+        )  # handed out, cancelled or settled: whatever the log does not know
+        self._done = RangeSet()  # those of them that the log is to be told of
+        self._due: deque[int] = deque()  # offsets to be read and handed out, in due order
+        self._reading = False
+        self._note_count = 0
+        self._reader = WaitingReader(self, services.report, self._lost)
+        self._settle_timer = services.timers.timer(self._settle_done)
+        if log.settled.gaps(0, log.committed):
+            services.spawn(self._scan(log.committed))
+
+    def __repr__(self) -> str:
+        return f"WaitingRoom({self.log!r})"
+
+    # -- adding
+
+    def add(  # noqa: PLR0917  # the fields of a record
+        self,
+        due_ms: int,
+        flags: int,
+        exchange: bytes,
+        routing_key: bytes,
+        header: bytes,
+        body: bytes,
+    ) -> int:
+        """Let a record wait until `due_ms`; `await_commit` says when it is safe.
+
+        Returns the offset that it gets. Due times are milliseconds since 1970, the past means
+        now.
+        """
+        due_ms = min(max(due_ms, 0), DUE_MS_MAX)
+        offset = self.log.end + self.builder.count
+        now = self._services.timers.wall_ms()
+        put_record(self.builder, due_ms, flags, now, exchange, routing_key, header, body)
+        self._gathered.add(due_ms, offset)
+        self._turn.touch(self)
+        return offset
+
+    def _show_committed(self) -> None:
+        dues = self._gathered.take_below(self.log.committed)
+        if self._leased:
+            dues.forget(self._leased)  # cancelled meanwhile
+        self._admit(dues)
+
+    def _admit(self, dues: DueList) -> None:
+        """Committed records wait from now on."""
+        if len(dues):
+            self._kept.extend(dues)
+            self._services.wheel.add_all(dues, self._key)
+            self._services.look()
+
+    def _forget_uncommitted(self) -> None:
+        self._gathered.cut(self.log.end)
+        self._leased.remove(self.log.end, 1 << 63)
+        self._done.remove(self.log.end, 1 << 63)
+
+    # -- after a start
+
+    async def _scan(self, stop: int) -> None:
+        """Find what the log holds."""
+        settled = self.log.settled
+        for first, behind in settled.gaps(0, stop):
+            offset = first
+            while offset < behind and not self.deleted:
+                try:
+                    batches = await self.log.fetch(offset, SCAN_BYTES_MAX)
+                except StorageError as error:
+                    self._report(self, error)
+                    return
+                dues = DueList()
+                for batch in batches:
+                    dues.learn(batch, settled)
+                offset = batches[-1].stop_offset
+                dues.cut(stop)
+                self._admit(dues)
+
+    # -- what is due
+
+    def due(self, offsets: Iterable[int]) -> None:
+        """The wheel says that these are due."""
+        if not self.deleted:
+            self._due.extend(offsets)
+            self._turn.touch(self)
+
+    def pump(self) -> bool:
+        """Hand out what is due. Returns whether there is more."""
+        if self._reading or not self._due:
+            return False
+        offsets = self._take_due()
+        try:
+            found = self._reader.at_hand(offsets)
+        except StorageError:
+            found = None  # whoever fetches meets it again, and deals with it
+        if found is None or found.missing:
+            self._reading = True
+            self._services.spawn(self._read_and_hand_out(offsets))
+            return False
+        self._hand_out(found.records)
+        return bool(self._due)
+
+    def _take_due(self) -> list[int]:
+        """The next of those that are due and still wait, as they stand in the log."""
+        count = min(len(self._due), RELEASED_AT_ONCE_MAX)
+        taken = (self._due.popleft() for _ in range(count))
+        return sorted({offset for offset in taken if self._waits(offset)})
+
+    def _waits(self, offset: int) -> bool:
+        return (
+            offset < self.log.committed
+            and offset not in self._leased
+            and offset not in self.log.settled
+        )
+
+    async def _read_and_hand_out(self, offsets: list[int]) -> None:
+        try:
+            found = await self._reader.fetch(offsets)
+        except StorageError as error:
+            self._reader.complain(error)
+            self._try_again(offsets)
+        else:
+            self._hand_out(found.records)
+        finally:
+            self._reading = False
+        if self._due:
+            self._turn.touch(self)
+
+    def _try_again(self, offsets: list[int]) -> None:
+        later = self._services.timers.wall_ms() + RETRY_MS
+        for offset in offsets:
+            self._services.wheel.add(self._key + offset, later)
+        self._services.look()
+
+    def _hand_out(self, records: list[tuple[Waiting, bool]]) -> None:
+        """Lease what was read and is due indeed."""
+        if self.deleted:
+            return
+        now = self._services.timers.wall_ms()
+        ready = []
+        for record, moved in records:
+            if not self._waits(record.offset):
+                continue
+            if record.due_ms > now:  # the clock was set back meanwhile
+                self._services.wheel.add(self._key + record.offset, record.due_ms)
+                self._services.look()
+                continue
+            ready.append((record.due_ms, not moved, record.offset, record))
+        if ready:
+            ready.sort()
+            handed = [entry[3] for entry in ready]
+            for record in handed:
+                self._leased.add(record.offset, record.offset + 1)
+            self._on_due(handed)
+
+    def _lost(self, lost: RangeSet) -> None:
+        """No device gives these back."""
+        self.settle(list(lost))
+
+    # -- settling
+
+    def settle(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Released records, as ranges [first, stop) of offsets, are safe elsewhere."""
+        for first, stop in ranges:
+            self._leased.add(first, stop)
+            self._done.add(first, stop)
+        if self._done and self._settle_timer.due_ms is None:
+            self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
+
+    def cancel(self, offset: int) -> bool:
+        """Settle a record that waits: it never comes. False where there is none."""
+        if not 0 <= offset < self.log.end + self.builder.count:
+            return False
+        if offset in self._leased or offset in self.log.settled:
+            return False
+        self._services.wheel.cancel(self._key + offset)
+        self.settle([(offset, offset + 1)])
+        return True
+
+    def _settle_done(self) -> None:
+        """Tell the log, but of what is not committed: later."""
+        if self.deleted:
+            return
+        committed = self.log.committed
+        told = list(self._done.gaps(0, committed).gaps(0, committed))
+        if told:
+            self.log.settle(told)
+            for first, stop in told:
+                self._leased.remove(first, stop)
+            self._done.remove(0, committed)
+        if self._done:
+            self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
+
+    # -- looking
+
+    @property
+    def pending_count(self) -> int:
+        """How many records wait, those included that are not committed yet."""
+        held = self.log.end + self.builder.count - self.log.settled.count
+        return held - self._leased.count - self._note_count
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first of them is due; None where none waits."""
+        first = self.scan(None, None, 1)
+        return first[0][0] if first else None
+
+    def scan(
+        self, after: tuple[int, int] | None, before_ms: int | None, count_max: int
+    ) -> list[tuple[int, int]]:
+        """(due time, offset) of records that wait, in this order, at most `count_max`.
+
+        Those behind `after` and due before `before_ms`, where these are given.
+        """
+        page = DuePage(after, before_ms, count_max)
+        page.look(self._kept, self.log.settled, self._leased)
+        page.look(self._gathered, self.log.settled, self._leased)
+        return page.page()
+
+    async def read(self, offsets: Sequence[int]) -> list[Waiting]:
+        """Look at committed records that wait, in the order of their offsets; others are left out.
+
+        Raises StorageError.
+        """
+        wanted = sorted({offset for offset in offsets if self._waits(offset)})
+        return [record for record, _ in (await self._reader.fetch(wanted)).records]
+
+    # -- the end
+
+    def close(self) -> None:
+        """Tell the log of all that was settled: the node stops. The log is closed by its store."""
+        self._settle_done()
+        self._stop()
+
+    def mark_deleted(self) -> None:
+        """The room is gone, with all that waits in it."""
+        self._let_publishers_go()
+        self._stop()
+
+    def _stop(self) -> None:
+        self.deleted = True
+        self._settle_timer.set(None)
+        self._due.clear()

@@ -1,0 +1,129 @@
+"""All waiting rooms of a node: they share one wheel and one timer.
+
+Opened by the features that let messages wait. The rooms of a queue or of a virtual host go with it:
+whoever deletes those calls `delete`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.internal_topics import INCARNATION
+from leveret.core.waiting_room import ROOM_BITS, RoomServices, Waiting, WaitingRoom
+from leveret.features.wheel import TimingWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from leveret.core.appender import Appender
+    from leveret.core.internal_topics import InternalTopics
+    from leveret.core.timers import Timers
+    from leveret.core.turn import Turn
+
+__all__ = ["Waiting", "WaitingRooms"]
+
+EXPIRED_AT_ONCE_MAX = 5000  # timers in one turn of the loop, if ever so many are due
+ROOMS_MAX = 1 << 16
+OFFSET_BITS = (1 << ROOM_BITS) - 1
+
+
+class WaitingRooms:
+    """Opens, finds and deletes the waiting rooms of a node."""
+
+    def __init__(
+        self,
+        topics: InternalTopics,
+        turn: Turn,
+        timers: Timers,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        report: Callable[[Appender, Exception], None],
+    ) -> None:
+        self._topics = topics
+        self._timers = timers
+        self._spawn = spawn
+        self._timer = timers.timer(self._expire)
+        self._wheel = TimingWheel(timers.wall_ms())
+        self._services = RoomServices(turn, spawn, report, timers, self._wheel, self._look)
+        self._rooms: dict[int, WaitingRoom] = {}  # by number
+        self._names: dict[tuple[str, str, str], int] = {}
+        self._number = 0
+
+    def open(
+        self,
+        vhost: str,
+        topic: str,
+        on_due: Callable[[Sequence[Waiting]], None],
+        incarnation: str = INCARNATION,
+    ) -> WaitingRoom:
+        """Create or recover a room. Raises StorageError.
+
+        A room that belongs to one queue carries that queue's incarnation.
+        """
+        log = self._topics.open(vhost, topic, incarnation)
+        number = self._free_number()
+        room = WaitingRoom(log, number, self._services, on_due)
+        self._rooms[number] = room
+        self._names[vhost, topic, incarnation] = number
+        return room
+
+    def _free_number(self) -> int:
+        """One that was not used lately: the wheel may still hold timers of a room that is gone."""
+        for _ in range(ROOMS_MAX):
+            self._number = (self._number + 1) % ROOMS_MAX
+            if self._number not in self._rooms:
+                return self._number
+        raise AssertionError("no node has so many rooms")
+
+    def find(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> WaitingRoom | None:
+        """The room, if it is open."""
+        number = self._names.get((vhost, topic, incarnation))
+        return None if number is None else self._rooms[number]
+
+    def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
+        """Whether an earlier run has left such a room, or it is open."""
+        return self._topics.exists(vhost, topic, incarnation)
+
+    def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
+        """Delete a room with all that waits in it; one that an earlier run has left, too."""
+        if self._names.get((vhost, topic, incarnation)) is None:
+            if not self.exists(vhost, topic, incarnation):
+                return
+            self.open(vhost, topic, lambda _: None, incarnation)
+        room = self._rooms.pop(self._names.pop((vhost, topic, incarnation)))
+        room.mark_deleted()
+        self._spawn(room.log.delete())
+
+    def delete_of_vhost(self, vhost: str) -> None:
+        """Delete the open rooms of a virtual host, which is being deleted."""
+        for name in [name for name in self._names if name[0] == vhost]:
+            self.delete(*name)
+
+    async def close(self) -> None:
+        """The node stops: nothing is handed out any more. The logs are closed by their store."""
+        self._timer.set(None)
+        for room in self._rooms.values():
+            room.close()
+        self._rooms.clear()
+        self._names.clear()
+
+    @property
+    def opened(self) -> list[WaitingRoom]:
+        """Every open room."""
+        return list(self._rooms.values())
+
+    # -- the wheel
+
+    def _look(self) -> None:
+        self._timer.set(self._wheel.wakes_ms)
+
+    def _expire(self) -> None:
+        """Tell each room what is due."""
+        keys = self._wheel.expire(self._timers.wall_ms(), EXPIRED_AT_ONCE_MAX)
+        due: dict[int, list[int]] = {}
+        for key in keys:
+            due.setdefault(key >> ROOM_BITS, []).append(key & OFFSET_BITS)
+        for number, offsets in due.items():
+            room = self._rooms.get(number)
+            if room is not None:
+                room.due(offsets)
+        self._look()

@@ -1,0 +1,323 @@
+"""Which records of a waiting room are due when, as arrays: no Python object for a record.
+
+    packed, as in the durable index: for each record, little-endian
+     0  u64  due time, milliseconds since 1970
+     8  u64  offset
+
+A record's due time stands in the low 48 bits of its `tag_mask`; `MOVED` beside it says that the
+record stood elsewhere in the log before, and `NOTE` as a due time that it is no message but tells
+which ones were moved.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memcpy, memmove
+
+from leveret.ports.ranges cimport RangeSet
+from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder, RecordView
+
+DUE_MS_MAX = (1 << 48) - 2
+NOTE = (1 << 48) - 1
+MOVED = 1 << 63
+PACKED_BYTES = 16
+
+cdef uint64_t _DUE_BITS = (1 << 48) - 1
+cdef uint64_t _NOTE = (1 << 48) - 1
+
+
+cdef int _compare(const void* one, const void* other) noexcept nogil:
+    cdef const Due* a = <const Due*>one
+    cdef const Due* b = <const Due*>other
+    if a.due_ms != b.due_ms:
+        return -1 if a.due_ms < b.due_ms else 1
+    if a.offset != b.offset:
+        return -1 if a.offset < b.offset else 1
+    return 0
+
+
+cdef class DueList:
+    """A growing array of (due time, offset)."""
+
+    def __cinit__(self):
+        self.items = NULL
+        self.size = self.capacity = 0
+
+    def __dealloc__(self):
+        free(self.items)
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        cdef Py_ssize_t i = 0
+        while i < self.size:
+            yield self.items[i].due_ms, self.items[i].offset
+            i += 1
+
+    cdef int reserve(self, Py_ssize_t extra) except -1:
+        cdef Py_ssize_t wanted = self.size + extra
+        cdef Due* grown
+        if wanted <= self.capacity:
+            return 0
+        wanted = max(wanted, self.capacity + self.capacity // 2, 16)
+        grown = <Due*>realloc(self.items, wanted * sizeof(Due))
+        if grown == NULL:
+            raise MemoryError
+        self.items = grown
+        self.capacity = wanted
+        return 0
+
+    cdef int push(self, uint64_t due_ms, uint64_t offset) except -1:
+        if self.size == self.capacity:
+            self.reserve(1)
+        self.items[self.size].due_ms = due_ms
+        self.items[self.size].offset = offset
+        self.size += 1
+        return 0
+
+    def add(self, uint64_t due_ms, uint64_t offset):
+        """Put one record in, behind all others."""
+        self.push(due_ms, offset)
+
+    def extend(self, DueList other not None):
+        """Put all of another list in."""
+        self.reserve(other.size)
+        if other.size:
+            memcpy(&self.items[self.size], other.items, other.size * sizeof(Due))
+        self.size += other.size
+
+    def learn(self, Batch batch not None, RangeSet settled not None):
+        """Take in a batch's records that are not settled. Returns the offsets of notes among them.
+
+        Raises CorruptBatchError.
+        """
+        cdef RecordView record
+        cdef uint64_t offset = batch.base_offset, first = offset, stop, due_ms
+        cdef uint64_t end = offset + batch.count
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef list notes = []
+        for first, stop in settled.gaps(batch.base_offset, end):
+            while offset < stop:
+                position = batch.view(position, &record)
+                if offset >= first:
+                    due_ms = record.tag_mask & _DUE_BITS
+                    if due_ms == _NOTE:
+                        notes.append(offset)
+                    else:
+                        self.push(due_ms, offset)
+                offset += 1
+        return notes
+
+    def take_below(self, uint64_t offset):
+        """Take out the records that stand first, up to one at or behind `offset`; a new list."""
+        cdef DueList taken = DueList()
+        cdef Py_ssize_t i = 0
+        while i < self.size and self.items[i].offset < offset:
+            i += 1
+        taken.reserve(i)
+        if i:
+            memcpy(taken.items, self.items, i * sizeof(Due))
+            memmove(self.items, &self.items[i], (self.size - i) * sizeof(Due))
+        taken.size = i
+        self.size -= i
+        return taken
+
+    def cut(self, uint64_t offset):
+        """Forget records at or behind `offset`."""
+        cdef Py_ssize_t i, kept = 0
+        for i in range(self.size):
+            if self.items[i].offset < offset:
+                self.items[kept] = self.items[i]
+                kept += 1
+        self.size = kept
+
+    def forget(self, RangeSet settled not None):
+        """Forget the records that are in `settled`."""
+        cdef Py_ssize_t i, kept = 0
+        cdef Py_ssize_t at
+        cdef uint64_t offset
+        for i in range(self.size):
+            offset = self.items[i].offset
+            at = settled._find(offset)
+            if at < settled.size and settled.ranges[at].first <= offset:
+                continue
+            self.items[kept] = self.items[i]
+            kept += 1
+        self.size = kept
+
+    def sort(self):
+        """Order by due time, then by offset; what is in twice is left in once."""
+        cdef Py_ssize_t i, kept = 0
+        if self.size < 2:
+            return
+        qsort(self.items, self.size, sizeof(Due), _compare)
+        for i in range(1, self.size):
+            if _compare(&self.items[i], &self.items[kept]):
+                kept += 1
+                self.items[kept] = self.items[i]
+        self.size = kept + 1
+
+    def between(self, uint64_t from_ms, uint64_t before_ms):
+        """The records due in [from_ms, before_ms), in the order in which they stand; a new list."""
+        cdef DueList found = DueList()
+        cdef Py_ssize_t i
+        for i in range(self.size):
+            if from_ms <= self.items[i].due_ms < before_ms:
+                found.push(self.items[i].due_ms, self.items[i].offset)
+        return found
+
+    def offsets(self):
+        """The offsets in the order in which they stand, as a list."""
+        cdef Py_ssize_t i
+        return [self.items[i].offset for i in range(self.size)]
+
+    @property
+    def first_due_ms(self):
+        """The earliest due time; None where the list is empty."""
+        cdef Py_ssize_t i
+        cdef uint64_t found = <uint64_t>-1
+        for i in range(self.size):
+            found = min(found, self.items[i].due_ms)
+        return found if self.size else None
+
+    def clear(self):
+        """Forget everything; the memory is given back."""
+        free(self.items)
+        self.items = NULL
+        self.size = self.capacity = 0
+
+    def to_bytes(self):
+        """Packed, in the order in which they stand."""
+        return (<char*>self.items)[: self.size * sizeof(Due)] if self.size else b""
+
+    def unpack(self, const unsigned char[::1] data):
+        """Put in what `to_bytes` made. Raises ValueError on a length it cannot have."""
+        cdef Py_ssize_t count = data.shape[0] // sizeof(Due)
+        if data.shape[0] % sizeof(Due):
+            raise ValueError("a due list is pairs of 64-bit numbers")
+        self.reserve(count)
+        if count:
+            memcpy(&self.items[self.size], &data[0], count * sizeof(Due))
+        self.size += count
+
+
+cdef class DuePage:
+    """The first records, by due time and offset, of many that are shown to it in any order.
+
+    Those behind `after` (due time, offset) and due before `before_ms`, at most `count_max` of them.
+    """
+
+    cdef Due* heap              # the latest of those found so far at the top
+    cdef Py_ssize_t size
+    cdef Py_ssize_t count_max
+    cdef Due after
+    cdef bint from_start
+    cdef uint64_t before_ms
+
+    def __cinit__(self, after, before_ms, Py_ssize_t count_max):
+        self.from_start = after is None
+        if after is not None:
+            self.after.due_ms, self.after.offset = after
+        self.before_ms = <uint64_t>-1 if before_ms is None else before_ms
+        self.count_max = max(count_max, 0)
+        self.size = 0
+        self.heap = <Due*>malloc(max(self.count_max, 1) * sizeof(Due))
+        if self.heap == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.heap)
+
+    @property
+    def full_until_ms(self):
+        """Nothing due later than this can still belong to the page; None while there is room."""
+        return self.heap[0].due_ms if self.size and self.size == self.count_max else None
+
+    def look(self, DueList shown not None, RangeSet settled not None, RangeSet leased not None):
+        """Look at records; those that are `settled` or `leased` do not count."""
+        cdef Py_ssize_t i
+        cdef Due item
+        if self.count_max == 0:
+            return
+        for i in range(shown.size):
+            item = shown.items[i]
+            if item.due_ms >= self.before_ms:
+                continue
+            if not self.from_start and _compare(&item, &self.after) <= 0:
+                continue
+            if self.size == self.count_max and _compare(&item, &self.heap[0]) >= 0:
+                continue
+            if _holds(settled, item.offset) or _holds(leased, item.offset):
+                continue
+            self._put(item)
+
+    cdef void _put(self, Due item):
+        cdef Py_ssize_t i, parent, child
+        for i in range(self.size):      # shown twice: pages are small
+            if self.heap[i].offset == item.offset:
+                return
+        if self.size < self.count_max:
+            i = self.size
+            self.size += 1
+            while i:
+                parent = (i - 1) >> 1
+                if _compare(&self.heap[parent], &item) >= 0:
+                    break
+                self.heap[i] = self.heap[parent]
+                i = parent
+            self.heap[i] = item
+            return
+        i = 0
+        child = 1
+        while child < self.size:
+            if child + 1 < self.size and _compare(&self.heap[child + 1], &self.heap[child]) > 0:
+                child += 1
+            if _compare(&self.heap[child], &item) <= 0:
+                break
+            self.heap[i] = self.heap[child]
+            i = child
+            child = 2 * i + 1
+        self.heap[i] = item
+
+    def page(self):
+        """What was found, in order: [(due time, offset)]."""
+        cdef Py_ssize_t i
+        return sorted([(self.heap[i].due_ms, self.heap[i].offset) for i in range(self.size)])
+
+
+cdef bint _holds(RangeSet ranges, uint64_t offset):
+    cdef Py_ssize_t at = ranges._find(offset)
+    return at < ranges.size and ranges.ranges[at].first <= offset
+
+
+def record_of(Batch batch not None, uint64_t offset):
+    """(offset, tag mask, flags, exchange, routing key, content header, body) of one record.
+
+    Raises CorruptBatchError, IndexError.
+    """
+    cdef RecordView record
+    cdef const uint8_t* p
+    cdef bytes exchange, routing_key
+    batch.view(batch.locate(offset), &record)
+    p = record.address
+    exchange = (<const char*>p + 1)[: p[0]]
+    p += 1 + p[0]
+    routing_key = (<const char*>p + 1)[: p[0]]
+    return (
+        offset, record.tag_mask, record.flags, exchange, routing_key,
+        (<const char*>record.header)[: record.header_size],
+        (<const char*>record.body)[: record.body_size],
+    )
+
+
+def put_record(
+    BatchBuilder builder not None, uint64_t due_mask, uint32_t flags, uint64_t now, bytes exchange,
+    bytes routing_key, bytes header, bytes body,
+):
+    """Pack one record that waits: `due_mask` is its due time, with MOVED if it was moved, or NOTE."""
+    cdef bytes address = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
+    builder.append(
+        flags, now, due_mask, <const uint8_t*><const char*>address, <uint32_t>len(address),
+        <const uint8_t*><const char*>header, <uint32_t>len(header),
+        <const uint8_t*><const char*>body, len(body),
+    )
