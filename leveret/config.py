@@ -394,6 +394,12 @@ class Configuration(BaseSettings):
         description="Bytes of recently appended batches kept in memory for all queues together: "
         "consumers that keep up never read a file. It is most of a node's memory.",
     )
+    dedup_keys_max: int = Field(
+        1_000_000,
+        ge=1,
+        description="Keys that one de-duplication window holds in memory, 48 to 96 bytes each; "
+        "more are looked up on disk, a few microseconds each.",
+    )
     settle_flush_interval_ms: int = Field(
         50,
         ge=1,

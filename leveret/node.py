@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from leveret.config import Configuration
 
@@ -153,7 +154,7 @@ class Node:
             stack.callback(state.close)
             topics = self._open_topics(state, lock)
             stack.push_async_callback(topics.close)
-            broker, administration = await self._open_broker(metadata, topics, spawn, stack)
+            broker, administration = await self._open_broker(metadata, topics, state, spawn, stack)
             stack.push_async_callback(broker.waiting_rooms.close)
             _mention_orphans(topics.orphans())
             administered = Administered(
@@ -218,6 +219,7 @@ class Node:
         self,
         metadata: SqliteMetadataStore,
         topics: FileTopicStore,
+        state: LmdbStateStore,
         spawn: Any,
         stack: contextlib.AsyncExitStack,
     ) -> tuple[Broker, Administration]:
@@ -245,6 +247,9 @@ class Node:
             log_exchange=self._configuration.log_exchange,
             call_later=loop.call_later,
             counts_every_return=self._configuration.delivery_limit_counts == "returns",
+            state=state,
+            write_state=partial(_write_state, state),
+            dedup_keys_max=self._configuration.dedup_keys_max,
         )
         self._broker = broker
         broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
@@ -354,6 +359,13 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+
+
+async def _write_state(
+    state: LmdbStateStore, changes: Sequence[tuple[bytes, bytes | None]]
+) -> None:
+    """Bring changes to the disk beside the event loop."""
+    await asyncio.to_thread(state.write, changes, durable=True)
 
 
 def memory_bytes_total() -> int:

@@ -49,6 +49,7 @@ class Appender(ABC):
         self.builder.owner = self
         self.touched = False
         self.deleted = False
+        self.held = False  # what must be known to append is being learned: records wait
         self._turn = turn
         self._report = report
         self._waiting: list[Waiter] = []  # for records that are still in the builder
@@ -75,13 +76,12 @@ class Appender(ABC):
 
     def flush(self) -> None:
         """Write what has gathered as one batch, and confirm what that commits."""
-        if not self.builder.count or self.deleted:
+        if not self.builder.count or self.deleted or self.held:
             return
         self._prepare()
         waiting, self._waiting = self._waiting, []
         if not self.builder.count:  # all of it was refused, and those concerned have heard of it
-            for waiter in waiting:
-                waiter.done(failed=False)
+            self._tell_when_committed(waiting)
             return
         try:
             self.log.append()
@@ -93,6 +93,11 @@ class Appender(ABC):
             return
         if self.log.committed == self.log.end:
             self._show_committed()
+        self._tell_when_committed(waiting)
+
+    def _tell_when_committed(self, waiting: list[Waiter]) -> None:
+        """Nothing waits in the builder any more; what was appended may still wait for a flush."""
+        if self.log.committed == self.log.end:
             for waiter in waiting:
                 waiter.done(failed=False)
         elif waiting:

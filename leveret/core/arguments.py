@@ -14,11 +14,13 @@ from leveret.core.names import resource
 from leveret.core.offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
+from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
 from leveret.ports.definitions import Arguments, QueueDefinition
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+DEDUP_WINDOW = "x-dedup-window"
 QUEUE_TYPE = "x-queue-type"
 VISIBILITY_TIMEOUT = "x-visibility-timeout"
 
@@ -128,6 +130,15 @@ def max_age(value: Any, _arguments: Arguments) -> str | None:
     return "invalid_max_age" if interval_ms(value) is None else None
 
 
+def dedup_window(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a time within which messages are not stored twice: true, or milliseconds."""
+    if is_window(value):
+        return None
+    if isinstance(value, int):
+        return f"{{invalid_dedup_window,{term(value)}}}"
+    return unacceptable(value)
+
+
 def stream_offset(value: Any, _arguments: Arguments) -> str | None:
     """Check for a place in a stream."""
     if parse_start(value) is not None:
@@ -206,7 +217,9 @@ STREAM: dict[str, Check] = {
     "x-queue-leader-locator": leader_locator,
 }
 # What queues of every type take beyond RabbitMQ's arguments.
-FEATURES: dict[str, Check] = {}
+FEATURES: dict[str, Check] = {
+    DEDUP_WINDOW: dedup_window,
+}
 TYPES = {
     "classic": {**CLASSIC, **FEATURES},
     "quorum": {**QUORUM, **FEATURES},

@@ -12,6 +12,7 @@ from leveret.core.arguments import type_of
 from leveret.core.authentication import log_in
 from leveret.core.dead_letter_topics import DeadLetterTopics
 from leveret.core.dead_lettering import DeadLettering
+from leveret.core.dedup import DedupServices
 from leveret.core.events import INTERNAL_USER, Events, acting_as
 from leveret.core.intake import Intake
 from leveret.core.internal_topics import InternalTopics
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from leveret.core.access import AccessControl
     from leveret.core.appender import Committing
     from leveret.core.bindings import QueueLike
+    from leveret.core.dedup import Changes
     from leveret.core.exchanges import RandomBelow
     from leveret.core.open_queue import OpenQueue
     from leveret.core.policies import EffectivePolicy
     from leveret.core.turn import Turn
-    from leveret.ports import MetadataStore, TopicStore
+    from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
 
@@ -53,6 +55,8 @@ class Broker:
     gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
     milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
     cancelled. With `log_exchange` there is one for log lines, to which others publish.
+    `write_state(changes)` brings changes of `state` to the disk; without them, nobody's messages
+    are checked for duplicates.
     """
 
     def __init__(
@@ -76,6 +80,9 @@ class Broker:
         policies: Policies | None = None,
         limits: NodeLimits | None = None,
         log_exchange: bool = False,
+        state: StateStore | None = None,
+        write_state: Callable[[Changes], Awaitable[None]] | None = None,
+        dedup_keys_max: int = 1_000_000,
     ) -> None:
         self.access = access
         self.policies = policies or Policies()
@@ -118,7 +125,18 @@ class Broker:
                 wall_ms,
             ),
             counts_every_return,
+            self._dedup_services(state, write_state, dedup_keys_max),
         )
+
+    def _dedup_services(
+        self,
+        state: StateStore | None,
+        write_state: Callable[[Changes], Awaitable[None]] | None,
+        keys_max: int,
+    ) -> DedupServices | None:
+        if state is None or write_state is None:
+            return None
+        return DedupServices(state, write_state, self._spawn, self.timers, self.report, keys_max)
 
     # -- definitions
 

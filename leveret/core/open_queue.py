@@ -10,11 +10,13 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.appender import Appender
+from leveret.core.dedup import DedupWindow
 from leveret.core.policies import NO_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.core.dedup import DedupServices
     from leveret.core.queue import QueueServices
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
@@ -69,6 +71,16 @@ class OpenQueue(Appender):
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
         self._spawn = services.spawn
+        self._dedup_services = services.dedup
+        self._dedup: DedupWindow | None = None
+        self.dedup: DedupWindow | None = None  # the same, while the settings ask for it
+        if services.dedup is not None and settings.dedup_window_ms is not None:
+            self._dedup = self.dedup = self._make_window(services.dedup)
+            self.dedup.restore()
+
+    def _make_window(self, services: DedupServices) -> DedupWindow:
+        keeps = self.definition.durable and not self.definition.exclusive
+        return DedupWindow(self, services, keeps=keeps)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.definition.vhost!r}, {self.definition.name!r})"
@@ -76,6 +88,25 @@ class OpenQueue(Appender):
     def reconfigure(self, settings: QueueSettings) -> None:
         """Behave by other settings from now on: a policy has changed."""
         self.settings = settings
+        if not self.deleted:
+            self._follow_window()
+            self._turn.touch(self)
+
+    def _follow_window(self) -> None:
+        """What counts as a duplicate may have changed."""
+        if self.settings.dedup_window_ms is None:
+            if self.dedup is not None:
+                self.dedup.end()
+                self.dedup = None
+        elif self.dedup is None and self._dedup_services is not None:
+            if self._dedup is None:
+                self._dedup = self._make_window(self._dedup_services)
+            self.dedup = self._dedup
+            self.dedup.begin()
+
+    def resume(self) -> None:
+        """What had to be known to append is known."""
+        self.held = False
         if not self.deleted:
             self._turn.touch(self)
 
@@ -105,6 +136,21 @@ class OpenQueue(Appender):
     @abstractmethod
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything now."""
+
+    # -- publishing
+
+    def _prepare(self) -> None:
+        if self.dedup is not None:
+            self.dedup.admit()
+
+    def _forget_uncommitted(self) -> None:
+        if self.dedup is not None:
+            self.dedup.cut()
+
+    def _let_publishers_go(self) -> None:
+        super()._let_publishers_go()
+        if self.dedup is not None:
+            self.dedup.end()
 
     # -- consuming
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         "dead letter strategy", one_of("at-most-once", "at-least-once")
     ),
     "dead-letter-topic": Setting("dead letter topic", one_of(True, False)),
+    "dedup-window": Setting("de-duplication window", is_window),
     "delayed-retry-max": _bounded("delayed retry maximum"),
     "delayed-retry-min": _bounded("delayed retry minimum"),
     "delayed-retry-type": Setting(

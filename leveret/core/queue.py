@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.appender import Appender, Waiter
+    from leveret.core.dedup import DedupServices
     from leveret.core.machine import Deliver
     from leveret.core.open_queue import QueueConsumer
     from leveret.core.settings import QueueSettings
@@ -53,6 +54,7 @@ class QueueServices:
     unused: Callable[[Queue], None]
     dead_letter: DeadLetter = drop
     counts_every_return: bool = True  # against the limit of deliveries; else only failures
+    dedup: DedupServices | None = None  # None: no window is kept, as in tests
 
     read_backlog: FewAtATime = field(init=False)
 
@@ -176,12 +178,14 @@ class Queue(OpenQueue):
         builder = self.builder
         noted = builder.features & self._noted
         if self._upkeep is None:
-            if not noted:
-                return
             if noted & RecordFlag.HAS_EXPIRATION:
                 self._upkeep = Upkeep(self)
+            elif not noted and self.dedup is None:
+                return
         if self._upkeep is not None:
             self._upkeep.admit(builder)
+        if self.dedup is not None and builder.count:
+            self.dedup.admit()
         if builder.count and (noted or (self._upkeep is not None and self._upkeep.weighs)):
             self.learn(builder.preview(self.log.end))
 
@@ -199,6 +203,7 @@ class Queue(OpenQueue):
             self._priorities.forget(self.log.end)
         if self._upkeep is not None:
             self._upkeep.forget(self.log.end)
+        super()._forget_uncommitted()
 
     def _show_committed(self) -> None:
         if self._learning:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
+from leveret.core.arguments import DEDUP_WINDOW, EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.offsets import interval_ms
 from leveret.features import deaths
+from leveret.features.dedup import window_ms
 from leveret.ports import Retention
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class QueueSettings:
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
     visibility_timeout_ms: int | None = None  # what is not settled by then comes back
+    dedup_window_ms: int | None = None  # within which no message is stored twice
     retention: Retention | None = None  # of a stream; all other queues settle what was consumed
 
     @property
@@ -118,7 +120,10 @@ def resolve_settings(
     """
     arguments = definition.arguments
     if arguments.get(QUEUE_TYPE) == "stream":
-        return QueueSettings(retention=_retention(arguments, policy))
+        return QueueSettings(
+            retention=_retention(arguments, policy),
+            dedup_window_ms=window_ms(arguments.get(DEDUP_WINDOW, policy.get("dedup-window"))),
+        )
     quorum = arguments.get(QUEUE_TYPE) == "quorum"
 
     def stated(key: str) -> Any:
@@ -169,6 +174,7 @@ def resolve_settings(
         counts_deliveries=quorum or limit is not None,
         consumer_timeout_ms=stated("consumer-timeout"),
         visibility_timeout_ms=stated("visibility-timeout"),
+        dedup_window_ms=window_ms(stated("dedup-window")),
     )
 
 

@@ -117,6 +117,12 @@ class TopicLog(Protocol):
         """How often messages came back; the queue counts, the log keeps what it was told of."""
         ...
 
+    keep_from: int | None
+    """Records from this offset on are kept, settled or not: somebody else must read them first.
+
+    None: nobody. To be set again when the log is opened, before anything is settled.
+    """
+
     redelivered_stop: int
     """Offsets below may have been delivered before; kept by `close`, everything after a crash."""
 

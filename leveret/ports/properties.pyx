@@ -20,7 +20,7 @@ cdef enum:
     EXPIRATION_MS_MAX = 0xFFFFFFFF
 
 
-cdef const uint8_t* find(const RecordView* record, int wanted, uint32_t* size) noexcept nogil:
+cdef const uint8_t* find_property(const RecordView* record, int wanted, uint32_t* size) noexcept nogil:
     """Where a property's value lies, and how long it is; NULL where there is none."""
     cdef const uint8_t* p = record.header + CONTENT_HEADER_BYTES
     cdef const uint8_t* end = record.header + record.header_size
@@ -60,7 +60,7 @@ cdef uint64_t expiration_ms(const RecordView* record) noexcept nogil:
     """How long the record may wait; the largest number there is where it may for ever."""
     cdef uint32_t size, i
     cdef uint64_t value = 0
-    cdef const uint8_t* text = find(record, EXPIRATION_BIT, &size)
+    cdef const uint8_t* text = find_property(record, EXPIRATION_BIT, &size)
     if text == NULL or size == 0:
         return <uint64_t>-1
     for i in range(text[0] == c"+", size):
@@ -73,5 +73,5 @@ cdef uint64_t expiration_ms(const RecordView* record) noexcept nogil:
 cdef int priority(const RecordView* record, int otherwise) noexcept nogil:
     """The record's priority, or `otherwise` where it states none."""
     cdef uint32_t size
-    cdef const uint8_t* value = find(record, PRIORITY_BIT, &size)
+    cdef const uint8_t* value = find_property(record, PRIORITY_BIT, &size)
     return otherwise if value == NULL else value[0]

@@ -506,6 +506,24 @@ cdef class BatchBuilder:
             self.clear()
         return indexes, refused.seal(0) if refused.count else None
 
+    def drop(self, RangeSet indexes not None):
+        """Take out the records at these indexes, as if they had never come."""
+        cdef Batch gathered = self.preview(0)
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES, after, end = BATCH_HEADER_BYTES
+        cdef uint32_t i, kept = 0
+        for i in range(self.count):
+            after = gathered.view(position, &record)
+            if i not in indexes:
+                memmove(self.data + end, self.data + position, after - position)
+                end += after - position
+                kept += 1
+            position = after
+        self.size = end
+        self.count = kept
+        if kept == 0:
+            self.clear()
+
     cdef int _copy(self, BatchBuilder source, size_t position, size_t after) except -1:
         """Add a record of another builder, as it lies there."""
         self.reserve(after - position)

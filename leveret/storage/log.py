@@ -124,6 +124,7 @@ class PartitionLog:
         self._flush_failures = 0  # in a row
         self._covered: Segment | None = None  # newest segment whose checkpoint is durable
         self._closed = False
+        self._keep_from: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
@@ -152,6 +153,18 @@ class PartitionLog:
             retention, self._services.segment_bytes_max
         )
         self.check_retention()
+
+    @property
+    def keep_from(self) -> int | None:
+        """See ports.TopicLog."""
+        return self._keep_from
+
+    @keep_from.setter
+    def keep_from(self, offset: int | None) -> None:
+        kept, self._keep_from = self._keep_from, offset
+        if kept is not None and not self._closed and self._segments.items:
+            stop = self._segments.active.base if offset is None else offset
+            self._remove_settled(self._segments.overlapping(kept, stop))
 
     def check_retention(self) -> None:
         """Settle what is to be kept no longer: when a sealed segment was flushed, and at times."""
@@ -346,6 +359,8 @@ class PartitionLog:
         for segment in list(segments):
             if self._keeps and (self._covered is None or not precedes(segment, self._covered)):
                 continue
+            if self._keep_from is not None and segment.stop > self._keep_from:
+                break
             if segment.pins or not self.settled.contains(segment.base, segment.stop):
                 continue
             self._services.open_files.forget(segment)

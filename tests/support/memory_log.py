@@ -26,6 +26,7 @@ class MemoryTopicLog:
         self.redelivered_stop = 0
         self.returns = Returns()
         self.retention: Retention | None = None
+        self.keep_from: int | None = None
         self.deleted = False
         self.append_error: Exception | None = None
         self.durability = durability

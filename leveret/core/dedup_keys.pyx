@@ -1,0 +1,454 @@
+"""Which messages were seen of late: their keys, each with the time and the offset of its message.
+
+For queues and exchanges with `x-dedup-window`. A key is 128 bits of SipHash-2-4 over the value of the
+header x-dedup-id, or else over the property message-id: so a key takes the same room whatever the
+publisher sends, and among a thousand million keys two are alike by chance once in 10^20.
+
+    ring    the keys in the order in which they came, 32 bytes each; times never fall along it
+    slots   open addressing with linear probing: the place in the ring of each key, and 0 for none
+
+Compiled because every record of such a queue is looked at.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from leveret.ports.headers cimport HeadersPlace, field_end, field_is, find_headers
+from leveret.ports.properties cimport find_property
+from leveret.ports.ranges cimport RangeSet
+from leveret.ports.records cimport BATCH_HEADER_BYTES, HAS_HEADERS, Batch, RecordView
+
+cdef enum:
+    MESSAGE_ID_BIT = 7
+    KEY_BYTES = 16
+    ENTRY_BYTES = 32
+    RING_ENTRIES_MIN = 16
+    SLOTS_PER_ENTRY = 2     # a table that is at most half full
+
+cdef bytes _NAME = b"x-dedup-id"
+cdef const uint8_t* NAME = <const uint8_t*><const char*>_NAME
+cdef uint8_t NAME_SIZE = <uint8_t>len(_NAME)
+
+# The key of the reference's own test vectors. It is no secret: who can publish to a queue can send
+# the same identifier twice anyway, and need not look for two that collide.
+cdef uint64_t K0 = 0x0706050403020100ULL
+cdef uint64_t K1 = 0x0F0E0D0C0B0A0908ULL
+
+
+cdef struct Key:
+    uint64_t low
+    uint64_t high
+
+
+cdef struct Entry:
+    Key key             # both 0: forgotten
+    uint64_t time       # milliseconds since 1970
+    uint64_t offset     # of its message, where the log has it
+
+
+cdef inline uint64_t rotl(uint64_t x, int b) noexcept nogil:
+    return (x << b) | (x >> (64 - b))
+
+
+cdef inline void sip_round(uint64_t* v) noexcept nogil:
+    v[0] += v[1]
+    v[1] = rotl(v[1], 13) ^ v[0]
+    v[0] = rotl(v[0], 32)
+    v[2] += v[3]
+    v[3] = rotl(v[3], 16) ^ v[2]
+    v[0] += v[3]
+    v[3] = rotl(v[3], 21) ^ v[0]
+    v[2] += v[1]
+    v[1] = rotl(v[1], 17) ^ v[2]
+    v[2] = rotl(v[2], 32)
+
+
+cdef Key sip_hash(const uint8_t* data, size_t size, uint8_t kind) noexcept nogil:
+    """SipHash-2-4 with 128 bits; values of another `kind` (0: text) have keys of their own."""
+    cdef uint64_t v[4]
+    cdef uint64_t word
+    cdef size_t whole = size - size % 8
+    cdef size_t i
+    cdef Key key
+    v[0] = K0 ^ 0x736F6D6570736575ULL
+    v[1] = K1 ^ 0x646F72616E646F6DULL ^ 0xEE ^ (<uint64_t>kind << 8)
+    v[2] = K0 ^ 0x6C7967656E657261ULL
+    v[3] = K1 ^ 0x7465646279746573ULL
+    for i in range(0, whole, 8):
+        memcpy(&word, data + i, 8)
+        v[3] ^= word
+        sip_round(v)
+        sip_round(v)
+        v[0] ^= word
+    word = 0
+    memcpy(&word, data + whole, size - whole)
+    word |= <uint64_t>(size & 0xFF) << 56
+    v[3] ^= word
+    sip_round(v)
+    sip_round(v)
+    v[0] ^= word
+    v[2] ^= 0xEE
+    for i in range(4):
+        sip_round(v)
+    key.low = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD
+    for i in range(4):
+        sip_round(v)
+    key.high = v[0] ^ v[1] ^ v[2] ^ v[3]
+    if key.low == 0 and key.high == 0:
+        key.low = 1
+    return key
+
+
+cdef bint key_of(const RecordView* record, Key* key) noexcept nogil:
+    """The key that a record is known by. False where it has none: then it is nobody's duplicate."""
+    cdef HeadersPlace place
+    cdef const uint8_t* field
+    cdef const uint8_t* after
+    cdef const uint8_t* value
+    cdef uint32_t size
+    cdef uint8_t letter
+    if record.flags & HAS_HEADERS and find_headers(record.header, record.header_size, &place):
+        field = place.fields
+        while field < place.stop:
+            after = field_end(field, place.stop)
+            if after == NULL:
+                break
+            if field_is(field, NAME, NAME_SIZE):
+                value = field + 2 + NAME_SIZE
+                letter = field[1 + NAME_SIZE]
+                if letter == c"S":
+                    value += 4
+                    if after > value:
+                        key[0] = sip_hash(value, after - value, 0)
+                        return True
+                elif after > value:
+                    key[0] = sip_hash(value, after - value, letter)
+                    return True
+            field = after
+    value = find_property(record, MESSAGE_ID_BIT, &size)
+    if value == NULL or size == 0:
+        return False
+    key[0] = sip_hash(value, size, 0)
+    return True
+
+
+def message_key(uint32_t flags, bytes header not None):
+    """The key of a message as 16 bytes, None where it has none; `header` is its content header."""
+    cdef RecordView record
+    cdef Key key
+    record.flags = flags
+    record.header = <const uint8_t*>PyBytes_AS_STRING(header)
+    record.header_size = <uint32_t>len(header)
+    return _as_bytes(&key) if key_of(&record, &key) else None
+
+
+def text_key(bytes text not None):
+    """The key of an x-dedup-id, or message-id, of this text."""
+    cdef Key key = sip_hash(<const uint8_t*>PyBytes_AS_STRING(text), len(text), 0)
+    return _as_bytes(&key)
+
+
+cdef bytes _as_bytes(const Key* key):
+    return PyBytes_FromStringAndSize(<const char*>key, KEY_BYTES)
+
+
+cdef Key _from_bytes(bytes text) except *:
+    cdef Key key
+    if len(text) != KEY_BYTES:
+        raise ValueError("a key has 16 bytes")
+    memcpy(&key, PyBytes_AS_STRING(text), KEY_BYTES)
+    return key
+
+
+cdef class SeenKeys:
+    """The keys that came within a window of time.
+
+    A key lives for the window that each call names, from when it came; a duplicate does not prolong
+    that. Should the clock go back, what seems to come from the future counts as come now, as soon as
+    another key comes.
+    """
+
+    cdef Entry* ring
+    cdef uint32_t* slots
+    cdef uint64_t capacity          # of the ring; a power of two, as is the number of slots
+    cdef uint64_t head              # number of the oldest entry, counted from the first one ever
+    cdef uint64_t tail              # of the next one
+    cdef uint64_t forgotten         # entries between them that count no more
+
+    def __cinit__(self):
+        self.ring = NULL
+        self.slots = NULL
+        self.capacity = 0
+        self.head = self.tail = self.forgotten = 0
+
+    def __dealloc__(self):
+        free(self.ring)
+        free(self.slots)
+
+    def __len__(self):
+        return self.tail - self.head - self.forgotten
+
+    @property
+    def oldest_ms(self):
+        """When the oldest key came; None where there is none."""
+        return None if self.head == self.tail else self._entry(self.head).time
+
+    cdef inline Entry* _entry(self, uint64_t number) noexcept:
+        return &self.ring[number & (self.capacity - 1)]
+
+    cdef inline uint64_t _slot_mask(self) noexcept:
+        return self.capacity * SLOTS_PER_ENTRY - 1
+
+    # -- the table
+
+    cdef Entry* _find(self, const Key* key) noexcept:
+        cdef uint64_t slot
+        cdef Entry* entry
+        if self.capacity == 0:
+            return NULL
+        slot = key.low & self._slot_mask()
+        while self.slots[slot]:
+            entry = &self.ring[self.slots[slot] - 1]
+            if entry.key.low == key.low and entry.key.high == key.high:
+                return entry
+            slot = (slot + 1) & self._slot_mask()
+        return NULL
+
+    cdef void _link(self, uint64_t place) noexcept:
+        """Let the key at a place of the ring be found; it is not in the table."""
+        cdef uint64_t slot = self.ring[place].key.low & self._slot_mask()
+        while self.slots[slot]:
+            slot = (slot + 1) & self._slot_mask()
+        self.slots[slot] = <uint32_t>place + 1
+
+    cdef void _unlink(self, const Entry* entry) noexcept:
+        """Take a key out, and close the gap for those that were moved on past it."""
+        cdef uint64_t mask = self._slot_mask()
+        cdef uint64_t gap = entry.key.low & mask
+        cdef uint64_t slot, home
+        while &self.ring[self.slots[gap] - 1] != entry:
+            gap = (gap + 1) & mask
+        slot = gap
+        while True:
+            slot = (slot + 1) & mask
+            if not self.slots[slot]:
+                break
+            home = self.ring[self.slots[slot] - 1].key.low & mask
+            if ((slot - home) & mask) >= ((slot - gap) & mask):
+                self.slots[gap] = self.slots[slot]
+                gap = slot
+        self.slots[gap] = 0
+
+    cdef int _grow(self) except -1:
+        """Twice the room; the entries keep their order."""
+        cdef uint64_t capacity = max(self.capacity * 2, <uint64_t>RING_ENTRIES_MIN)
+        cdef Entry* ring
+        cdef uint32_t* slots
+        cdef uint64_t number
+        if capacity > 1 << 31:
+            raise OverflowError("a window holds at most 2^31 keys")
+        ring = <Entry*>malloc(capacity * sizeof(Entry))
+        slots = <uint32_t*>calloc(capacity * SLOTS_PER_ENTRY, sizeof(uint32_t))
+        if ring == NULL or slots == NULL:
+            free(ring)
+            free(slots)
+            raise MemoryError
+        for number in range(self.head, self.tail):
+            ring[number & (capacity - 1)] = self._entry(number)[0]
+        free(self.ring)
+        free(self.slots)
+        self.ring, self.slots, self.capacity = ring, slots, capacity
+        for number in range(self.head, self.tail):
+            if not _is_forgotten(self._entry(number)):
+                self._link(number & (capacity - 1))
+        return 0
+
+    # -- coming
+
+    cdef int _add(self, const Key* key, uint64_t time, uint64_t offset) except -1:
+        cdef Entry* entry
+        cdef uint64_t number = self.tail
+        self._forget(self._find(key))
+        while number > self.head and self._entry(number - 1).time > time:
+            number -= 1
+            self._entry(number).time = time
+        if self.tail - self.head == self.capacity:
+            self._grow()
+        entry = self._entry(self.tail)
+        entry.key = key[0]
+        entry.time = time
+        entry.offset = offset
+        self._link(self.tail & (self.capacity - 1))
+        self.tail += 1
+        return 0
+
+    def add(self, bytes key not None, uint64_t time, uint64_t offset=0):
+        """A message with this key came; of one that is known, only this counts from now on."""
+        cdef Key wanted = _from_bytes(key)
+        self._add(&wanted, time, offset)
+
+    def find(self, bytes key not None):
+        """(time, offset) of a key, None where it is not known."""
+        cdef Key wanted = _from_bytes(key)
+        cdef Entry* entry = self._find(&wanted)
+        return None if entry == NULL else (entry.time, entry.offset)
+
+    def admit(self, Batch batch not None, uint64_t window_ms, uint32_t unchecked=0, older=None):
+        """Tell duplicates among records that are about to be appended, and note the others' keys.
+
+        Returns the duplicates' indexes as a RangeSet; None where there are none. The others' offsets
+        are counted from the batch's base offset on, as if the duplicates were not there. Records with
+        a flag of `unchecked` pass unseen. `older(key)` gives the time of a key that is not in memory
+        any more, or None.
+        """
+        cdef RecordView record
+        cdef RangeSet duplicates = None
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint64_t offset = batch.base_offset
+        cdef uint64_t time
+        cdef uint32_t i
+        cdef Key key
+        for i in range(batch.count):
+            position = batch.view(position, &record)
+            if not record.flags & unchecked and key_of(&record, &key):
+                time = batch.first_time + record.time_delta
+                self._expire(time, window_ms)
+                if self._is_known(&key, time, window_ms, older):
+                    if duplicates is None:
+                        duplicates = RangeSet()
+                    duplicates.add(i, i + 1)
+                    continue
+                self._add(&key, time, offset)
+            offset += 1
+        return duplicates
+
+    cdef bint _is_known(self, const Key* key, uint64_t time, uint64_t window_ms, older) except -1:
+        cdef Entry* entry = self._find(key)
+        if entry != NULL:
+            return True     # what is older than the window is not in the table any more
+        if older is None:
+            return False
+        found = older(_as_bytes(key))
+        return found is not None and time < <uint64_t>found + window_ms
+
+    def learn(self, Batch batch not None, uint64_t first, uint32_t unchecked=0):
+        """Note the keys of records from offset `first` on that were stored before."""
+        cdef RecordView record
+        cdef size_t position
+        cdef uint64_t offset = max(first, batch.base_offset)
+        cdef Key key
+        if offset >= batch.base_offset + batch.count:
+            return
+        position = batch.locate(offset)
+        while offset < batch.base_offset + batch.count:
+            position = batch.view(position, &record)
+            if not record.flags & unchecked and key_of(&record, &key):
+                self._add(&key, batch.first_time + record.time_delta, offset)
+            offset += 1
+
+    # -- going
+
+    cdef void _forget(self, Entry* entry) noexcept:
+        """Its key counts no more; its place in the ring goes with its neighbours'."""
+        if entry != NULL:
+            self._unlink(entry)
+            entry.key.low = entry.key.high = 0
+            self.forgotten += 1
+
+    cdef void _expire(self, uint64_t now, uint64_t window_ms) noexcept:
+        while self.head < self.tail and self._entry(self.head).time + window_ms <= now:
+            self._pop_head()
+
+    cdef void _pop_head(self) noexcept:
+        cdef Entry* entry = self._entry(self.head)
+        if _is_forgotten(entry):
+            self.forgotten -= 1
+        else:
+            self._unlink(entry)
+        self.head += 1
+
+    def expire(self, uint64_t now, uint64_t window_ms):
+        """Let go of keys that came `window_ms` ago or earlier."""
+        self._expire(now, window_ms)
+
+    def forget(self, bytes key not None):
+        """A message with this key may come again. Returns the offset of the one that came, or None."""
+        cdef Key wanted = _from_bytes(key)
+        cdef Entry* entry = self._find(&wanted)
+        if entry == NULL:
+            return None
+        self._forget(entry)
+        return entry.offset
+
+    def cut(self, uint64_t offset):
+        """The messages from this offset on are lost: their keys were never seen."""
+        cdef Entry* entry
+        while self.head < self.tail:
+            entry = self._entry(self.tail - 1)
+            if entry.offset < offset:
+                break
+            if _is_forgotten(entry):
+                self.forgotten -= 1
+            else:
+                self._unlink(entry)
+            self.tail -= 1
+
+    def drop_below(self, uint64_t offset):
+        """Keep nothing of messages before this offset: somebody else does."""
+        while self.head < self.tail and self._entry(self.head).offset < offset:
+            self._pop_head()
+
+    def clear(self):
+        """Nothing was ever seen."""
+        free(self.ring)
+        free(self.slots)
+        self.ring, self.slots, self.capacity = NULL, NULL, 0
+        self.head = self.tail = self.forgotten = 0
+
+    # -- on disk: an array of entries as they are in memory, little-endian
+
+    def pack(self, uint64_t first, uint64_t stop):
+        """The entries of messages with offsets in [first, stop), oldest first."""
+        cdef uint64_t begin = self._place_of(first)
+        cdef uint64_t end = self._place_of(stop)
+        cdef uint64_t number
+        cdef bytes packed = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>((end - begin) * ENTRY_BYTES))
+        cdef char* place = PyBytes_AS_STRING(packed)
+        for number in range(begin, end):
+            if not _is_forgotten(self._entry(number)):
+                memcpy(place, self._entry(number), ENTRY_BYTES)
+                place += ENTRY_BYTES
+        return packed[: place - PyBytes_AS_STRING(packed)]
+
+    cdef uint64_t _place_of(self, uint64_t offset) noexcept:
+        """The number of the first entry whose message has this offset or a later one."""
+        cdef uint64_t low = self.head
+        cdef uint64_t high = self.tail
+        cdef uint64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self._entry(middle).offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def load(self, bytes packed not None, uint64_t stop):
+        """Note what `pack` has made of messages before offset `stop`. Raises ValueError."""
+        cdef Entry entry
+        cdef size_t position
+        cdef size_t size = len(packed)
+        if size % ENTRY_BYTES:
+            raise ValueError("an entry is cut off")
+        for position in range(0, size, ENTRY_BYTES):
+            memcpy(&entry, PyBytes_AS_STRING(packed) + position, ENTRY_BYTES)
+            if entry.offset < stop and not _is_forgotten(&entry):
+                self._add(&entry.key, entry.time, entry.offset)
+
+
+cdef inline bint _is_forgotten(const Entry* entry) noexcept nogil:
+    return entry.key.low == 0 and entry.key.high == 0

@@ -1,0 +1,45 @@
+"""Whoever sends again what was not confirmed has each message stored once, under any kills."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from tests.harness.broker import BrokerProcess
+from tests.harness.resender import Resender
+from tests.harness.wire import Client
+
+
+def drained(port: int, queue: str) -> list[int]:
+    """The numbers that a queue holds, in order."""
+    with Client(port) as client:
+        count = client.count(queue)
+        client.consume(queue, no_ack=True)
+        return [int(delivery.body) for delivery in client.deliveries(count)]
+
+
+def under_kills(broker: BrokerProcess, resender: Resender, kills: int) -> None:
+    """Let the broker be killed under the publisher; in the end everything is confirmed."""
+    rng = random.Random(7)
+    for _ in range(kills):
+        resender.start(broker.port)
+        time.sleep(rng.uniform(0.3, 1.5))
+        broker.kill()
+        resender.join()
+        broker.start()
+    resender.start(broker.port)
+    time.sleep(0.5)
+    resender.stop()
+    assert not resender.troubles
+    assert not resender.unconfirmed
+    assert resender.resent, "nothing was sent twice"
+
+
+def test_a_queue_window(tmp_path):
+    with BrokerProcess(tmp_path / "data", dedup_keys_max=1000) as broker:
+        with Client(broker.port) as client:
+            client.declare("once", **{"x-dedup-window": True})
+        resender = Resender("", "once", lambda number: {"message_id": f"m{number}"})
+        under_kills(broker, resender, 5)
+        assert drained(broker.port, "once") == list(range(resender.next))
+        broker.check_untroubled()
