@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -407,6 +407,33 @@ class Configuration(BaseSettings):
         description="Milliseconds for which settlements gather before they are logged: after a "
         "crash, what was settled in the last interval is delivered again.",
     )
+
+    # Encryption at rest: `leveret encryption enable --vhost V`.
+    encryption_key: SecretStr = Field(
+        SecretStr(""),
+        description="Master key, 32 bytes in base64 or hexadecimal: for the environment, where a "
+        "file cannot be. Other programs of the same user can read it there.",
+    )
+    encryption_key_file: Path | None = Field(
+        None,
+        description="File with the master key, which only its owner may write and only its group "
+        "may read besides; `leveret encryption generate-key` makes one. Needed where a virtual "
+        "host is encrypted.",
+    )
+
+    @field_validator("encryption_key", mode="before")
+    @classmethod
+    def _is_shown_to_nobody(cls, value: object) -> object:
+        """Anything is text: a value of a wrong kind would be quoted in the refusal."""
+        return value if isinstance(value, SecretStr) else str(value)
+
+    @field_validator("encryption_key_file")
+    @classmethod
+    def _is_the_only_master_key(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        given = info.data.get("encryption_key")
+        if value is not None and given is not None and given.get_secret_value():
+            raise ValueError("cannot be given beside 'encryption_key'")
+        return value
 
     @field_validator(
         "loopback_users", "auth_backends", "auth_oauth2_preferred_username_claims", mode="before"

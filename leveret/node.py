@@ -50,7 +50,10 @@ from leveret.mgmt_ui.operations import create_defaults
 from leveret.mgmt_ui.server import ManagementServer
 from leveret.mgmt_ui.transfer import import_definitions
 from leveret.storage.files import RealFileSystem
+from leveret.storage.key_administration import KeyAdministration
+from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
+from leveret.storage.master_key import read_master_key
 from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
@@ -152,17 +155,26 @@ class Node:
             stack.push_async_callback(metadata.close)
             state = LmdbStateStore(configuration.data_dir / "state.lmdb", logger.warning)
             stack.callback(state.close)
-            topics = self._open_topics(state, lock)
+            keyring = self._open_keyring()
+            topics = self._open_topics(state, lock, keyring)
             stack.push_async_callback(topics.close)
             broker, administration = await self._open_broker(metadata, topics, state, spawn, stack)
             stack.push_async_callback(broker.waiting_rooms.close)
             _mention_orphans(topics.orphans())
+            encryption = KeyAdministration(
+                keyring,
+                RealFileSystem(),
+                configuration.data_dir,
+                SystemClock().wall_ms,
+                topics.use_key_of,
+            )
             administered = Administered(
                 administration,
                 broker.vhosts,
                 self._limits(),
                 configuration.product,
                 configuration.version,
+                encryption,
             )
             await self._import_definitions(administered)
             control = ControlServer(configuration.control_socket_path, administered, spawn)
@@ -178,6 +190,7 @@ class Node:
                 stack.enter_context(_publishing_log(broker))
             spawn(self._watch_resources(broker))
             spawn(self._watch_consumers(broker))
+            spawn(encryption.remove_unneeded())
             listeners = (*(Listener(*each) for each in amqp), http)
             addresses = " ".join(
                 f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
@@ -199,7 +212,19 @@ class Node:
         for task in background:
             task.cancel()
 
-    def _open_topics(self, state: LmdbStateStore, lock: DirectoryLock) -> FileTopicStore:
+    def _open_keyring(self) -> Keyring:
+        """The keys of encrypted virtual hosts, which must all be at hand."""
+        configuration = self._configuration
+        master = read_master_key(
+            configuration.encryption_key_file, configuration.encryption_key.get_secret_value()
+        )
+        keyring = Keyring(RealFileSystem(), configuration.data_dir, master)
+        keyring.require_master()
+        return keyring
+
+    def _open_topics(
+        self, state: LmdbStateStore, lock: DirectoryLock, keyring: Keyring
+    ) -> FileTopicStore:
         configuration = self._configuration
         return FileTopicStore(
             configuration.data_dir,
@@ -213,6 +238,7 @@ class Node:
                 settle_flush_interval_ms=configuration.settle_flush_interval_ms,
             ),
             lock=lock,
+            keyring=keyring,
         )
 
     async def _open_broker(

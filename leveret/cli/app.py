@@ -10,6 +10,7 @@ from leveret import __version__
 from leveret.cli import (
     certs,
     definitions,
+    encryption,
     limits,
     logs,
     parameters,
@@ -48,6 +49,7 @@ app.add_typer(parameters.global_app, name="global-parameter")
 app.add_typer(definitions.app, name="definitions")
 app.add_typer(logs.app, name="log")
 app.add_typer(trace.app, name="trace")
+app.add_typer(encryption.app, name="encryption")
 
 
 def _print_version(wanted: bool) -> None:

@@ -19,7 +19,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="The files in which queues are kept.", no_args_is_help=True)
 
-COLUMNS = ["position", "bytes", "first", "stop", "count", "kind", "checksum", "settled"]
+COLUMNS = ["position", "bytes", "first", "stop", "count", "kind", "checksum", "settled", "key"]
 
 
 @app.command("dump")
@@ -59,6 +59,7 @@ def _row(entry: DumpedBatch) -> dict[str, Any]:
     if batch is not None:
         row |= {"bytes": batch.size, "count": batch.count, "kind": _kind(batch)}
         row |= {"first": batch.base_offset, "stop": batch.stop_offset}
+    row["key"] = "" if batch is None else _key(batch)
     row["settled"] = None if entry.settled is None else [list(pair) for pair in entry.settled]
     row["damage"] = entry.damage
     return row
@@ -70,6 +71,16 @@ def _kind(batch: Batch) -> str:
     if not batch.is_control:
         return "messages"
     return "checkpoint" if is_checkpoint(batch) else "settlements"
+
+
+def _key(batch: Batch) -> str:
+    """The key that a batch is encrypted with."""
+    from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
+
+    if batch.is_control or batch.size < HEAD_BYTES:
+        return ""
+    key_id = key_id_of(bytes(memoryview(batch)[:HEAD_BYTES]))
+    return key_id_text(key_id) if key_id else ""
 
 
 def _text(settled: list[list[int]] | None) -> list[str]:

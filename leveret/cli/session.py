@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from leveret.errors import LeveretError, NodeRunningError
+
+if TYPE_CHECKING:
+    from leveret.storage.key_administration import KeyAdministration
 
 __all__ = [
     "DATA_DIR",
@@ -19,6 +23,7 @@ __all__ = [
     "PasswordStdin",
     "Vhost",
     "ask",
+    "ask_about_keys",
     "fail",
     "read_json",
     "read_password",
@@ -41,8 +46,21 @@ PasswordStdin = Annotated[
 
 def ask(data_dir: Path, operation: str, **parameters: object) -> Any:
     """The result of an operation; a refusal ends the command with its reason and status 1."""
+    return _result(data_dir, operation, parameters, None)
+
+
+def ask_about_keys(
+    data_dir: Path, key_file: Path | None, operation: str, **parameters: object
+) -> Any:
+    """The same, of an operation on keys: a stopped node's are under the master key in a file."""
+    return _result(data_dir, operation, parameters, key_file)
+
+
+def _result(
+    data_dir: Path, operation: str, parameters: dict[str, object], key_file: Path | None
+) -> Any:
     try:
-        answer = _answer(data_dir, operation, parameters)
+        answer = _answer(data_dir, operation, parameters, key_file)
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"]:
@@ -76,7 +94,9 @@ def fail(explanation: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _answer(data_dir: Path, operation: str, parameters: dict[str, object]) -> dict[str, Any]:
+def _answer(
+    data_dir: Path, operation: str, parameters: dict[str, object], key_file: Path | None
+) -> dict[str, Any]:
     """Ask the files if nobody holds them, else the node that does."""
     from leveret.storage.lock import DirectoryLock  # `leveret --help` is instant
 
@@ -92,11 +112,15 @@ def _answer(data_dir: Path, operation: str, parameters: dict[str, object]) -> di
 
     with lock:
         return asyncio.run(
-            _perform_on_files(data_dir, {"operation": operation, "parameters": parameters})
+            _perform_on_files(
+                data_dir, {"operation": operation, "parameters": parameters}, key_file
+            )
         )
 
 
-async def _perform_on_files(data_dir: Path, request: dict[str, object]) -> dict[str, Any]:
+async def _perform_on_files(
+    data_dir: Path, request: dict[str, Any], key_file: Path | None
+) -> dict[str, Any]:
     import asyncio
     import secrets
 
@@ -105,11 +129,29 @@ async def _perform_on_files(data_dir: Path, request: dict[str, object]) -> dict[
     from leveret.mgmt_ui.operations import create_defaults, perform
     from leveret.storage.metadata import SqliteMetadataStore
 
+    of_keys = request["operation"].startswith("encryption.")
+    encryption = _keys(data_dir, key_file) if of_keys else None
     async with asyncio.TaskGroup() as group:
         store = await SqliteMetadataStore.open(data_dir / "leveret.db", group.create_task)
         try:
             model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
             await create_defaults(model.administration)
-            return await perform(Administered(model.administration, model.vhosts), request)
+            administered = Administered(model.administration, model.vhosts, encryption=encryption)
+            return await perform(administered, request)
         finally:
             await store.close()
+
+
+def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
+    """The keys of a stopped node. Raises StorageError."""
+    import time
+
+    from leveret.storage.files import RealFileSystem
+    from leveret.storage.key_administration import KeyAdministration
+    from leveret.storage.keyring import Keyring
+    from leveret.storage.master_key import read_master_key
+
+    files = RealFileSystem()
+    master = read_master_key(key_file, os.environ.get("LEVERET_ENCRYPTION_KEY", ""))
+    keyring = Keyring(files, data_dir, master)
+    return KeyAdministration(keyring, files, data_dir, lambda: time.time_ns() // 1_000_000)

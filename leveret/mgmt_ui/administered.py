@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from leveret.core.administration import Administration
     from leveret.core.limits import NodeLimits
     from leveret.core.vhost import Vhost
+    from leveret.storage.key_administration import KeyAdministration
 
 __all__ = ["Administered", "Operation", "Operations", "Parameters", "Shape"]
 
@@ -25,6 +26,7 @@ class Administered:
     limits: NodeLimits | None = None
     product: str = "Leveret"
     version: str = __version__
+    encryption: KeyAdministration | None = None  # None where a command does not ask for it
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -23,6 +23,7 @@ from leveret.core.passwords import (
     import_hash,
 )
 from leveret.errors import StorageError
+from leveret.mgmt_ui.encryption import ENCRYPTION
 from leveret.mgmt_ui.rules import RULES
 from leveret.mgmt_ui.transfer import TRANSFER
 from leveret.ports.definitions import PermissionDefinition
@@ -215,4 +216,5 @@ OPERATIONS: Final[Operations] = {
     "permission.list": (_permission_list, {"user": None, "vhost": None}),
     **RULES,
     **TRANSFER,
+    **ENCRYPTION,
 }

@@ -71,7 +71,9 @@ class Batch:
     @staticmethod
     def parse(data: Any, position: int = 0) -> Batch: ...
     @staticmethod
-    def control(end_offset: int, payload: bytes, now: int, leader_epoch: int = 0) -> Batch: ...
+    def control(
+        end_offset: int, payload: bytes, now: int, leader_epoch: int = 0, producer_id: int = 0
+    ) -> Batch: ...
 
 class BatchBuilder:
     owner: Any

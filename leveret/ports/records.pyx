@@ -7,13 +7,15 @@ Every room handles batches; only this module knows their bytes. All integers are
      4  u32  length of the batch in bytes, this header included
      8  u64  base offset: the number of the first record (of a control batch: the log's end)
     16  u32  CRC-32C over bytes 20 to the end
-    20  u16  attributes: 1 control, 2 encrypted, 4 transient
+    20  u16  attributes: 1 control, 2 encrypted (then storage/encryption.py draws what
+             follows the header), 4 transient
     22  u16  features: the records' flag words joined by OR
     24  u32  count of records (of a control batch: 0, it uses up no offset)
     28  u32  leader epoch
     32  u64  timestamp of the first record, milliseconds since 1970
     40  u64  timestamp of the last record
-    48  u64  producer id, 0 when there is none
+    48  u64  producer id, 0 when there is none (of a segment's checkpoint: id of the key that seals
+             its batches, 0 when none does)
     56  u64  tag mask: the records' tag masks joined by OR
     64       records, one after the other
 
@@ -297,7 +299,9 @@ cdef class Batch:
         return batch
 
     @staticmethod
-    def control(uint64_t end_offset, payload, uint64_t now, uint32_t leader_epoch=0):
+    def control(
+        uint64_t end_offset, payload, uint64_t now, uint32_t leader_epoch=0, uint64_t producer_id=0
+    ):
         """A control batch, which uses up no offset. The caller sets its checksum."""
         cdef const unsigned char[::1] content = payload
         cdef size_t n = content.shape[0]
@@ -310,6 +314,7 @@ cdef class Batch:
         batch.count = 0
         memset(batch.data, 0, BATCH_HEADER_BYTES)
         _write_header(batch.data, batch.size, end_offset, CONTROL, 0, 0, leader_epoch, now, now)
+        store64(batch.data + 48, producer_id)
         if n:
             memcpy(batch.data + BATCH_HEADER_BYTES, &content[0], n)
         return batch

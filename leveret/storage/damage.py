@@ -20,6 +20,7 @@ from leveret.storage.index import OFFSET_MAX, SparseIndex
 from leveret.storage.scan import FRONT, scan, verify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from leveret.storage.segment import Segment
@@ -83,19 +84,28 @@ class UnreadableAsZeros:
 
 
 def survey(
-    files: FileSystem, handle: int, base: int, stop: int, size: int, *, gapless: bool
+    files: FileSystem,
+    handle: int,
+    base: int,
+    stop: int,
+    size: int,
+    *,
+    gapless: bool,
+    check: Callable[[Batch], None] = verify,
 ) -> Survey:
     """Read a segment of `size` bytes that should hold the offsets [base, stop).
 
     `gapless` says that each batch must begin where its predecessor ends, as in all logs that are
-    kept. Waits for the device. Raises OSError.
+    kept. `check` raises CorruptBatchError for a batch that is not sound. Waits for the device.
+    Raises OSError.
     """
-    return _Surveyor(files, handle, base, stop, size, gapless=gapless).run()
+    return _Surveyor(files, handle, base, stop, size, gapless=gapless, check=check).run()
 
 
 def find_sound(files: FileSystem, handle: int, begin: int, size: int) -> int | None:
     """Where the first sound batch behind damage at `begin` stands, whatever its offset; or None."""
-    found = _Surveyor(files, handle, 0, OFFSET_MAX, size, gapless=False).next_sound(begin)
+    surveyor = _Surveyor(files, handle, 0, OFFSET_MAX, size, gapless=False, check=verify)
+    found = surveyor.next_sound(begin)
     return None if found is None else found[0]
 
 
@@ -103,8 +113,17 @@ class _Surveyor:
     """One walk over a segment. `expected` is the offset that must follow, `position` the byte."""
 
     def __init__(
-        self, files: FileSystem, handle: int, base: int, stop: int, size: int, *, gapless: bool
+        self,
+        files: FileSystem,
+        handle: int,
+        base: int,
+        stop: int,
+        size: int,
+        *,
+        gapless: bool,
+        check: Callable[[Batch], None],
     ) -> None:
+        self._check = check
         self._files = files
         self._handle = handle
         self._stop = stop
@@ -132,7 +151,9 @@ class _Surveyor:
         """Go on over sound batches. Returns whether damage ended it."""
         index = self._found.index
         try:
-            for position, batch in scan(self._files, self._handle, self._position, self._size):
+            for position, batch in scan(
+                self._files, self._handle, self._position, self._size, self._check
+            ):
                 if self._expected == self._stop and not batch.is_control:
                     return False  # left over from a failed flush; the next segment has it
                 if not self._follows(batch):
@@ -190,14 +211,19 @@ class _Surveyor:
         self._budget -= length
         try:
             batch = Batch.parse(read_exactly(self._files, self._handle, position, length))
-            verify(batch)
+            self._check(batch)
         except CorruptBatchError:
             return None
         return int(batch.base_offset) if self._can_follow(batch) else None
 
 
 def keep_aside(
-    files: FileSystem, segment: Segment, *, gapless: bool, indexed: bool
+    files: FileSystem,
+    segment: Segment,
+    *,
+    gapless: bool,
+    indexed: bool,
+    check: Callable[[Batch], None] = verify,
 ) -> tuple[Survey, list[str]]:
     """Survey a sealed segment and copy what is damaged into files beside it: durable on return.
 
@@ -209,7 +235,7 @@ def keep_aside(
     stop, size = segment.stop, segment.size
     handle = files.open(path)
     try:
-        found = survey(patient, handle, segment.base, stop, size, gapless=gapless)
+        found = survey(patient, handle, segment.base, stop, size, gapless=gapless, check=check)
         kept = [
             keep_damaged(patient, handle, stretch.position, stretch.limit, path).name
             for stretch in found.damaged

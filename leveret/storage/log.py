@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
     from leveret.ports import Clock, Retention
     from leveret.storage.commit import Committer
+    from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
+    from leveret.storage.keyring import Keyring
     from leveret.storage.recovery import Recovered
 
 __all__ = ["LogServices", "PartitionLog"]
@@ -56,6 +58,7 @@ class LogServices:
     loop: asyncio.AbstractEventLoop
     clock: Clock
     tail_cache: TailCache
+    keyring: Keyring
     committer: Committer
     pool: ThreadPoolExecutor
     open_files: OpenFiles
@@ -75,8 +78,11 @@ class PartitionLog:
         directory: Path,
         durability: Durability,
         recovered: Recovered,
-        retention: Retention | None = None,
+        *,
+        retention: Retention | None,
+        key: DataKey | None,
     ) -> None:
+        """`key` seals what is written, until `use_key` says otherwise."""
         self.builder = BatchBuilder()
         self.directory = directory
         self.end = self.committed = recovered.end
@@ -96,6 +102,8 @@ class PartitionLog:
             checkpoint=self._checkpoint if self._keeps else None,
             wall_ms=services.clock.wall_ms,
             on_roll=self._start_flush if self._keeps else lambda: None,
+            key=key,
+            new_sealer=services.keyring.sealer,
         )
         self._segments.adopt(recovered.segments)
         self._retainer = Retainer(
@@ -114,6 +122,7 @@ class PartitionLog:
             services.loop,
             services.pool,
             gapless=self._keeps,
+            unseal=services.keyring.unsealer.open,
         )
         self._setting_aside = asyncio.Lock()
         self._unflushed = Unflushed()
@@ -177,6 +186,10 @@ class PartitionLog:
         if stop:
             self.settle([(0, stop)])
 
+    def use_key(self, key: DataKey | None) -> None:
+        """Seal what is written from now on with another key; None: seal no more."""
+        self._segments.use_key(key)
+
     def on_commit(self, callback: Callable[[], None]) -> None:
         """See ports.TopicLog."""
         self._commit_callbacks.append(callback)
@@ -231,7 +244,8 @@ class PartitionLog:
     async def offset_at(self, time_ms: int) -> int:
         """See ports.TopicLog. Raises StorageError."""
         segments = list(self._segments.items)
-        search = TimeSearch(self._services.files, segments, time_ms, self.end)
+        unseal = self._services.keyring.unsealer.open
+        search = TimeSearch(self._services.files, segments, time_ms, self.end, unseal)
         for segment in segments:
             segment.pins += 1
         try:
@@ -264,7 +278,11 @@ class PartitionLog:
             found, kept = await self._services.loop.run_in_executor(
                 self._services.pool,
                 lambda: keep_aside(
-                    self._services.files, segment, gapless=self._keeps, indexed=settled_down
+                    self._services.files,
+                    segment,
+                    gapless=self._keeps,
+                    indexed=settled_down,
+                    check=self._services.keyring.unsealer.verify,
                 ),
             )
         except OSError as error:

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import Batch
+from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, refuse, verify
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
+    from typing import TypeAlias
 
     from leveret.storage.files import FileSystem
     from leveret.storage.index import SparseIndex
     from leveret.storage.segment import Segment
     from leveret.storage.segments import Segments
+
+    Unseal: TypeAlias = Callable[[Batch], Batch]
 
 __all__ = ["LogReader", "OpenFiles"]
 
@@ -32,6 +37,7 @@ class Request:
     """Batches with records in [offset, stop), from bytes [position, limit) of a file.
 
     `begin` is the offset at `position` where each batch must follow the one before, else None.
+    `unseal` decrypts. It raises CorruptBatchError, MissingKeyError.
     """
 
     begin: int | None
@@ -40,6 +46,7 @@ class Request:
     offset: int
     stop: int
     bytes_max: int
+    unseal: Unseal
 
 
 class OpenFiles:
@@ -76,8 +83,13 @@ class LogReader:
         pool: ThreadPoolExecutor,
         *,
         gapless: bool,
+        unseal: Unseal,
     ) -> None:
-        """`gapless`: whether each batch of the log begins where the one before it ends."""
+        """`gapless`: whether each batch of the log begins where the one before it ends.
+
+        `unseal` gives a batch as it was before encryption, whether it was encrypted or not.
+        """
+        self._unseal = unseal
         self._gapless = gapless
         self._files = files
         self._segments = segments
@@ -156,6 +168,7 @@ class LogReader:
             offset,
             min(stop, segment.stop),
             bytes_max,
+            self._unseal,
         )
 
     async def _open(self, segment: Segment, offset: int) -> tuple[int, int]:
@@ -201,7 +214,7 @@ def walk(
     """The batches asked for, checksums checked, and the position behind them.
 
     Raises CorruptBatchError where not even the first is sound, BlockingIOError where it would have
-    to wait and may not, OSError.
+    to wait and may not, OSError, MissingKeyError.
     """
     position, begin = request.position, request.begin
     wanted = max(request.bytes_max, WINDOW_BYTES_MIN)
@@ -262,12 +275,12 @@ def _parse(
                 begin = batch.stop_offset
             if not batch.is_control and batch.stop_offset > request.offset:
                 verify(batch)
-                taken.append(batch)
+                taken.append(request.unseal(batch))
                 taken_bytes += length
             used += length
             if taken_bytes >= request.bytes_max and taken:
                 break
-    except CorruptBatchError:
+    except (CorruptBatchError, MissingKeyError):
         if not taken:
             raise
     return taken, used, False, begin

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from leveret.errors import CorruptBatchError
 from leveret.ports.records import Batch
-from leveret.storage.files import storage_error, write_all
+from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of
+from leveret.storage.files import read_exactly, storage_error, write_all
 from leveret.storage.index import SparseIndex
 from leveret.storage.segment import OFFSET_MAX, Segment
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
 
 __all__ = ["Segments"]
@@ -36,7 +39,8 @@ class Segments:
     A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` what
     has bytes that were not flushed, oldest first. `checkpoint` gives the payload every segment
     begins with, None where nothing is kept; `on_roll` is called when a segment was sealed: it now
-    waits for its last flush.
+    waits for its last flush. `new_sealer` makes what seals batches under a key; a segment has one
+    key at most, so that its first bytes tell what it needs.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class Segments:
         checkpoint: Callable[[], bytes] | None,
         wall_ms: Callable[[], int],
         on_roll: Callable[[], None],
+        key: DataKey | None = None,
+        new_sealer: Callable[[DataKey], Sealer] = Sealer,
     ) -> None:
         self._files = files
         self._pwrite = files.pwrite
@@ -56,6 +62,9 @@ class Segments:
         self._checkpoint = checkpoint
         self._wall_ms = wall_ms
         self._on_roll = on_roll
+        self._key = key
+        self._new_sealer = new_sealer
+        self._sealer: Sealer | None = None  # of the last segment, once it is written to
         self.items: list[Segment] = []
         self.dirty: list[Segment] = []
         self.position = 0
@@ -82,8 +91,14 @@ class Segments:
 
     @property
     def untrusted(self) -> bool:
-        """Whether a failed flush has left the log without a segment that can be written to."""
+        """Whether nothing more goes to the last segment: a flush failed, or the key changed."""
         return self._roll_at == ROLL_FIRST
+
+    def use_key(self, key: DataKey | None) -> None:
+        """Seal what comes with another key, or no more; the next write begins a new segment."""
+        self._key = key
+        if self.items:
+            self._roll_at = ROLL_FIRST
 
     def overlapping(self, first: int, stop: int) -> list[Segment]:
         """The sealed segments with offsets in [first, stop)."""
@@ -103,6 +118,8 @@ class Segments:
         """
         if self.position >= self._roll_at:
             self._prepare(end)
+        if self._sealer is not None and not batch.is_control:
+            batch = self._sealer.seal(batch)
         position = self.position
         active = self.items[-1]
         size = batch.size
@@ -147,6 +164,7 @@ class Segments:
             generation = self.items[-1].generation + 1
         segment = Segment(self._directory, end, generation)
         segment.listed = False
+        sealer = self._new_sealer(self._key) if self._key is not None else None
         self._remove_contradicting()
         try:
             self._create(segment)
@@ -156,6 +174,7 @@ class Segments:
         if rolled:
             self._seal(end)
         self.items.append(segment)
+        self._sealer = sealer
         self._soil(segment)
         self.position = segment.size
         self._index = segment.index = SparseIndex()
@@ -182,7 +201,10 @@ class Segments:
         if self._checkpoint is None:
             return
         segment.began_ms = self._wall_ms()
-        batch = Batch.control(segment.base, self._checkpoint(), segment.began_ms)
+        key_id = self._key.id if self._key is not None else 0
+        batch = Batch.control(
+            segment.base, self._checkpoint(), segment.began_ms, producer_id=key_id
+        )
         batch.set_checksum(crc32c(batch.checked))
         try:
             write_all(self._pwrite, segment.handle, batch, 0)
@@ -200,16 +222,31 @@ class Segments:
             self._soil(sealed)  # flushed already, perhaps, but its index is not in its file yet
 
     def _prepare(self, end: int) -> None:
-        """Open the recovered segment, or begin a new one where there is none or it is full."""
+        """Open the recovered segment, or begin a new one where that cannot be written to."""
         reopen = self.items and self._roll_at == OPEN_FIRST
         if not reopen or self.items[-1].size >= self.segment_bytes_max:
             self.roll(end)
             return
         active = self.items[-1]
         self._open(active)
+        if not self._has_key(active):
+            self.roll(end)
+            return
+        self._sealer = self._new_sealer(self._key) if self._key is not None else None
         assert active.index is not None
         self._index = active.index
         self._roll_at = self.segment_bytes_max
+
+    def _has_key(self, segment: Segment) -> bool:
+        """Whether a recovered segment is sealed as what comes will be. Raises StorageError."""
+        assert segment.handle is not None
+        try:
+            head = read_exactly(self._files, segment.handle, 0, HEAD_BYTES)
+            return key_id_of(head) == (self._key.id if self._key is not None else 0)
+        except CorruptBatchError:
+            return False
+        except OSError as error:
+            raise storage_error("read", segment.path, error) from error
 
     def _open(self, segment: Segment) -> None:
         """Have a segment's file and index at hand. Raises StorageError."""

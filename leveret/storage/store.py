@@ -21,9 +21,10 @@ from leveret.ports import Durability
 from leveret.storage.checkpoint import CloseMark
 from leveret.storage.commit import Committer
 from leveret.storage.files import storage_error
+from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import LogServices, PartitionLog
-from leveret.storage.names import log_directory
+from leveret.storage.names import encode_name, log_directory
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, recover
 from leveret.storage.tail import TailCache
@@ -65,7 +66,8 @@ class FileTopicStore:
     """See ports.TopicStore. One for a node; used on its event loop.
 
     Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
-    NodeRunningError, StorageError. `state` is closed by whoever opened it, after this.
+    NodeRunningError, StorageError. `state` is closed by whoever opened it, after this. Without a
+    `keyring` the data directory's is used, and no key of it can be unwrapped.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class FileTopicStore:
         clock: Clock,
         limits: StorageLimits | None = None,
         lock: DirectoryLock | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._limits = limits or StorageLimits()
         self._topics = data / "topics"
@@ -96,6 +99,7 @@ class FileTopicStore:
         self._refused = False  # whether the last settlements could not be written: warn once
         self._committer = Committer(loop, self._limits.commit_threads)
         self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
+        self._keyring = keyring or Keyring(files, data, None)
         self._services = self._make_services(clock)
         try:
             self._marks = self._take_marks()
@@ -117,6 +121,7 @@ class FileTopicStore:
             loop=self._loop,
             clock=clock,
             tail_cache=TailCache(self._limits.tail_cache_bytes_max),
+            keyring=self._keyring,
             committer=self._committer,
             pool=self._pool,
             open_files=OpenFiles(self._files, self._limits.open_files_max),
@@ -168,13 +173,16 @@ class FileTopicStore:
         directory = root / log_directory(vhost, topic, incarnation, partition)
         if directory in self._logs:
             raise ValueError(f"the log in {directory} is open already")
+        key = self._keyring.active(vhost)
         recovered = Recovered()
         if durability is not Durability.NONE:
             mark = self._marks.pop(self._mark_key(directory), None)
             recovered = recover(self._files, directory, mark)
         for finding in recovered.findings:
             logger.warning("queue %r in virtual host %r: %s", topic, vhost, finding)
-        log = PartitionLog(self._services, directory, durability, recovered, retention)
+        log = PartitionLog(
+            self._services, directory, durability, recovered, retention=retention, key=key
+        )
         self._logs[directory] = log
         if self._retention_timer is None and retention is not None:
             self._check_retention()
@@ -184,6 +192,14 @@ class FileTopicStore:
         """See ports.TopicStore."""
         directory = self._topics / log_directory(vhost, topic, incarnation, partition)
         return directory in self._logs or self._files.exists(directory)
+
+    def use_key_of(self, vhost: str) -> None:
+        """The keyring says something new about a virtual host: its open logs go by that."""
+        key = self._keyring.active(vhost)
+        name = encode_name(vhost)
+        for directory, log in self._logs.items():
+            if directory.parent.parent.name == name:
+                log.use_key(key)
 
     def orphans(self) -> list[Path]:
         """Directories of kept logs that nobody has opened, in order. Raises StorageError.

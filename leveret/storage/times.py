@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.records import HEADER_BYTES, first_time_of
+from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly
 from leveret.storage.scan import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from leveret.ports.records import Batch
     from leveret.storage.files import FileSystem
     from leveret.storage.segment import Segment
 
@@ -56,6 +58,7 @@ class TimeSearch:
     segments: Sequence[Segment]
     time_ms: int
     end: int  # the answer where no record is as late
+    unseal: Callable[[Batch], Batch]
 
     def run(self) -> int:
         """The offset. Raises OSError."""
@@ -86,12 +89,19 @@ class TimeSearch:
             position = self._position(segment, handle)
             for _, batch in scan(self.files, handle, position, size):
                 if not batch.is_control and batch.last_time >= self.time_ms:
-                    return batch.offset_at(self.time_ms)
+                    return self._in_batch(batch)
         except CorruptBatchError:
             pass
         finally:
             self.files.close(handle)
         return stop if stop <= self.end else None
+
+    def _in_batch(self, batch: Batch) -> int:
+        """The offset in a batch that has it; its first where the records cannot be seen."""
+        try:
+            return self.unseal(batch).offset_at(self.time_ms)
+        except (CorruptBatchError, MissingKeyError):
+            return batch.base_offset  # reading it meets the same again, and deals with it
 
     def _position(self, segment: Segment, handle: int) -> int:
         """Where in the file to begin: at the last indexed batch that begins before the time."""

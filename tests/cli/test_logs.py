@@ -29,7 +29,7 @@ def dump(*arguments, status=0):
 
 def test_batches_in_columns(segment):
     assert [line.split() for line in dump(segment).output.splitlines()] == [
-        ["position", "bytes", "first", "stop", "count", "kind", "checksum", "settled"],
+        ["position", "bytes", "first", "stop", "count", "kind", "checksum", "settled", "key"],
         ["0", "65", "0", "0", "0", "checkpoint", "ok"],
         ["65", "138", "0", "2", "2", "messages", "ok"],
         ["203", "81", "2", "2", "0", "settlements", "ok", "0-0"],

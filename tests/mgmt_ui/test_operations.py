@@ -6,7 +6,11 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.operations import OPERATIONS, create_defaults, perform
 from leveret.ports.definitions import Definitions
+from leveret.storage.files import RealFileSystem
+from leveret.storage.key_administration import KeyAdministration
+from leveret.storage.master_key import generate_master_key_file
 from tests.memory_metadata import MemoryMetadataStore
+from tests.storage.keys import make_keyring
 
 TOPIC = {"user": "u", "vhost": "v", "exchange": "x"}
 PARAMETER = {"vhost": "v", "component": "c", "name": "n"}
@@ -22,10 +26,12 @@ POLICY = {
 
 
 @pytest.fixture
-async def node():
+async def node(tmp_path):
     model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
     await create_defaults(model.administration)
-    return Administered(model.administration, model.vhosts)
+    files = RealFileSystem()
+    encryption = KeyAdministration(make_keyring(files, tmp_path), files, tmp_path, lambda: 0)
+    return Administered(model.administration, model.vhosts, encryption=encryption)
 
 
 @pytest.fixture
@@ -56,7 +62,8 @@ async def test_no_answer_carries_a_password_or_its_hash(node, administration):
     assert answer["result"] == [{"name": "guest", "tags": ["administrator"], "limits": {}}]
 
 
-async def test_every_operation_answers(node, administration):
+async def test_every_operation_answers(node, administration, tmp_path):
+    generate_master_key_file(tmp_path / "new")
     steps = [
         ("vhost.add", {"name": "v", "description": "", "tags": []}),
         ("vhost.set", {"name": "v", "description": "d", "tags": ["t"]}),
@@ -88,6 +95,11 @@ async def test_every_operation_answers(node, administration):
         ("global_parameter.clear", {"name": "n"}),
         ("definitions.export", {}),
         ("definitions.import", {"document": {"users": []}}),
+        ("encryption.enable", {"vhost": "v"}),
+        ("encryption.rotate", {"vhost": "v"}),
+        ("encryption.rotate_master", {"new_key_file": str(tmp_path / "new")}),
+        ("encryption.status", {}),
+        ("encryption.disable", {"vhost": "v"}),
         ("user.delete", {"name": "u"}),
         ("vhost.delete", {"name": "v"}),
     ]

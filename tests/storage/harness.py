@@ -31,7 +31,7 @@ class NoLock:
     """Stands for a lock that the test holds: crashed stores cannot give theirs back."""
 
 
-def make_store(data: Path, files=None, state=None, **limits) -> FileTopicStore:
+def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> FileTopicStore:
     """A store that flushes settlements only when told, unless `limits` say otherwise."""
     limits.setdefault("settle_flush_interval_ms", 3_600_000)
     return FileTopicStore(
@@ -42,12 +42,13 @@ def make_store(data: Path, files=None, state=None, **limits) -> FileTopicStore:
         clock=FixedClock(),
         limits=StorageLimits(**limits),
         lock=NoLock(),
+        keyring=keyring,
     )
 
 
 @asynccontextmanager
-async def store_at(data: Path, files=None, state=None, **limits):
-    store = make_store(data, files, state, **limits)
+async def store_at(data: Path, files=None, state=None, keyring=None, **limits):
+    store = make_store(data, files, state, keyring, **limits)
     try:
         yield store
     finally:

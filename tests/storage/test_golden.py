@@ -4,11 +4,14 @@ import shutil
 from pathlib import Path
 
 from leveret.storage.files import RealFileSystem
+from leveret.storage.keyring import Keyring
 from leveret.storage.recovery import recover
 from tests.storage.harness import bodies, open_log, put, store_at
+from tests.storage.keys import encrypted_keyring, make_keyring
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
 GOLDEN_2 = GOLDEN.with_name("log-v2")  # records came back
+SEALED = GOLDEN.with_name("log-v3")  # encrypted: a keyring beside the log
 
 
 def test_a_log_of_version_1_is_recovered(tmp_path):
@@ -45,9 +48,31 @@ async def test_the_same_calls_still_write_the_same_bytes(tmp_path):
         assert written == {path.name: path.read_bytes() for path in golden.iterdir()}
 
 
-async def write_golden(data: Path, *, returns: bool) -> Path:
+async def test_an_encrypted_log_is_read(tmp_path):
+    async with store_at(tmp_path) as store:
+        directory = open_log(store).directory
+    shutil.copytree(SEALED / "log", directory)
+    shutil.copy(SEALED / "keyring.json", tmp_path)
+    keyring = make_keyring(RealFileSystem(), tmp_path)
+    async with store_at(tmp_path, keyring=keyring) as store:
+        log = open_log(store)
+        assert await bodies(log) == {i: b"body %d" % i for i in range(12)}
+        (first, *_) = log.read(6, 1)[0].records()
+        assert first == (6, 1, 1_700_000_000_000, b"x", b"key", b"header", b"body 6")
+
+
+async def test_the_same_calls_still_write_the_same_encrypted_bytes(tmp_path):
+    files = RealFileSystem()
+    keyring = encrypted_keyring(files, tmp_path)
+    directory = await write_golden(tmp_path, returns=False, keyring=keyring)
+    written = {path.name: path.read_bytes() for path in directory.glob("0*.*")}
+    assert written == {path.name: path.read_bytes() for path in (SEALED / "log").iterdir()}
+    assert (tmp_path / "keyring.json").read_bytes() == (SEALED / "keyring.json").read_bytes()
+
+
+async def write_golden(data: Path, *, returns: bool, keyring: Keyring | None = None) -> Path:
     """How the golden files came about; a change of the format keeps them and adds others."""
-    async with store_at(data, segment_bytes_max=400) as store:
+    async with store_at(data, keyring=keyring, segment_bytes_max=400) as store:
         log = open_log(store)
         for i in range(0, 6, 2):
             put(log, b"body %d" % i, b"body %d" % (i + 1))

@@ -1,0 +1,123 @@
+"""`leveret encryption …`: which virtual hosts are encrypted on the disk, and with which keys."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path  # read when the command is built
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, ask_about_keys, fail
+from leveret.errors import LeveretError
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Encryption of what lies on the disk.", no_args_is_help=True)
+
+COLUMNS = ["vhost", "key", "state", "created", "segments", "removable"]
+
+OfVhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        envvar="LEVERET_ENCRYPTION_KEY_FILE",
+        help="The master key's file, where the node is stopped.",
+    ),
+]
+
+
+@app.command("status")
+def status(
+    vhost: InVhost = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show the keys, and how many segments each is needed for; `plain` ones are not encrypted."""
+    rows = ask_about_keys(data_dir, key_file, "encryption.status", vhost=vhost)
+    show_rows([_readable(row) for row in rows], COLUMNS, as_json=json)
+
+
+@app.command("enable")
+def enable(
+    vhost: OfVhost,
+    key_file: KeyFile = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Encrypt what is stored from now on; what is stored already stays as it is until it goes."""
+    begun = ask_about_keys(data_dir, key_file, "encryption.enable", vhost=vhost)
+    show_done(f"vhost '{vhost}' is {'' if begun else 'already '}encrypted", as_json=json)
+
+
+@app.command("disable")
+def disable(
+    vhost: OfVhost,
+    key_file: KeyFile = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Encrypt nothing more; the keys stay for as long as something stored needs them."""
+    ended = ask_about_keys(data_dir, key_file, "encryption.disable", vhost=vhost)
+    show_done(f"vhost '{vhost}' is {'no longer' if ended else 'not'} encrypted", as_json=json)
+
+
+@app.command("rotate")
+def rotate(
+    vhost: OfVhost,
+    key_file: KeyFile = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Encrypt what is stored from now on with a new key."""
+    key = ask_about_keys(data_dir, key_file, "encryption.rotate", vhost=vhost)
+    show_done(f"vhost '{vhost}' is encrypted with the new key {key} from now on", as_json=json)
+
+
+@app.command("rotate-master")
+def rotate_master(
+    new_key_file: Annotated[
+        Path, typer.Option("--new-key-file", help="File with the new master key.")
+    ],
+    key_file: KeyFile = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Replace the master key; name its file in encryption_key_file before the next start."""
+    file = new_key_file.absolute()
+    ask_about_keys(data_dir, key_file, "encryption.rotate_master", new_key_file=str(file))
+    show_done(
+        f"{file} holds the master key from now on: name it in encryption_key_file before the "
+        "next start, and keep the old one for as long as backups need it",
+        as_json=json,
+    )
+
+
+@app.command("generate-key")
+def generate_key(
+    file: Annotated[Path, typer.Argument(help="The file to make.")], json: Json = False
+) -> None:
+    """Make a master key in a new file that only you may read."""
+    from leveret.storage.master_key import generate_master_key_file
+
+    try:
+        made = generate_master_key_file(file)
+    except LeveretError as error:
+        fail(str(error))
+    show_done(
+        f"{file} holds the new master key {made.fingerprint}: keep a copy where the data is not",
+        as_json=json,
+    )
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    created = row.pop("created_ms")
+    if created is not None:
+        when = datetime.fromtimestamp(created / 1000, UTC)
+        row["created"] = when.isoformat(timespec="seconds").replace("+00:00", "Z")
+    else:
+        row["created"] = ""
+    return row

@@ -1,0 +1,58 @@
+"""Operations on the keys of encrypted virtual hosts.
+
+See leveret.mgmt_ui.operations, which performs them. No key passes through here, only its id.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.administration import AdministrationError
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.storage.key_administration import KeyAdministration
+
+__all__ = ["ENCRYPTION"]
+
+Rows = list[dict[str, object]]
+
+
+def _keys(node: Administered) -> KeyAdministration:
+    assert node.encryption is not None
+    return node.encryption
+
+
+async def _status(node: Administered, parameters: Parameters) -> Rows:
+    keys, only = _keys(node), parameters["vhost"]
+    names = {vhost.name for vhost in node.administration.vhosts()} | set(keys.vhosts)
+    if only is not None and only not in names:
+        raise AdministrationError("not_found", f"no vhost '{only}'")
+    return await keys.status([only] if only is not None else sorted(names))
+
+
+async def _enable(node: Administered, parameters: Parameters) -> bool:
+    vhost = node.administration.vhost(parameters["vhost"]).name
+    return await _keys(node).enable(vhost)
+
+
+async def _disable(node: Administered, parameters: Parameters) -> bool:
+    return await _keys(node).disable(parameters["vhost"])
+
+
+async def _rotate(node: Administered, parameters: Parameters) -> str:
+    return await _keys(node).rotate(parameters["vhost"])
+
+
+async def _rotate_master(node: Administered, parameters: Parameters) -> str:
+    return await _keys(node).rotate_master(Path(parameters["new_key_file"]))
+
+
+ENCRYPTION: Final[Operations] = {
+    "encryption.status": (_status, {"vhost": None}),
+    "encryption.enable": (_enable, {"vhost": str}),
+    "encryption.disable": (_disable, {"vhost": str}),
+    "encryption.rotate": (_rotate, {"vhost": str}),
+    "encryption.rotate_master": (_rotate_master, {"new_key_file": str}),
+}

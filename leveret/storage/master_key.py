@@ -1,0 +1,119 @@
+"""The master key: 32 bytes that the operator keeps, with which the keyring's keys are wrapped.
+
+It comes from a file or from the environment, as text: base64 or hexadecimal. It is never logged,
+never sent, and never stored by a node.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from leveret.errors import StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["MasterKey", "MasterKeyError", "generate_master_key_file", "read_master_key"]
+
+KEY_BYTES = 32
+HEX_CHARACTERS = 2 * KEY_BYTES
+FILE_BYTES_MAX = 4096  # a longer file holds something else
+FINGERPRINT_BYTES = 8  # tells keys apart and gives nothing of them away
+FINGERPRINT_INFO = b"leveret master key fingerprint"
+WRAPPING_INFO = b"leveret master key wrapping"
+FOREIGN_MODE = 0o037  # others may do nothing with the file, its group may read: secrets are
+# mounted that way
+
+
+class MasterKeyError(StorageError):
+    """The master key is missing, malformed, or another one; the text never holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterKey:
+    """A master key. `source` says where it came from."""
+
+    secret: bytes = field(repr=False)
+    source: str
+
+    @property
+    def fingerprint(self) -> str:
+        """What a keyring is marked with, so that another key is told from damage."""
+        return self._derive(FINGERPRINT_INFO, FINGERPRINT_BYTES).hex()
+
+    @property
+    def cipher(self) -> AESGCM:
+        """What wraps data keys."""
+        return AESGCM(self._derive(WRAPPING_INFO, KEY_BYTES))
+
+    def _derive(self, info: bytes, length: int) -> bytes:
+        return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(self.secret)
+
+
+def read_master_key(file: Path | None, text: str) -> MasterKey | None:
+    """The master key from its file, else from `text`; None where there is neither.
+
+    Raises MasterKeyError.
+    """
+    if file is not None:
+        return MasterKey(_decode(_read(file), str(file)), str(file))
+    if text:
+        source = "LEVERET_ENCRYPTION_KEY"
+        return MasterKey(_decode(text, source), source)
+    return None
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+            if mode & FOREIGN_MODE:
+                raise MasterKeyError(
+                    f"the master key file {file} has mode {mode:04o}: others must not read it, "
+                    "nor its group write it; `chmod 600` it"
+                )
+            content = stream.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise MasterKeyError(f"cannot read the master key file {file}: {error.strerror}") from None
+    return content.decode("ascii", "replace") if len(content) <= FILE_BYTES_MAX else ""
+
+
+def _decode(text: str, source: str) -> bytes:
+    stripped = text.strip()
+    try:
+        if len(stripped) == HEX_CHARACTERS:
+            secret = binascii.unhexlify(stripped)
+        else:
+            secret = base64.b64decode(stripped, validate=True)
+    except ValueError:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise MasterKeyError(
+            f"{source} holds no master key: it is {KEY_BYTES} bytes in base64 or hexadecimal; "
+            "`leveret encryption generate-key FILE` makes one"
+        )
+    return secret
+
+
+def generate_master_key_file(file: Path) -> MasterKey:
+    """Make a new master key in a new file that only its owner may read. Raises MasterKeyError."""
+    secret = os.urandom(KEY_BYTES)
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, base64.b64encode(secret) + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise MasterKeyError(f"cannot create {file}: {error.strerror}") from None
+    return MasterKey(secret, str(file))
