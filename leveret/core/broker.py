@@ -20,6 +20,7 @@ from leveret.core.limits import Admission, NodeLimits, Quota
 from leveret.core.names import resource
 from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
+from leveret.core.pull import Pulls
 from leveret.core.queue import Queue, QueueServices
 from leveret.core.settings import resolve_settings
 from leveret.core.stream import Stream
@@ -112,6 +113,7 @@ class Broker:
         self._random_below = random_below
         self.timers = Timers(wall_ms, call_later)
         self.waiting_rooms = WaitingRooms(self.internal_topics, turn, self.timers, spawn, report)
+        self.pulls = Pulls(turn, self.timers, random_name)
         self._queue_services = QueueServices(
             turn,
             spawn,

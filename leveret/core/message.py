@@ -147,11 +147,16 @@ class StoredMessage:
         """See Message."""
         return self.property("headers") or {}
 
-    def property(self, name: str) -> Any:
-        """See Message."""
+    @property
+    def properties(self) -> dict[str, Any]:
+        """All properties that it has, by name."""
         if self._properties is None:
             try:
                 self._properties = read_properties(self.header)
             except MalformedFieldError:
                 self._properties = {}
-        return self._properties.get(name)
+        return self._properties
+
+    def property(self, name: str) -> Any:
+        """See Message."""
+        return self.properties.get(name)

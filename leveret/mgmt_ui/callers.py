@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
 
-__all__ = ["Caller", "CallerHere", "NodeHere", "authenticated", "managed_node"]
+__all__ = [
+    "Caller",
+    "CallerHere",
+    "ClientHere",
+    "NodeHere",
+    "authenticated",
+    "identified",
+    "managed_node",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +46,7 @@ MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated user with a management tag."""
+    """An authenticated user."""
 
     node: ManagedNode
     name: str
@@ -107,7 +115,15 @@ async def managed_node(request: Request) -> ManagedNode:
 
 
 async def authenticated(request: Request) -> Caller:
-    """The caller of a request. Raises ApiError 401."""
+    """The caller of a request, who has a management tag. Raises ApiError 401."""
+    caller = await identified(request)
+    if MANAGERS.isdisjoint(caller.tags):
+        raise caller._refused("Not management user")  # noqa: SLF001  # same module
+    return caller
+
+
+async def identified(request: Request) -> Caller:
+    """The caller of a request, whatever his tags: an application, say. Raises ApiError 401."""
     node = await managed_node(request)
     user, password = _credentials(request.headers.get("authorization", ""))
     peer = request.client.host if request.client is not None else ""
@@ -122,8 +138,6 @@ async def authenticated(request: Request) -> Caller:
     loopback_users = node.configuration.loopback_users
     if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
         raise caller._refused("User can only log in via localhost")  # noqa: SLF001  # same module
-    if MANAGERS.isdisjoint(rights.tags):
-        raise caller._refused("Not management user")  # noqa: SLF001
     return caller
 
 
@@ -150,4 +164,5 @@ def _credentials(header: str) -> tuple[str, str]:
 
 
 CallerHere = Annotated[Caller, Depends(authenticated)]
+ClientHere = Annotated[Caller, Depends(identified)]
 NodeHere = Annotated[ManagedNode, Depends(managed_node)]

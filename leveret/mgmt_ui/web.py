@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leveret.mgmt_ui import health, overview, resources
+from leveret.mgmt_ui import health, overview, pull, resources
 from leveret.mgmt_ui.problems import ApiError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def create_app(node: ManagedNode) -> ASGIApp:
     """The HTTP API of one node, as an ASGI application."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
-    for router in (overview.router, resources.router, health.router):
+    for router in (overview.router, resources.router, health.router, pull.router):
         app.include_router(router)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _unroutable)

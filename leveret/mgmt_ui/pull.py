@@ -1,0 +1,277 @@
+"""POST /api/leveret/queues/VHOST/NAME/…: pulling from a queue by HTTP (leveret.core.pull).
+
+    receive   {"count", "wait_ms", "bytes_max", "visibility_timeout_ms", "encoding"}
+              → {"messages": [{"receipt_handle", "payload", …}]}
+    ack       {"receipt_handles"}
+    nack      {"receipt_handles", "requeue", "delay_ms"}
+    extend    {"receipt_handles", "visibility_timeout_ms"}
+              → {"results": [{"receipt_handle", "result": "ok" | "stale" | "invalid"}]}
+
+Whoever may read from the queue may do this: no management tag is needed, since applications do it.
+A message is shown as RabbitMQ's /get shows it. A client that goes away while it waits leaves
+nothing behind: neither a consumer nor a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
+
+from leveret.core.authentication import authorise
+from leveret.core.pull import HANDLES_MAX, Wanted
+from leveret.core.queue import Queue
+from leveret.core.trace import Origin
+from leveret.errors import ChannelError
+from leveret.features.leases import TERM_MS_MAX
+from leveret.mgmt_ui.callers import Caller, ClientHere
+from leveret.mgmt_ui.problems import ApiError, not_found
+from leveret.mgmt_ui.resources import Segment, answer
+from leveret.mgmt_ui.views import plain
+from leveret.ports.authentication import UnansweredError
+
+if TYPE_CHECKING:
+    from leveret.core.message import StoredMessage
+    from leveret.core.pull import Outcome, Pulled, QueueLeases, Receive
+    from leveret.mgmt_ui.views import Row
+
+__all__ = ["router"]
+
+BODY_BYTES_MAX = 128 * 1024  # a thousand handles with room to spare
+# Of the node's HTTP connections so many may wait for messages; others shall get through.
+WAITING_MAX = 128
+RECEIVE_KEYS = {"count", "wait_ms", "bytes_max", "visibility_timeout_ms"}
+
+Asked: TypeAlias = dict[str, Any]
+
+router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
+_waiting: set[asyncio.Future[Any]] = set()
+
+
+def _bad(reason: str) -> ApiError:
+    return ApiError(400, "bad_request", reason)
+
+
+# -- receiving
+
+
+@router.post("/receive")
+async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Messages, as soon as there are any."""
+    asked = await _asked(request, {*RECEIVE_KEYS, "encoding"})
+    encoding = asked.pop("encoding", "auto")
+    if encoding not in {"auto", "base64"}:
+        raise _bad("encoding is auto or base64")
+    try:
+        wanted = Wanted(**asked)
+    except ValueError as error:
+        raise _bad(str(error)) from None
+    queue = await _queue(caller, vhost, name)
+    pulled = await _receive(caller, request, queue, wanted)
+    if pulled is None:
+        raise not_found("queue_not_found")
+    _trace(caller, request, queue, pulled)
+    return answer({"messages": [_row(one, encoding) for one in pulled]})
+
+
+async def _receive(
+    caller: Caller, request: Request, queue: Queue, wanted: Wanted
+) -> list[Pulled] | None:
+    """What came for who asks; nothing where he is gone. None where the queue is."""
+    pulls = caller.node.broker.pulls
+    if len(_waiting) >= WAITING_MAX:
+        raise ApiError(429, "too_many_requests", "too many wait", {"retry-after": "1"})
+    done: asyncio.Future[list[Pulled] | None] = asyncio.get_running_loop().create_future()
+    try:
+        receive = pulls.receive(queue, wanted, done.set_result)
+    except ChannelError as error:
+        raise _refused(error) from None
+    _waiting.add(done)
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(_hang_up(request, receive, done))
+            pulled = await done
+            watch.cancel()
+    finally:
+        _waiting.discard(done)
+        receive.cancel()
+    return pulled
+
+
+async def _hang_up(
+    request: Request, receive: Receive, done: asyncio.Future[list[Pulled] | None]
+) -> None:
+    """End a receive whose client has gone away; the request's body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    receive.cancel()
+    if not done.done():
+        done.set_result([])
+
+
+def _row(pulled: Pulled, encoding: str) -> Row:
+    message = pulled.message
+    payload, payload_encoding = _payload(message.body, encoding)
+    row: Row = {
+        "receipt_handle": pulled.handle,
+        "payload_bytes": len(message.body),
+        "redelivered": pulled.redelivered,
+        "exchange": message.exchange.decode(errors="replace"),
+        "routing_key": message.routing_key.decode(errors="replace"),
+        "properties": _properties(message),
+        "payload": payload,
+        "payload_encoding": payload_encoding,
+    }
+    if pulled.return_count is not None:
+        row["return_count"] = pulled.return_count
+    return row
+
+
+def _properties(message: StoredMessage) -> Row:
+    return {name: plain(value) for name, value in message.properties.items()}
+
+
+def _payload(body: bytes, encoding: str) -> tuple[str, Literal["string", "base64"]]:
+    if encoding == "auto":
+        try:
+            return body.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(body).decode(), "base64"
+
+
+def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled]) -> None:
+    """Show the firehose what was handed out."""
+    broker = caller.node.broker
+    vhost = broker.vhosts.get(queue.definition.vhost)
+    if vhost is None or not vhost.traced:
+        return
+    peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+    origin = Origin(f"{peer} (HTTP)", 0, caller.name)
+    for one in pulled:
+        broker.tracer.delivered(vhost, one.message, queue.name, origin, redelivered=one.redelivered)
+
+
+# -- settling
+
+
+@router.post("/ack")
+async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Be done with messages."""
+    asked = await _asked(request, {"receipt_handles"})
+    handles = _handles(asked)
+    leases = await _leases(caller, vhost, name)
+    return _told(handles, leases.settle(handles))
+
+
+@router.post("/nack")
+async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Give messages back, or up."""
+    asked = await _asked(request, {"receipt_handles", "requeue", "delay_ms"})
+    handles = _handles(asked)
+    delay_ms = _milliseconds(asked, "delay_ms", 0)
+    requeue = asked.get("requeue", True)
+    if not isinstance(requeue, bool):
+        raise _bad("requeue is true or false")
+    if delay_ms and not requeue:
+        raise _bad("delay_ms is for messages that are requeued")
+    leases = await _leases(caller, vhost, name)
+    outcomes = leases.return_(handles, delay_ms) if requeue else leases.discard(handles)
+    return _told(handles, outcomes)
+
+
+@router.post("/extend")
+async def extend(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Keep messages for longer, or not so long."""
+    asked = await _asked(request, {"receipt_handles", "visibility_timeout_ms"})
+    handles = _handles(asked)
+    for_ms = _milliseconds(asked, "visibility_timeout_ms", None)
+    leases = await _leases(caller, vhost, name)
+    return _told(handles, leases.extend(handles, for_ms))
+
+
+def _told(handles: list[str], outcomes: list[Outcome]) -> Response:
+    results = [
+        {"receipt_handle": handle, "result": outcome.value}
+        for handle, outcome in zip(handles, outcomes, strict=True)
+    ]
+    return answer({"results": results})
+
+
+# -- what was asked, and of which queue
+
+
+async def _asked(request: Request, known: set[str]) -> Asked:
+    """The request's JSON object; no body at all is an empty one. Raises ApiError 400."""
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > BODY_BYTES_MAX:
+                raise _bad(f"a request has at most {BODY_BYTES_MAX} bytes")
+    except ClientDisconnect:
+        raise _bad("the request ended early") from None
+    try:
+        asked = json.loads(bytes(body)) if body else {}
+    except (ValueError, RecursionError):
+        raise _bad("not_json") from None
+    if not isinstance(asked, dict):
+        raise _bad("a request is a JSON object")
+    if unknown := asked.keys() - known:
+        raise _bad(f"unknown field {min(unknown)!r}")
+    return asked
+
+
+def _handles(asked: Asked) -> list[str]:
+    handles = asked.get("receipt_handles")
+    if not isinstance(handles, list) or not 1 <= len(handles) <= HANDLES_MAX:
+        raise _bad(f"receipt_handles is a list of 1 to {HANDLES_MAX}")
+    if not all(isinstance(handle, str) for handle in handles):
+        raise _bad("a receipt handle is a string")
+    return handles
+
+
+def _milliseconds(asked: Asked, key: str, default: int | None) -> int:
+    value = asked.get(key, default)
+    if type(value) is not int or not 0 <= value <= TERM_MS_MAX:
+        raise _bad(f"{key} is a whole number from 0 to {TERM_MS_MAX}")
+    return value
+
+
+async def _queue(caller: Caller, vhost_name: str, name: str) -> Queue:
+    """A queue that the caller may read from. Raises ApiError 400, 403 and 404."""
+    broker = caller.node.broker
+    vhost = broker.vhosts.get(vhost_name)
+    if vhost is None:
+        raise not_found("vhost_not_found")
+    while True:
+        try:
+            authorise(caller.rights, vhost_name, "queue", name, "read")
+            break
+        except UnansweredError as unanswered:
+            await unanswered.ask()
+        except ChannelError as error:
+            raise _refused(error) from None
+    try:
+        queue = broker.find_queue(vhost, name, None)
+    except ChannelError as error:
+        raise _refused(error) from None
+    if not isinstance(queue, Queue):
+        raise _bad("a stream is read by offset, and not pulled from")
+    return queue
+
+
+async def _leases(caller: Caller, vhost: str, name: str) -> QueueLeases:
+    return caller.node.broker.pulls.leases(await _queue(caller, vhost, name))
+
+
+def _refused(error: ChannelError) -> ApiError:
+    if error.code == 404:
+        return not_found("queue_not_found")
+    if error.code == 403:
+        return ApiError(403, "forbidden", error.explanation)
+    return _bad(error.explanation)
