@@ -341,6 +341,16 @@ class Configuration(BaseSettings):
         "some milliseconds of a fast network, and no memory leak for a consumer that stopped.",
     )
 
+    # Usage records.
+    usage_interval_ms: int = Field(
+        60_000,
+        ge=100,
+        description="Milliseconds between two writes of usage: what a crash may lose of it.",
+    )
+    usage_days_max: int = Field(
+        400, ge=1, description="Days for which usage is kept: a year, and time to bill it."
+    )
+
     # Alarms: while one stands, publishers are held (connection.blocked) and consumers drain.
     disk_free_bytes_min: int = Field(
         50 * MIB,

@@ -41,6 +41,7 @@ from leveret.core.log_exchange import LogExchange
 from leveret.core.passwords import verify_password
 from leveret.core.policies import Policies
 from leveret.core.turn import Turn
+from leveret.core.usage_keeping import UsageKeeper
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer
@@ -57,6 +58,7 @@ from leveret.storage.master_key import read_master_key
 from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
+from leveret.storage.usage import SqliteUsageStore
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
@@ -168,10 +170,13 @@ class Node:
                 SystemClock().wall_ms,
                 topics.use_key_of,
             )
+            listener = AmqpListener(broker, configuration, spawn)
+            usage = self._open_usage(broker, listener, stack)
             administered = Administered(
                 administration,
                 broker.vhosts,
                 self._limits(),
+                usage,
                 configuration.product,
                 configuration.version,
                 encryption,
@@ -183,7 +188,6 @@ class Node:
             management = ManagementServer()
             stack.push_async_callback(management.close)
             http = await management.open(configuration.host, configuration.http_port)
-            listener = AmqpListener(broker, configuration, spawn)
             amqp = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
             if configuration.log_exchange:
@@ -191,6 +195,7 @@ class Node:
             spawn(self._watch_resources(broker))
             spawn(self._watch_consumers(broker))
             spawn(encryption.remove_unneeded())
+            spawn(self._keep_usage(usage))
             listeners = (*(Listener(*each) for each in amqp), http)
             addresses = " ".join(
                 f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
@@ -221,6 +226,30 @@ class Node:
         keyring = Keyring(RealFileSystem(), configuration.data_dir, master)
         keyring.require_master()
         return keyring
+
+    def _open_usage(
+        self, broker: Broker, listener: AmqpListener, stack: contextlib.AsyncExitStack
+    ) -> UsageKeeper:
+        """Records of who uses how much; the last are written when all clients are gone."""
+        configuration = self._configuration
+        store = SqliteUsageStore(configuration.data_dir / "usage.db")
+        keeper = UsageKeeper(
+            broker, store, SystemClock().wall_ms, listener.committed, configuration.usage_days_max
+        )
+        stack.push_async_callback(store.close)
+        stack.push_async_callback(self._keep_usage_once, keeper)
+        return keeper
+
+    async def _keep_usage(self, keeper: UsageKeeper) -> None:
+        while not self._stopping.is_set():
+            await asyncio.sleep(self._configuration.usage_interval_ms / 1000)
+            await self._keep_usage_once(keeper)
+
+    async def _keep_usage_once(self, keeper: UsageKeeper) -> None:
+        try:
+            await keeper.keep()
+        except StorageError as error:
+            logger.error("usage is not written down: %s", error)  # noqa: TRY400  # says it all
 
     def _open_topics(
         self, state: LmdbStateStore, lock: DirectoryLock, keyring: Keyring

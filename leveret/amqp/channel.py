@@ -309,6 +309,7 @@ class Channel:
             redelivered,
             queue.message_count,
             return_counts(queue) if redelivered else None,
+            queue.delivered,
         )
         connection.touch()
         if self.vhost.traced:

@@ -25,11 +25,13 @@ from leveret.amqp.operations.connection import handle_connection_method, unexpec
 from leveret.amqp.sasl import offered
 from leveret.core.access import IMPERSONATOR
 from leveret.core.events import acting_as, actor
+from leveret.core.usage import accounts_of_client
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
+from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection
+    from collections.abc import Awaitable, Collection, Sequence
 
     from pamqp import base
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
     from leveret.ports.records import Batch
+    from leveret.ports.traffic import Traffic
+    from leveret.ports.usage import Account
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
@@ -117,6 +121,15 @@ class Connection:
     def describe(self) -> ClientFacts:
         """See leveret.core.clients.Client."""
         return describe(self)
+
+    def accounts(self) -> Sequence[Account]:
+        """See leveret.core.usage.Metered."""
+        return accounts_of_client(self.vhost.name, self.user)
+
+    def total_usage(self) -> Usage:
+        """See leveret.core.usage.Metered."""
+        published, sent = self.reader.published, self.outbox.sent
+        return Usage(published.messages, published.bytes, sent.messages, sent.bytes)
 
     # -- bytes in
 
@@ -340,6 +353,7 @@ class Connection:
         self.channels.release()
         if self in self.broker.connections:
             self.broker.connections.discard(self)
+            self.broker.usage.ended(self)
             self.broker.release_owner(self.vhost, self)
             announcements.connection_closed(self)
 
@@ -395,11 +409,12 @@ class Connection:
         stop: int,
         redelivered: bool,
         added: AddedField | None,
+        counted: Traffic,
     ) -> int:
         """Write deliveries until the outbox is full. Returns the offset behind the last one."""
         self.touch()
         return self.outbox.deliver(
-            slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX, added
+            slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX, added, counted
         )
 
     # -- services to channels

@@ -86,6 +86,7 @@ class ChannelConsumer:
             stop,
             redelivered,
             self.added_again if redelivered else self.added,
+            self.queue.delivered,
         )
         if channel.vhost.traced:
             channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)

@@ -1,6 +1,7 @@
 from leveret.amqp.added import AddedField
 from leveret.amqp.frames import ChannelSlot
 from leveret.ports.records import Batch
+from leveret.ports.traffic import Traffic
 
 OUTBOX_BYTES_MIN: int
 
@@ -8,6 +9,8 @@ class Outbox:
     frame_size_max: int
     @property
     def size(self) -> int: ...
+    @property
+    def sent(self) -> Traffic: ...
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
@@ -22,6 +25,7 @@ class Outbox:
         redelivered: bool,
         size_max: int,
         added: AddedField | None = None,
+        counted: Traffic | None = None,
     ) -> int: ...
     def get_ok(
         self,
@@ -31,5 +35,6 @@ class Outbox:
         redelivered: bool,
         message_count: int,
         added: AddedField | None = None,
+        counted: Traffic | None = None,
     ) -> None: ...
     def confirm(self, channel: int, tag: int, multiple: bool, nack: bool) -> None: ...

@@ -20,6 +20,7 @@ from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
 from leveret.ports.contents cimport open_header_of
 from leveret.ports.records cimport BLIND_COPIED, Batch, RecordView
+from leveret.ports.traffic cimport Traffic
 
 cdef enum:
     FRAME_END = 0xCE
@@ -63,8 +64,8 @@ cdef class Outbox:
     """The bytes that one connection is to send; handed to the transport once a turn.
 
     They gather in a bytes object that is cut to size when it is taken, so that nothing is copied twice;
-    large bodies stand between such blocks as views of their batches. `size` counts all of it.
-    `frame_size_max` is the largest payload of a frame, negotiated.
+    large bodies stand between such blocks as views of their batches. `size` counts all of it, `sent` the
+    messages that were ever written. `frame_size_max` is the largest payload of a frame, negotiated.
     """
 
     cdef PyObject* block
@@ -74,6 +75,7 @@ cdef class Outbox:
     cdef size_t earlier         # bytes in `parts`
     cdef list parts             # finished blocks and views, in order
     cdef public uint32_t frame_size_max
+    cdef readonly Traffic sent
 
     def __cinit__(self):
         self.block = NULL
@@ -82,6 +84,7 @@ cdef class Outbox:
         self.earlier = 0
         self.parts = []
         self.frame_size_max = 4096 - FRAME_OVERHEAD
+        self.sent = Traffic()
 
     def __dealloc__(self):
         Py_XDECREF(self.block)
@@ -213,11 +216,11 @@ cdef class Outbox:
 
     def deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max, AddedField added=None,
+        bint redelivered, size_t size_max, AddedField added=None, Traffic counted=None,
     ):
         """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
 
-        Each gets the header field `added`, where that has a value for its offset.
+        Each gets the header field `added`, where that has a value for its offset, and is `counted`.
 
         Goes on until the outbox holds `size_max` bytes (one record at least is written) or the batches
         end. Returns the offset behind the last record written.
@@ -230,7 +233,7 @@ cdef class Outbox:
                 break
             first = self._deliver_from(
                 batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
-                redelivered, size_max, added,
+                redelivered, size_max, added, counted,
             )
             if first == stop or first != batch.base_offset + batch.count or len(self) >= size_max:
                 break
@@ -238,7 +241,7 @@ cdef class Outbox:
 
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max, AddedField added,
+        bint redelivered, size_t size_max, AddedField added, Traffic counted,
     ) except? 0:
         cdef size_t position = batch.locate(first)
         cdef uint8_t tag_size = <uint8_t>len(consumer_tag)
@@ -246,11 +249,13 @@ cdef class Outbox:
         cdef uint16_t channel = slot.number
         cdef uint64_t delivery_tag = slot.delivery_tag
         cdef uint64_t offset = first
+        cdef uint64_t stored = 0
         cdef uint32_t method_size
         cdef RecordView record
         cdef uint8_t* o
         while offset < stop:
             position = batch.view(position, &record)
+            stored += record.size
             method_size = DELIVER_FIXED_BYTES + tag_size + record.address_size
             self.reserve(
                 method_size + record.header_size + 2 * FRAME_OVERHEAD + self.copied_size(&record)
@@ -271,6 +276,7 @@ cdef class Outbox:
             offset += 1
             if self.earlier + self.filled >= size_max:
                 break
+        self.count(counted, offset - first, stored)
         slot.delivery_tag = delivery_tag
         batch.cursor_offset = offset
         batch.cursor_position = position
@@ -278,7 +284,7 @@ cdef class Outbox:
 
     def get_ok(
         self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count,
-        AddedField added=None,
+        AddedField added=None, Traffic counted=None,
     ):
         """Append basic.get-ok for one record, with the slot's next delivery tag; `added` as above."""
         cdef RecordView record
@@ -298,6 +304,12 @@ cdef class Outbox:
         o[4] = FRAME_END
         self.filled += method_size + FRAME_OVERHEAD
         self.content(batch, slot.number, &record, added, offset)
+        self.count(counted, 1, record.size)
+
+    cdef void count(self, Traffic counted, uint64_t messages, uint64_t stored) noexcept:
+        self.sent.add(messages, stored)
+        if counted is not None:
+            counted.add(messages, stored)
 
     def confirm(self, uint16_t channel, uint64_t tag, bint multiple, bint nack):
         """Append basic.ack or basic.nack of the publisher's message `tag`."""

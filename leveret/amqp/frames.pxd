@@ -4,6 +4,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from leveret.core.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties
 from leveret.ports.records cimport BatchBuilder
+from leveret.ports.traffic cimport Traffic
 
 
 cdef class Buffer:
@@ -79,6 +80,7 @@ cdef class FrameReader:
 
     cdef list dirty
     cdef list filled
+    cdef readonly Traffic published
 
     cdef ChannelSlot slot_of(self, uint16_t number)
     cdef int mark(self, ChannelSlot slot) except -1

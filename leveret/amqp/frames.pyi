@@ -4,6 +4,7 @@ from typing import Any, Final, Protocol
 from leveret.core.routes import RouteCache
 from leveret.errors import ChannelError
 from leveret.ports.records import BatchBuilder
+from leveret.ports.traffic import Traffic
 
 SETTLE: Final[int]
 RETURN: Final[int]
@@ -60,6 +61,8 @@ class FrameReader:
     def slots(self) -> list[ChannelSlot | None]: ...
     @property
     def frames(self) -> int: ...
+    @property
+    def published(self) -> Traffic: ...
     @property
     def unread(self) -> int: ...
     @property

@@ -28,9 +28,10 @@ from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
     BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
-    HAS_USER_ID, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
+    HAS_USER_ID, RECORD_HEADER_BYTES, SELECTS_KEYS, STORED, WANTS_DELAY, WANTS_ORDER, WANTS_PREPARE,
 )
 from leveret.ports.tags cimport checked_mask, mask_of
+from leveret.ports.traffic cimport Traffic
 
 from leveret.core.expiration import expiration_fault
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -310,6 +311,7 @@ cdef class FrameReader:
         self.carry = Buffer()
         self.dirty = []
         self.filled = []
+        self.published = Traffic()
 
     def accept_user_id(self, str user):
         """Refuse messages whose user-id names another than `user`; None lets everyone be named."""
@@ -709,6 +711,7 @@ cdef class FrameReader:
             slot.closing = True
             return slot.number, error
         slot.published += 1
+        self.published.add(1, RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size)
         if slot.confirming:
             self.mark(slot)
         if route is None or slot.one_by_one or flags & LEAVES or (mandatory and not route.builders):

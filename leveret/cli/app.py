@@ -20,6 +20,7 @@ from leveret.cli import (
     serve,
     topic_permissions,
     trace,
+    usage,
     users,
     vhosts,
 )
@@ -50,6 +51,7 @@ app.add_typer(definitions.app, name="definitions")
 app.add_typer(logs.app, name="log")
 app.add_typer(trace.app, name="trace")
 app.add_typer(encryption.app, name="encryption")
+app.command("usage")(usage.usage)
 
 
 def _print_version(wanted: bool) -> None:

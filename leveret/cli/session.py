@@ -128,17 +128,22 @@ async def _perform_on_files(
     from leveret.mgmt_ui.administered import Administered
     from leveret.mgmt_ui.operations import create_defaults, perform
     from leveret.storage.metadata import SqliteMetadataStore
+    from leveret.storage.usage import SqliteUsageStore
 
     of_keys = request["operation"].startswith("encryption.")
     encryption = _keys(data_dir, key_file) if of_keys else None
     async with asyncio.TaskGroup() as group:
         store = await SqliteMetadataStore.open(data_dir / "leveret.db", group.create_task)
+        usage = SqliteUsageStore(data_dir / "usage.db")
         try:
             model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
             await create_defaults(model.administration)
-            administered = Administered(model.administration, model.vhosts, encryption=encryption)
+            administered = Administered(
+                model.administration, model.vhosts, usage=usage, encryption=encryption
+            )
             return await perform(administered, request)
         finally:
+            await usage.close()
             await store.close()
 
 

@@ -52,10 +52,16 @@ class Appender(ABC):
         self.held = False  # what must be known to append is being learned: records wait
         self._turn = turn
         self._report = report
+        self._opened_at = log.end
         self._waiting: list[Waiter] = []  # for records that are still in the builder
         self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
         log.on_commit(self._committed)
         log.on_failure(self._failed)
+
+    @property
+    def appended_count(self) -> int:
+        """Records that were written since the log was opened."""
+        return max(self.log.end - self._opened_at, 0)
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when everything published so far is committed, perhaps at once."""

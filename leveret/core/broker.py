@@ -26,6 +26,7 @@ from leveret.core.settings import resolve_settings
 from leveret.core.stream import Stream
 from leveret.core.timers import Timers
 from leveret.core.trace import Tracer
+from leveret.core.usage import UsageMeter
 from leveret.core.vhost import Vhost
 from leveret.core.waiting_rooms import WaitingRooms
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -33,7 +34,7 @@ from leveret.ports import Durability
 from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 
     from leveret.core.access import AccessControl
     from leveret.core.appender import Committing
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from leveret.core.open_queue import OpenQueue
     from leveret.core.policies import EffectivePolicy
     from leveret.core.turn import Turn
+    from leveret.core.usage import Metered
     from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
@@ -97,6 +99,7 @@ class Broker:
         self.events = Events(self.vhosts, self.publisher)
         self.tracer = Tracer(self.publisher, node_name)
         self.intake = Intake()
+        self.usage = UsageMeter()
         self._has_log_exchange = log_exchange
         self.connections: set[Any] = set()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
@@ -277,6 +280,7 @@ class Broker:
             return
         vhost.remove_queue(queue)
         queue.mark_deleted()
+        self.usage.ended(queue)
         self._spawn(queue.log.delete())
 
     def _remove_unused(self, queue: Queue) -> None:
@@ -300,6 +304,12 @@ class Broker:
             self._opened(queue) for vhost in self.vhosts.values() for queue in vhost.queues.values()
         )
         await committed([*queues, *self.waiting_rooms.opened])
+
+    def metered(self) -> Iterator[Metered]:
+        """All whose usage counts."""
+        yield from self.connections
+        for vhost in self.vhosts.values():
+            yield from map(self._opened, vhost.queues.values())
 
     @staticmethod
     def _opened(queue: QueueLike) -> OpenQueue:

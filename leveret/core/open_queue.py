@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from leveret.core.appender import Appender
 from leveret.core.dedup import DedupWindow
 from leveret.core.policies import NO_POLICY
+from leveret.ports.traffic import Traffic
+from leveret.ports.usage import Account, Subject, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +70,7 @@ class OpenQueue(Appender):
         super().__init__(log, services.turn, services.report)
         self.definition = definition
         self.settings = settings
+        self.delivered = Traffic()
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
         self._spawn = services.spawn
@@ -126,6 +129,15 @@ class OpenQueue(Appender):
     @abstractmethod
     def leased_count(self) -> int:
         """Messages delivered and neither settled nor returned."""
+
+    def accounts(self) -> Sequence[Account]:
+        """See Metered."""
+        return (Account(Subject.QUEUE, self.definition.vhost, self.name),)
+
+    def total_usage(self) -> Usage:
+        """See Metered."""
+        out = self.delivered
+        return Usage(self.appended_count, self.log.appended_bytes, out.messages, out.bytes)
 
     @property
     def delayed_count(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from leveret import __version__
 
@@ -12,9 +12,18 @@ if TYPE_CHECKING:
     from leveret.core.administration import Administration
     from leveret.core.limits import NodeLimits
     from leveret.core.vhost import Vhost
+    from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
 
-__all__ = ["Administered", "Operation", "Operations", "Parameters", "Shape"]
+__all__ = ["Administered", "Operation", "Operations", "Parameters", "Shape", "UsageRecords"]
+
+
+class UsageRecords(Protocol):
+    """Where usage can be looked up: a node's keeper, or the file that it has left."""
+
+    async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
+        """See ports.usage.UsageStore."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,7 @@ class Administered:
     administration: Administration
     vhosts: Mapping[str, Vhost]
     limits: NodeLimits | None = None
+    usage: UsageRecords | None = None
     product: str = "Leveret"
     version: str = __version__
     encryption: KeyAdministration | None = None  # None where a command does not ask for it

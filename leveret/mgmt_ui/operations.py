@@ -26,6 +26,7 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui.encryption import ENCRYPTION
 from leveret.mgmt_ui.rules import RULES
 from leveret.mgmt_ui.transfer import TRANSFER
+from leveret.mgmt_ui.usage import USAGE
 from leveret.ports.definitions import PermissionDefinition
 
 if TYPE_CHECKING:
@@ -217,4 +218,5 @@ OPERATIONS: Final[Operations] = {
     **RULES,
     **TRANSFER,
     **ENCRYPTION,
+    **USAGE,
 }

@@ -123,6 +123,11 @@ class TopicLog(Protocol):
     None: nobody. To be set again when the log is opened, before anything is settled.
     """
 
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes of the records that were appended since it was opened, as they are stored."""
+        ...
+
     redelivered_stop: int
     """Offsets below may have been delivered before; kept by `close`, everything after a crash."""
 

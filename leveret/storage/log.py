@@ -16,7 +16,7 @@ from crc32c import crc32c
 from leveret.errors import StorageError
 from leveret.ports import Damage, Durability
 from leveret.ports.ranges import RangeSet
-from leveret.ports.records import Batch, BatchBuilder
+from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
     CloseMark,
     checkpoint_payload,
@@ -89,6 +89,7 @@ class PartitionLog:
         self.settled = recovered.settled
         self.returns = recovered.returns
         self.unclean = recovered.unclean
+        self.appended_bytes = 0
         self.redelivered_stop = recovered.redelivered_stop
         self._services = services
         self._keeps = durability is not Durability.NONE
@@ -203,6 +204,7 @@ class PartitionLog:
         base = self.end
         transient = self.builder.transient
         batch = self.builder.seal(base)
+        self.appended_bytes += batch.size - HEADER_BYTES
         if not self._keeps:
             if self._cache.stuck:
                 self._cache.write_down_stuck()

@@ -9,6 +9,7 @@ from leveret.ports.definitions import Definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.master_key import generate_master_key_file
+from leveret.storage.usage import SqliteUsageStore
 from tests.memory_metadata import MemoryMetadataStore
 from tests.storage.keys import make_keyring
 
@@ -31,7 +32,9 @@ async def node(tmp_path):
     await create_defaults(model.administration)
     files = RealFileSystem()
     encryption = KeyAdministration(make_keyring(files, tmp_path), files, tmp_path, lambda: 0)
-    return Administered(model.administration, model.vhosts, encryption=encryption)
+    usage = SqliteUsageStore(tmp_path / "usage.db")
+    yield Administered(model.administration, model.vhosts, usage=usage, encryption=encryption)
+    await usage.close()
 
 
 @pytest.fixture
@@ -102,6 +105,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("encryption.disable", {"vhost": "v"}),
         ("user.delete", {"name": "u"}),
         ("vhost.delete", {"name": "v"}),
+        ("usage.list", {"since": 0, "until": 3600, "subject": "queue"}),
     ]
     traces = {"vhost.trace_on", "vhost.trace_off"}  # of a running node
     assert {operation for operation, _ in steps} | traces == set(OPERATIONS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import CorruptBatchError
 from leveret.ports import Damage, Durability, Retention
 from leveret.ports.ranges import RangeSet
-from leveret.ports.records import Batch, BatchBuilder
+from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.ports.returns import Returns
 from tests.support.gate import Gate
 
@@ -23,6 +23,7 @@ class MemoryTopicLog:
         self.committed = 0
         self.settled = RangeSet()
         self.unclean = False
+        self.appended_bytes = 0
         self.redelivered_stop = 0
         self.returns = Returns()
         self.retention: Retention | None = None
@@ -50,6 +51,7 @@ class MemoryTopicLog:
             raise self.append_error
         base = self.end
         batch = self.builder.seal(base)
+        self.appended_bytes += batch.size - HEADER_BYTES
         self.batches.append(batch)
         self.end = batch.stop_offset
         if self.durability is not Durability.FSYNC:

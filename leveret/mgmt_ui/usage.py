@@ -1,0 +1,37 @@
+"""The operation behind `leveret usage`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.administration import AdministrationError
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+
+__all__ = ["USAGE"]
+
+ROWS_MAX = 100_000  # in one answer; whoever wants more asks for fewer hours at a time
+
+
+async def _list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+    """Usage of the hours that begin in [since, until), which are seconds since 1970."""
+    assert node.usage is not None, "both a node and its files have records"
+    rows = [
+        {"hour": hour, **account._asdict(), **usage._asdict()}
+        for hour, account, usage in await node.usage.read(parameters["since"], parameters["until"])
+        if all(
+            parameters[key] in {None, getattr(account, key)} for key in ("subject", "vhost", "name")
+        )
+    ]
+    if len(rows) > ROWS_MAX:
+        raise AdministrationError("invalid", f"more than {ROWS_MAX} records: ask for fewer hours")
+    return rows
+
+
+USAGE: Final[Operations] = {
+    "usage.list": (
+        _list,
+        {"since": int, "until": int, "subject": None, "vhost": None, "name": None},
+    ),
+}

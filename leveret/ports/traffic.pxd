@@ -1,0 +1,8 @@
+from libc.stdint cimport uint64_t
+
+
+cdef class Traffic:
+    cdef readonly uint64_t messages
+    cdef readonly uint64_t bytes
+
+    cdef void add(self, uint64_t messages, uint64_t stored) noexcept

@@ -1,0 +1,52 @@
+"""The usage store keeps what it was given, across restarts and beside damage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leveret.errors import StorageError
+from leveret.ports.usage import Account, Subject, Usage
+from leveret.storage.usage import SqliteUsageStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUEUE = Account(Subject.QUEUE, "/", "q")
+USER = Account(Subject.USER, "/", "u")
+
+
+async def test_hours_add_up_and_survive(tmp_path: Path) -> None:
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    await store.add(3600, {QUEUE: Usage(1, 10, 2, 20)})
+    await store.add(3600, {QUEUE: Usage(1, 10, 0, 0), USER: Usage(5, 5, 5, 5)})
+    await store.add(7200, {QUEUE: Usage(7, 7, 7, 7)})
+    await store.close()
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    assert await store.read(0, 7200) == [
+        (3600, QUEUE, Usage(2, 20, 2, 20)),
+        (3600, USER, Usage(5, 5, 5, 5)),
+    ]
+    assert await store.unpublished(7200) == [3600]
+    await store.mark_published(3600)
+    assert await store.unpublished(10_000) == [7200]
+    await store.forget(7200)
+    assert [hour for hour, *_ in await store.read(0, 10_000)] == [7200]
+    await store.close()
+
+
+async def test_many_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    await asyncio.gather(*(store.add(0, {QUEUE: Usage(1, 1, 1, 1)}) for _ in range(20)))
+    assert await store.read(0, 1) == [(0, QUEUE, Usage(20, 20, 20, 20))]
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "usage.db").write_bytes(b"nonsense" * 1000)
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    with pytest.raises(StorageError, match=r"usage\.db"):
+        await store.add(0, {QUEUE: Usage(1, 1, 1, 1)})
+    await store.close()
