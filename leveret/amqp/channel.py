@@ -21,9 +21,11 @@ from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.authentication import authorise, authorise_topic
+from leveret.core.discards import Reason
 from leveret.core.message import StoredMessage
 from leveret.core.names import resource, stripped
 from leveret.core.queue import Queue
+from leveret.core.retrying import check_retry_headers
 from leveret.core.routes import RouteCache
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -170,6 +172,8 @@ class Channel:
         self.require("write", "exchange", publish.exchange.decode())
         if publish.requests & RecordFlag.SELECTS_KEYS:
             select_keys(publish)
+        if publish.flags & RecordFlag.HAS_RETRY:
+            check_retry_headers(publish.header)
         self._check_topics(publish)
         if self._is_taken(publish):
             return
@@ -266,22 +270,25 @@ class Channel:
         self.apply(kind, held)
         return unknown
 
-    def apply(self, kind: int, held: list[Holding]) -> None:
-        """Give back the credit of what was held and tell each queue its ranges."""
+    def apply(self, kind: int, held: list[Holding], cause: Reason = Reason.REQUEUED) -> None:
+        """Give back the credit of what was held and tell each queue its ranges.
+
+        `cause`: why it is returned, if it is.
+        """
         if len(held) == 1:  # whoever acknowledges one by one comes here once a message
             holder, first, stop = held[0]
             holder.release(stop - first)
             if kind == frames.SETTLE:
                 holder.queue.settle([(first, stop)])
             else:
-                _tell(holder.queue, kind, [(first, stop)])
+                _tell(holder.queue, kind, [(first, stop)], cause)
         else:
             ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
             for holder, first, stop in held:
                 holder.release(stop - first)
                 ranges.setdefault(holder.queue, []).append((first, stop))
             for queue, of_queue in ranges.items():
-                _tell(queue, kind, of_queue)
+                _tell(queue, kind, of_queue, cause)
         if self.consumers:
             self.wake_consumers()
 
@@ -508,16 +515,17 @@ class Channel:
         for consumer in list(self.consumers.values()):
             self.cancel_consumer(consumer)
         kind = frames.RETURN | frames.REJECT if failed else frames.RETURN
-        self.apply(kind, self.unacked.take_up_to(frames.ALL_TAGS))
+        cause = Reason.DISCONNECTED if failed else Reason.TIMED_OUT
+        self.apply(kind, self.unacked.take_up_to(frames.ALL_TAGS), cause)
         announcements.channel_closed(self)
 
 
-def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]]) -> None:
+def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
     """Tell a queue what became of ranges that it delivered."""
     if kind == frames.SETTLE:
         queue.settle(ranges)
     elif kind & frames.RETURN:
-        queue.return_(ranges, failed=bool(kind & frames.REJECT))
+        queue.return_(ranges, failed=bool(kind & frames.REJECT), cause=cause)
     else:
         queue.discard(ranges)
 

@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
+from leveret.core.discards import Reason
 from leveret.errors import ChannelError
 from leveret.features.leases import Extensions, Terms, rounded_end
 
@@ -122,7 +123,7 @@ class Leases:
             if late is not None and visibility_timeout_ms(late) is not None:
                 ended.append((tag, tag))
         self._set_timer()
-        channel.apply(TIMED_OUT, self._take(ended))
+        channel.apply(TIMED_OUT, self._take(ended), Reason.TIMED_OUT)
 
     def _take(self, runs: list[tuple[int, int]]) -> list[Holding]:
         """End these leases: whoever settles them later settles nothing."""

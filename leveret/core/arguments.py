@@ -14,6 +14,7 @@ from leveret.core.names import resource
 from leveret.core.offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
+from leveret.features import retry
 from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
 from leveret.ports.definitions import Arguments, QueueDefinition
@@ -216,13 +217,23 @@ STREAM: dict[str, Check] = {
     "x-initial-cluster-size": positive,
     "x-queue-leader-locator": leader_locator,
 }
+
+
+def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
+    return lambda value, _arguments: problem_of(value)
+
+
+# What every queue takes that hands each message out once.
+RETRY: dict[str, Check] = {
+    f"x-{key}": _check_of(problem_of) for key, problem_of in retry.ARGUMENTS.items()
+}
 # What queues of every type take beyond RabbitMQ's arguments.
 FEATURES: dict[str, Check] = {
     DEDUP_WINDOW: dedup_window,
 }
 TYPES = {
-    "classic": {**CLASSIC, **FEATURES},
-    "quorum": {**QUORUM, **FEATURES},
+    "classic": {**CLASSIC, **RETRY, **FEATURES},
+    "quorum": {**QUORUM, **RETRY, **FEATURES},
     "stream": {**STREAM, **FEATURES},
 }
 # The names of types in reply texts are the module names of the broker that clients know.

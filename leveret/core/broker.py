@@ -22,6 +22,7 @@ from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.pull import Pulls
 from leveret.core.queue import Queue, QueueServices
+from leveret.core.retrying import RetryTopics
 from leveret.core.settings import resolve_settings
 from leveret.core.stream import Stream
 from leveret.core.timers import Timers
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
+
+CHANCES = 1 << 30  # of which one is drawn where a part of something is left to chance
 
 
 class Broker:
@@ -131,6 +134,7 @@ class Broker:
             ),
             counts_every_return,
             self._dedup_services(state, write_state, dedup_keys_max),
+            RetryTopics(self.waiting_rooms, lambda: random_below(CHANCES) / CHANCES),
         )
 
     def _dedup_services(

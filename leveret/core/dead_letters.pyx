@@ -15,7 +15,7 @@ from leveret.core.origins cimport Origins
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
-    Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RecordView,
+    Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RETRIED, RecordView,
 )
 
 # Letters of one call: a backlog with a routing key for each message must not be held in memory twice.
@@ -115,7 +115,8 @@ cdef class LetterWriter:
             return 0
         headers = joined(&kept, letter.headers) if kept.size else letter.headers
         header = rewrite(record.header, record.header_size, headers, None, False)
-        flags = (record.flags & ~<uint32_t>HAS_EXPIRATION) | HAS_HEADERS | DEAD_LETTERED
+        # In another queue its attempts begin anew: what it tells of these is no count any more.
+        flags = (record.flags & ~<uint32_t>(HAS_EXPIRATION | RETRIED)) | HAS_HEADERS | DEAD_LETTERED
         builders = letter.builders
         if self.route is not None:
             builders = self.route(letter, flags, header, (<const char*>record.body)[: record.body_size])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["DedupServices", "DedupWindow"]
 
 # What clients publish is checked; what the broker puts back was checked when it first came.
-UNCHECKED = RecordFlag.DEAD_LETTERED
+UNCHECKED = RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED
 # Keys are written behind this late: what came meanwhile is learned from the log at the next start.
 SAVE_DELAY_MS = 1000
 READ_BYTES = 1 << 20

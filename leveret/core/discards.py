@@ -15,7 +15,7 @@ from leveret.core.burial import NOBODY, Burial, Held
 from leveret.core.settings import DeadLetterStrategy
 from leveret.core.window import LogWindow
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.features import deaths
+from leveret.features import deaths, retry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -37,6 +37,20 @@ class Reason(StrEnum):
     EXPIRED = deaths.EXPIRED
     MAX_LENGTH = deaths.MAX_LENGTH
     DELIVERY_LIMIT = deaths.DELIVERY_LIMIT
+    # What a queue gives up only if it retries such messages (see leveret.features.retry).
+    REQUEUED = retry.REQUEUED
+    DISCONNECTED = retry.DISCONNECTED
+    TIMED_OUT = retry.TIMED_OUT
+
+    @property
+    def is_death(self) -> bool:
+        """Whether a message is given up for it even where nothing is tried again."""
+        return self in deaths.REASONS
+
+    @property
+    def when_exhausted(self) -> Reason:
+        """What a message died of that failed in this way once too often."""
+        return self if self.is_death else Reason.DELIVERY_LIMIT
 
 
 class Window(NamedTuple):
@@ -96,13 +110,13 @@ class Discards:
         self._busy = False  # reading, or waiting for the targets' commits
         self._working = False
         self._timers = timers
-        self._retry = timers.timer(self.try_again)
+        self._again = timers.timer(self.try_again)
 
     def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
         """Give these up: at once if there is nothing to be told of them."""
         if not ranges:
             return
-        if not self._queue.settings.dead_letters(reason) and not self._waiting:
+        if not self._queue.settings.keeps(reason) and not self._waiting:
             self._queue.settle(ranges)
             return
         self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
@@ -138,7 +152,7 @@ class Discards:
             lost = not await self._queue.reader.fill(self._window, offset, leased=True)
         except StorageError as error:
             self._queue.reader.complaints.complain(error)
-            self._retry_later()
+            self._try_later()
             return
         self._busy = False
         if lost and self._waiting:
@@ -147,13 +161,13 @@ class Discards:
                 self._waiting.appendleft(dead._replace(first=dead.first + 1))
         self.work()
 
-    def _retry_later(self) -> None:
-        if self._retry.due_ms is None:
-            self._retry.set(self._timers.wall_ms() + RETRY_MS)
+    def _try_later(self) -> None:
+        if self._again.due_ms is None:
+            self._again.set(self._timers.wall_ms() + RETRY_MS)
 
     def try_again(self) -> None:
         """Go on with what was put aside: its time has come, or somebody takes it now."""
-        self._retry.set(None)
+        self._again.set(None)
         self._waiting.extendleft(reversed(self._aside))
         self._aside = []
         self._busy = False
@@ -164,18 +178,46 @@ class Discards:
         queue = self._queue
         kind = self._waiting[0]
         windows = self._take(batches, kind)
-        ranges = [(window.first, window.stop) for window in windows]
-        if not queue.settings.dead_letters(kind.reason):
+        if queue.settings.retries(kind.reason):
+            windows = self._retry(windows, kind.reason)
+        ranges = _ranges(windows)
+        if not ranges:
+            return
+        if not kind.reason.is_death and not queue.settings.retries(kind.reason):
+            queue.return_(ranges)  # it does not retry any more
+            return
+        reason = kind.reason.when_exhausted
+        if not queue.settings.dead_letters(reason):
             queue.settle(ranges)
             return
         if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
-            self._dead_letter(queue, windows, kind.reason)
+            self._dead_letter(queue, windows, reason)
             queue.settle(ranges)
             return
-        self._busy = True
         burial = Burial(ranges, kind.held)
-        self._dead_letter(queue, windows, kind.reason, burial)
-        burial.begin(lambda: self._buried(burial, kind.reason))
+        self._dead_letter(queue, windows, reason, burial)
+        self._await(burial, kind.reason)
+
+    def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
+        """Let wait what may be tried once more. Returns what may not, as its dead letters tell."""
+        try:
+            topic = self._queue.open_retry_topic()
+        except StorageError as error:
+            self._queue.reader.complaints.complain(error)
+            self._aside += [Dead(*each, reason) for each in _ranges(windows)]
+            self._try_later()
+            return []
+        retried, exhausted = topic.take(windows, reason)
+        if retried:
+            burial = Burial(retried)
+            burial.deposited({topic.builder}, ())
+            self._await(burial, reason)
+        return exhausted
+
+    def _await(self, burial: Burial, reason: Reason) -> None:
+        """Settle what is buried once it is safe."""
+        self._busy = True
+        burial.begin(lambda: self._buried(burial, reason))
 
     def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
         windows: list[Window] = []
@@ -198,6 +240,10 @@ class Discards:
             self._queue.settle(held_by_all)
         if missing:
             self._aside += [Dead(first, stop, reason, held) for first, stop, held in missing]
-            self._retry_later()
+            self._try_later()
         self._busy = len(self._aside) >= ASIDE_MAX
         self.work()
+
+
+def _ranges(windows: Sequence[Window]) -> list[tuple[int, int]]:
+    return [(window.first, window.stop) for window in windows]

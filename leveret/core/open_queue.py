@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.dedup import DedupServices
+    from leveret.core.discards import Reason
     from leveret.core.queue import QueueServices
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
@@ -196,8 +197,17 @@ class OpenQueue(Appender):
         """The records are done with."""
 
     @abstractmethod
-    def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
-        """Consumers gave the records back; `failed`: because they could not cope with them."""
+    def return_(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        failed: bool = True,
+        cause: Reason | None = None,
+    ) -> None:
+        """Consumers gave the records back; `failed`: because they could not cope with them.
+
+        `cause` is why, where a queue may retry them by a ladder for that.
+        """
 
     @abstractmethod
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:

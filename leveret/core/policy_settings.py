@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from leveret.features import retry
 from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
 
@@ -82,6 +83,11 @@ def filter_size(value: Json) -> bool:
     return integer(value) and 16 <= value <= 255
 
 
+def _finds(problem_of: Callable[[Any], str | None]) -> Accepts:
+    """What a feature has nothing against."""
+    return lambda value: problem_of(value) is None
+
+
 def anything(_value: Json) -> bool:
     """What has no effect is not looked into."""
     return True
@@ -149,6 +155,10 @@ SETTINGS: Final[dict[str, Setting]] = {
     "stream-max-segment-size-bytes": Setting("segment size", at_least(0)),
     "target-group-size": _bounded("target group size", minimum=1),
     "visibility-timeout": Setting("visibility timeout", between(1, TERM_MS_MAX)),
+    **{
+        key: Setting(key.replace("-", " "), _finds(problem))
+        for key, problem in retry.ARGUMENTS.items()
+    },
     **{key: Setting(key, anything, operator=key.startswith("ha-")) for key in _WITHOUT_EFFECT},
 }
 
@@ -182,6 +192,7 @@ _FOREIGN: Final[dict[str, frozenset[str]]] = {
             "dead-letter-topic",
             "delivery-limit",
             "expires",
+            *retry.ARGUMENTS,
             "max-in-memory-bytes",
             "max-in-memory-length",
             "max-length",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leveret.core.dedup import DedupServices
     from leveret.core.machine import Deliver
     from leveret.core.open_queue import QueueConsumer
+    from leveret.core.retrying import RetryTopic, RetryTopics
     from leveret.core.settings import QueueSettings
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
@@ -55,6 +56,7 @@ class QueueServices:
     dead_letter: DeadLetter = drop
     counts_every_return: bool = True  # against the limit of deliveries; else only failures
     dedup: DedupServices | None = None  # None: no window is kept, as in tests
+    retry_topics: RetryTopics | None = None
 
     read_backlog: FewAtATime = field(init=False)
 
@@ -92,6 +94,7 @@ class Queue(OpenQueue):
         )
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
+        self.retry_topic = self._find_retry_topic()
         self._upkeep: Upkeep | None = None
         self._used_ms = 0
         self._unused_timer = services.timers.timer(self._look_whether_unused)
@@ -358,13 +361,18 @@ class Queue(OpenQueue):
         ranges: Sequence[tuple[int, int]],
         *,
         failed: bool = True,
+        cause: Reason | None = None,
         delay_ms: int | None = None,
     ) -> None:
         """The records are to be delivered again, after `delay_ms` where that was asked for.
 
-        `failed`: their consumer could not cope with them, and did not just give them back.
+        `failed`: their consumer could not cope with them, and did not just give them back. Of
+        some causes they go to the retry topic, if the queue says so.
         """
         if self.deleted:
+            return
+        if cause is not None and self.settings.retries(cause):
+            self.discards.add(ranges, cause)
             return
         now_ms = self.services.timers.wall_ms()
         refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
@@ -408,6 +416,19 @@ class Queue(OpenQueue):
         self.log.settle(ranges)
         return sum(stop - first for first, stop in ranges)
 
+    # -- what waits to be tried again
+
+    def _find_retry_topic(self) -> RetryTopic | None:
+        topics = self.services.retry_topics
+        return None if topics is None else topics.find(self)
+
+    def open_retry_topic(self) -> RetryTopic:
+        """Where failed messages wait; it comes with the first. Raises StorageError."""
+        if self.retry_topic is None:
+            assert self.services.retry_topics is not None, "a broker's queues can retry"
+            self.retry_topic = self.services.retry_topics.open(self)
+        return self.retry_topic
+
     # -- the end
 
     def mark_deleted(self) -> None:
@@ -420,6 +441,8 @@ class Queue(OpenQueue):
         self._retry_timer.set(None)
         if self._upkeep is not None:
             self._upkeep.close()
+        if self.retry_topic is not None:
+            self.retry_topic.delete()
         self.reader.clear()
         for consumer in list(self.machine.consumers):
             consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer

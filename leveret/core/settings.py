@@ -14,6 +14,7 @@ from leveret.core.arguments import DEDUP_WINDOW, EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.offsets import interval_ms
 from leveret.features import deaths
 from leveret.features.dedup import window_ms
+from leveret.features.retry import Ladder, ladder_of
 from leveret.ports import Retention
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class QueueSettings:
     single_active_by_priority: bool = False  # a consumer of higher priority takes over
     delivery_limit: int | None = None  # how often a message may come back
     retry_delay: RetryDelay | None = None  # of messages that came back
+    retry: Ladder | None = None  # of messages that failed
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
     visibility_timeout_ms: int | None = None  # what is not settled by then comes back
@@ -100,6 +102,14 @@ class QueueSettings:
     def is_limited(self) -> bool:
         """Whether the queue can be full."""
         return self.max_length is not None or self.max_length_bytes is not None
+
+    def retries(self, reason: str) -> bool:
+        """Whether what fails for `reason` is tried again."""
+        return self.retry is not None and reason in self.retry.on
+
+    def keeps(self, reason: str) -> bool:
+        """Whether what is given up for `reason` goes anywhere."""
+        return self.retries(reason) or self.dead_letters(reason)
 
     def dead_letters(self, reason: str) -> bool:
         """Whether what dies of `reason` goes anywhere."""
@@ -138,8 +148,11 @@ def resolve_settings(
     overflow = _overflow(stated("overflow"), quorum=quorum)
     exchange = stated("dead-letter-exchange")
     limit = least("delivery-limit", _looser)
+    ladder = ladder_of(stated)
     topic = _dead_letter_topic(
-        asked=bool(stated("dead-letter-topic")), limited=not quorum and limit is not None
+        asked=bool(stated("dead-letter-topic")),
+        retries=ladder is not None,
+        limited=not quorum and limit is not None,
     )
     single_active = bool(arguments.get("x-single-active-consumer"))
     own_priority = arguments.get("x-max-priority")
@@ -171,6 +184,7 @@ def resolve_settings(
             if quorum
             else None
         ),
+        retry=ladder,
         counts_deliveries=quorum or limit is not None,
         consumer_timeout_ms=stated("consumer-timeout"),
         visibility_timeout_ms=stated("visibility-timeout"),
@@ -224,11 +238,14 @@ def _delivery_limit(stated: int | None, default: int | None) -> int | None:
     return stated if stated >= 0 else None
 
 
-def _dead_letter_topic(*, asked: bool, limited: bool) -> frozenset[str]:
+def _dead_letter_topic(*, asked: bool, retries: bool, limited: bool) -> frozenset[str]:
     """The reasons for which a queue without an exchange keeps its dead letters.
 
-    A classic queue has a limit of deliveries because somebody wants to see what exceeds it.
+    Whoever retries messages wants to see those that nothing helped; a classic queue has a limit of
+    deliveries because somebody wants to see what exceeds it.
     """
     if asked:
         return frozenset(deaths.REASONS)
+    if retries:
+        return frozenset({deaths.REJECTED, deaths.DELIVERY_LIMIT})
     return frozenset({deaths.DELIVERY_LIMIT}) if limited else frozenset()

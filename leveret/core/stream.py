@@ -21,6 +21,7 @@ from leveret.errors import CorruptBatchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
+    from leveret.core.discards import Reason
     from leveret.core.queue import QueueServices
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
@@ -272,7 +273,13 @@ class Stream(OpenQueue):
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Nothing changes."""
 
-    def return_(self, ranges: Sequence[tuple[int, int]], *, failed: bool = True) -> None:
+    def return_(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        failed: bool = True,
+        cause: Reason | None = None,
+    ) -> None:
         """Nothing changes: nobody gets a record twice without asking."""
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:

@@ -16,6 +16,7 @@ class RecordFlag(IntFlag):
     HAS_TAGS = 256
     HAS_GROUP = 512
     HAS_RETRY = 1024
+    RETRIED = 2048
     SELECTS_KEYS = 65536
     WANTS_DELAY = 131072
     WANTS_ORDER = 262144

@@ -1,0 +1,240 @@
+"""Retries: how long a message that failed waits before it is delivered again, and how often.
+
+A queue states a ladder, by its arguments or by a policy; any one of them turns retries on. A
+message's own headers `x-retry-delays` and `x-retry-max-attempts` take the place of what its queue
+says. The broker writes what became of a message into its headers:
+
+    x-retry-count           how often it was retried
+    x-first-failure-at      timestamp
+    x-last-failure-at       timestamp
+    x-last-failure-reason   one of FAILURES, below
+
+Everything is a function of its arguments, randomness included. The core calls it: once for each
+queue whose settings are resolved, and once for each message that fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.features.deaths import REJECTED
+from leveret.ports.tables import MalformedFieldError, Timestamp, decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leveret.ports.tables import RawValue
+
+__all__ = [
+    "ARGUMENTS",
+    "DISCONNECTED",
+    "FAILURES",
+    "HEADERS",
+    "MESSAGE_HEADERS",
+    "REQUEUED",
+    "TIMED_OUT",
+    "Attempts",
+    "Ladder",
+    "attempts_of",
+    "failed_headers",
+    "ladder_of",
+    "own_ladder",
+    "without_attempts",
+]
+
+REQUEUED, DISCONNECTED, TIMED_OUT = "requeued", "disconnected", "timeout"
+# How a consumer fails a message, by the words of x-retry-on.
+FAILURES: Final = {
+    "reject": REJECTED,  # nack or reject without requeue
+    "requeue": REQUEUED,
+    "disconnect": DISCONNECTED,  # its channel or connection ended
+    "timeout": TIMED_OUT,  # it did not acknowledge in time
+}
+
+# A year, as for delayed messages: a message further out is a mistake in the unit.
+DELAY_MS_MAX = 366 * 86_400_000
+DELAYS_MAX = 100  # steps of a ladder that are written out; the last one goes on
+# More than anybody waits for: with the longest ladders a message would wait for decades.
+ATTEMPTS_MAX = 1_000_000
+MULTIPLIER_MAX = 1000
+# What a queue does that only says that it retries.
+DELAY_MS = 1000
+MULTIPLIER = 2.0
+ATTEMPTS = 16  # with the delay above, most of a day in which what is broken may be mended
+
+COUNT, FIRST_AT, LAST_AT, REASON = HEADERS = (
+    "x-retry-count",
+    "x-first-failure-at",
+    "x-last-failure-at",
+    "x-last-failure-reason",
+)
+
+Check: TypeAlias = "Callable[[Any], str | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """How failed messages wait. `delays_ms` are stated one by one; without any, they grow."""
+
+    attempts_max: int = ATTEMPTS
+    delays_ms: tuple[int, ...] = ()
+    delay_ms: int = DELAY_MS
+    multiplier: float = MULTIPLIER
+    delay_ms_max: int = DELAY_MS_MAX
+    jitter: float = 0.0  # this part of a delay is left to chance, up or down
+    on: frozenset[str] = frozenset({REJECTED})
+
+    def wait_ms(self, attempt: int, chance: float) -> int:
+        """How long to wait before an attempt, the first being 1; `chance` is in [0, 1)."""
+        if self.delays_ms:
+            delay: float = self.delays_ms[min(attempt, len(self.delays_ms)) - 1]
+        else:
+            try:
+                delay = self.delay_ms * self.multiplier ** (attempt - 1)
+            except OverflowError:
+                delay = self.delay_ms_max
+        delay = min(delay, self.delay_ms_max)
+        return min(round(delay * (1 + self.jitter * (2 * chance - 1))), self.delay_ms_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What the broker has written of a message's failures. Times are seconds since 1970."""
+
+    count: int = 0
+    first_at: int | None = None
+
+
+def ladder_of(stated: Callable[[str], Any]) -> Ladder | None:
+    """The ladder of a queue; `stated` has the value of a key of ARGUMENTS, or None.
+
+    None: the queue does not retry. Values have been checked.
+    """
+    values = {key: value for key in ARGUMENTS if (value := stated(key)) is not None}
+    if not values:
+        return None
+    delays = tuple(int(delay) for delay in values.get("retry-delays", ()))
+    on = values.get("retry-on", ["reject"])
+    return Ladder(
+        attempts_max=int(values.get("retry-max-attempts", len(delays) or ATTEMPTS)),
+        delays_ms=delays,
+        delay_ms=int(values.get("retry-delay", DELAY_MS)),
+        multiplier=float(values.get("retry-multiplier", MULTIPLIER)),
+        delay_ms_max=int(values.get("retry-max-delay", DELAY_MS_MAX)),
+        jitter=float(values.get("retry-jitter", 0)),
+        on=frozenset(FAILURES[word] for word in ([on] if isinstance(on, str) else on)),
+    )
+
+
+def own_ladder(ladder: Ladder, headers: Mapping[str, RawValue]) -> Ladder:
+    """The queue's ladder with what a message's headers, which were checked, say instead."""
+    delays, attempts = (
+        decode_value(headers[name]) if name in headers else None for name in MESSAGE_HEADERS
+    )
+    if isinstance(delays, list):
+        stated = tuple(delay for delay in delays if isinstance(delay, int))
+        ladder = replace(ladder, delays_ms=stated, attempts_max=len(stated))
+    if isinstance(attempts, int):
+        ladder = replace(ladder, attempts_max=attempts)
+    return ladder
+
+
+def attempts_of(headers: Mapping[str, RawValue]) -> Attempts:
+    """Read what the broker has written."""
+    count, first_at = (
+        decode_value(headers[name]) if name in headers else None for name in (COUNT, FIRST_AT)
+    )
+    return Attempts(
+        count if isinstance(count, int) else 0,
+        int(first_at) if isinstance(first_at, int) else None,
+    )
+
+
+def failed_headers(
+    headers: Mapping[str, RawValue], attempts: Attempts, reason: str, now_s: int
+) -> dict[str, Any]:
+    """The headers of a message that has failed once more and was retried `attempts.count` times."""
+    first_at = now_s if attempts.first_at is None else attempts.first_at
+    return {
+        **headers,
+        COUNT: attempts.count,
+        FIRST_AT: Timestamp(first_at),
+        LAST_AT: Timestamp(now_s),
+        REASON: reason,
+    }
+
+
+def without_attempts(headers: Mapping[str, RawValue]) -> dict[str, Any]:
+    """The headers of a message whose ladder begins anew."""
+    return {name: value for name, value in headers.items() if name not in HEADERS}
+
+
+# -- what may be stated; each check says what is wrong with a value, or None
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(minimum: int, maximum: int) -> Check:
+    problem = f'"expected an integer from {minimum} to {maximum}"'
+    return lambda value: None if _is_integer(value) and minimum <= value <= maximum else problem
+
+
+def _number(minimum: int, maximum: int) -> Check:
+    problem = f'"expected a number from {minimum} to {maximum}"'
+
+    def check(value: Any) -> str | None:
+        is_number = _is_integer(value) or isinstance(value, (float, Decimal))
+        return None if is_number and isfinite(value) and minimum <= value <= maximum else problem
+
+    return check
+
+
+def _delays(value: Any) -> str | None:
+    step = _whole(0, DELAY_MS_MAX)
+    if isinstance(value, list) and 1 <= len(value) <= DELAYS_MAX and not any(map(step, value)):
+        return None
+    return f'"expected 1 to {DELAYS_MAX} integers from 0 to {DELAY_MS_MAX}"'
+
+
+def _on(value: Any) -> str | None:
+    words = [value] if isinstance(value, str) else value
+    if isinstance(words, list) and words and all(_is_failure(word) for word in words):
+        return None
+    return f'"expected any of {", ".join(FAILURES)}"'
+
+
+def _is_failure(word: Any) -> bool:
+    return isinstance(word, str) and word in FAILURES
+
+
+# Keys of policies; with `x-` in front, arguments of queues.
+ARGUMENTS: Final[dict[str, Check]] = {
+    "retry-delays": _delays,
+    "retry-delay": _whole(0, DELAY_MS_MAX),
+    "retry-multiplier": _number(1, MULTIPLIER_MAX),
+    "retry-max-delay": _whole(0, DELAY_MS_MAX),
+    "retry-jitter": _number(0, 1),
+    "retry-max-attempts": _whole(0, ATTEMPTS_MAX),
+    "retry-on": _on,
+}
+MESSAGE_HEADERS: Final = {
+    f"x-{key}": ARGUMENTS[key] for key in ("retry-delays", "retry-max-attempts")
+}
+
+
+def header_problem(headers: Mapping[str, RawValue]) -> str | None:
+    """What is wrong with a message's own ladder, in words for its publisher; None: nothing."""
+    for name, check in MESSAGE_HEADERS.items():
+        if name in headers:
+            try:
+                problem = check(decode_value(headers[name]))
+            except MalformedFieldError as error:
+                problem = f'"{error}"'
+            if problem is not None:
+                return f"invalid header '{name}': {problem}"
+    return None
