@@ -180,6 +180,7 @@ class Node:
                 configuration.product,
                 configuration.version,
                 encryption,
+                broker.schedules,
             )
             await self._import_definitions(administered)
             control = ControlServer(configuration.control_socket_path, administered, spawn)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from leveret.core.appender import Committing
     from leveret.core.broker import Broker
     from leveret.core.exchange import Exchange
+    from leveret.core.message import Message
     from leveret.core.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Kind, Permission, TopicPermission
@@ -217,6 +218,10 @@ class Channel:
             self.slot.unroutable += 1
         for address in replies:
             direct_reply.answer(self.broker, address, publish)
+
+    def send_back(self, message: Message) -> None:
+        """Return a mandatory message that was kept, and that nobody takes now."""
+        send_back(self.connection, self.number, message)
 
     def route(self, publish: Publish) -> Destinations:
         """Where one whole message goes."""

@@ -15,6 +15,7 @@ from leveret.amqp.received import ReceivedMessage
 from leveret.core.intake import Submission
 from leveret.core.names import not_found
 from leveret.errors import ConnectionClosingError
+from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.connection import Connection
     from leveret.amqp.frames import Publish
+    from leveret.core.message import Message
     from leveret.core.vhost import Vhost
     from leveret.ports.records import BatchBuilder
 
@@ -71,8 +73,11 @@ def submit(channel: Channel, publish: Publish) -> Submission:
     )
 
 
-def send_back(connection: Connection, number: int, publish: Publish) -> None:
+def send_back(connection: Connection, number: int, publish: Publish | Message) -> None:
     """Return a mandatory message that nobody takes to its publisher (basic.return)."""
+    header = (
+        open_header(publish.header) if publish.flags & RecordFlag.BLIND_COPIED else publish.header
+    )
     method = build(
         commands.Basic.Return,
         reply_code=312,
@@ -81,6 +86,6 @@ def send_back(connection: Connection, number: int, publish: Publish) -> None:
         routing_key=publish.routing_key.decode(errors="replace"),
     )
     connection.outbox.write(
-        encode_content(number, method, publish.header, publish.body, connection.tuned.frame_max)
+        encode_content(number, method, header, publish.body, connection.tuned.frame_max)
     )
     connection.touch()

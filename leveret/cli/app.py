@@ -17,6 +17,7 @@ from leveret.cli import (
     perf,
     permissions,
     policies,
+    schedule,
     serve,
     topic_permissions,
     trace,
@@ -52,6 +53,7 @@ app.add_typer(logs.app, name="log")
 app.add_typer(trace.app, name="trace")
 app.add_typer(encryption.app, name="encryption")
 app.command("usage")(usage.usage)
+app.add_typer(schedule.app, name="schedule")
 
 
 def _print_version(wanted: bool) -> None:

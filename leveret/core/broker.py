@@ -13,6 +13,8 @@ from leveret.core.authentication import log_in
 from leveret.core.dead_letter_topics import DeadLetterTopics
 from leveret.core.dead_lettering import DeadLettering
 from leveret.core.dedup import DedupServices
+from leveret.core.delayed_delivery import DelayedDelivery
+from leveret.core.delayed_messages import DelayServices
 from leveret.core.events import INTERNAL_USER, Events, acting_as
 from leveret.core.intake import Intake
 from leveret.core.internal_topics import InternalTopics
@@ -23,6 +25,8 @@ from leveret.core.publishing import InternalPublisher
 from leveret.core.pull import Pulls
 from leveret.core.queue import Queue, QueueServices
 from leveret.core.retrying import RetryTopics
+from leveret.core.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
+from leveret.core.schedules import Schedules
 from leveret.core.settings import resolve_settings
 from leveret.core.stream import Stream
 from leveret.core.timers import Timers
@@ -60,7 +64,8 @@ class Broker:
     task group; `report(subject, error)` is told of what should not have happened; `random_name()`
     gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
     milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
-    cancelled. With `log_exchange` there is one for log lines, to which others publish.
+    cancelled. With `log_exchange` there is one for log lines, to which others publish. Without
+    `state` no message is delayed.
     `write_state(changes)` brings changes of `state` to the disk; without them, nobody's messages
     are checked for duplicates.
     """
@@ -120,6 +125,10 @@ class Broker:
         self.timers = Timers(wall_ms, call_later)
         self.waiting_rooms = WaitingRooms(self.internal_topics, turn, self.timers, spawn, report)
         self.pulls = Pulls(turn, self.timers, random_name)
+        self.delayed: DelayedDelivery | None = None
+        self.schedules: Schedules | None = None
+        if state is not None:
+            self._delay_messages(state)
         self._queue_services = QueueServices(
             turn,
             spawn,
@@ -147,6 +156,23 @@ class Broker:
             return None
         return DedupServices(state, write_state, self._spawn, self.timers, self.report, keys_max)
 
+    def _delay_messages(self, state: StateStore) -> None:
+        """Take messages that are due later, and commands about them."""
+        services = DelayServices(
+            self.waiting_rooms, state, self.turn, self.timers, self._spawn, self.report
+        )
+        self.delayed = DelayedDelivery(services)
+        self.schedules = Schedules(self.delayed, self.events.emit, self.timers.wall_ms)
+        self.intake.steps.append(self.delayed)
+        self.intake.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
+            self.schedules,
+            self.delayed,
+            self.publisher,
+            reply_consumers=self.reply_consumers,
+            spawn=self._spawn,
+            report=self.report,
+        )
+
     # -- definitions
 
     def restore(self, definitions: Definitions) -> None:
@@ -159,6 +185,9 @@ class Broker:
                 [queue for queue in definitions.queues if queue.vhost == name],
                 [binding for binding in definitions.bindings if binding.vhost == name],
             )
+
+        if self.delayed is not None:
+            self.delayed.restore(self.vhosts.values())
 
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Open a virtual host with its predeclared exchanges."""
@@ -215,6 +244,8 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         for queue in list(vhost.queues.values()):
             self._drop_queue(vhost, self._opened(queue))
+        if self.delayed is not None:
+            self.delayed.forget(name)
         self.waiting_rooms.delete_of_vhost(name)
         vhost.close()
         for exchange in vhost.exchanges:

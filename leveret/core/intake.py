@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leveret.core.appender import Committing
     from leveret.core.message import Message
     from leveret.core.vhost import Vhost
+    from leveret.ports.authentication import Kind, Permission
 
 
 class Publisher(Protocol):
@@ -28,6 +29,14 @@ class Publisher(Protocol):
 
     def refused(self, first: int, stop: int) -> None:
         """Answer the publishes [first, stop) with basic.nack, where they are to be confirmed."""
+        ...
+
+    def require(self, permission: Permission, kind: Kind, name: str) -> None:
+        """Raise ChannelError 403 unless its user has this permission on the resource."""
+        ...
+
+    def send_back(self, message: Message) -> None:
+        """Return a mandatory message that nobody takes (basic.return), while it is open."""
         ...
 
 

@@ -16,7 +16,8 @@ __all__ = ["MadeMessage", "Message", "StoredMessage", "read_properties"]
 
 CLASS_BASIC = 60
 # Bits of a content header's property flags.
-CONTENT_TYPE_BIT, HEADERS_BIT, DELIVERY_MODE_BIT, TIMESTAMP_BIT = 1 << 15, 1 << 13, 1 << 12, 1 << 6
+CONTENT_TYPE_BIT, HEADERS_BIT, DELIVERY_MODE_BIT = 1 << 15, 1 << 13, 1 << 12
+CORRELATION_ID_BIT, TIMESTAMP_BIT = 1 << 10, 1 << 6
 DELIVERY_MODE_PERSISTENT = 2
 FIXED_BYTES = 14  # of a content header, in front of its properties
 # The properties in the order of their flags, the first of which is bit 15, and what they are
@@ -101,6 +102,7 @@ class MadeMessage:
     persistent: bool = False
     timestamp_seconds: int | None = None
     content_type: str = ""
+    correlation_id: str = ""
 
     @property
     def header(self) -> bytes:
@@ -112,6 +114,10 @@ class MadeMessage:
         if self.persistent:
             bits |= DELIVERY_MODE_BIT
             fields += bytes((DELIVERY_MODE_PERSISTENT,))
+        if self.correlation_id:
+            bits |= CORRELATION_ID_BIT
+            text = self.correlation_id.encode()
+            fields += bytes((len(text),)) + text
         if self.timestamp_seconds is not None:
             bits |= TIMESTAMP_BIT
             fields += struct.pack(">Q", self.timestamp_seconds)

@@ -251,6 +251,22 @@ class WaitingRoom(Appender):
         self.settle([(offset, offset + 1)])
         return True
 
+    def waits(self, offset: int) -> bool:
+        """Whether a record waits, committed or not: neither handed out nor cancelled."""
+        return (
+            self.log.first <= offset < self.log.end + self.builder.count
+            and offset not in self._leased
+            and offset not in self.log.settled
+        )
+
+    def hand_back(self, ranges: Iterable[tuple[int, int]], again_ms: int) -> None:
+        """Released records could not go where they should: they come again at `again_ms`."""
+        for first, stop in ranges:
+            self._leased.remove(first, stop)
+            for offset in range(first, stop):
+                self._services.wheel.add(self._key + offset, again_ms)
+        self._services.look()
+
     def _settle_done(self) -> None:
         """Tell the log, but of what is not committed: later."""
         if self.deleted:

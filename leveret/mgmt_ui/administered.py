@@ -11,6 +11,7 @@ from leveret import __version__
 if TYPE_CHECKING:
     from leveret.core.administration import Administration
     from leveret.core.limits import NodeLimits
+    from leveret.core.schedules import Schedules
     from leveret.core.vhost import Vhost
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
@@ -28,7 +29,10 @@ class UsageRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Administered:
-    """`vhosts` are what `administration` decides about; exports name product and version."""
+    """`vhosts` are what `administration` decides about; exports name product and version.
+
+    `schedules` are the delayed messages of a running node.
+    """
 
     administration: Administration
     vhosts: Mapping[str, Vhost]
@@ -37,6 +41,7 @@ class Administered:
     product: str = "Leveret"
     version: str = __version__
     encryption: KeyAdministration | None = None  # None where a command does not ask for it
+    schedules: Schedules | None = None
 
 
 Parameters: TypeAlias = dict[str, Any]

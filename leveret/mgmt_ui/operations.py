@@ -25,6 +25,7 @@ from leveret.core.passwords import (
 from leveret.errors import StorageError
 from leveret.mgmt_ui.encryption import ENCRYPTION
 from leveret.mgmt_ui.rules import RULES
+from leveret.mgmt_ui.schedules import SCHEDULES
 from leveret.mgmt_ui.transfer import TRANSFER
 from leveret.mgmt_ui.usage import USAGE
 from leveret.ports.definitions import PermissionDefinition
@@ -219,4 +220,5 @@ OPERATIONS: Final[Operations] = {
     **TRANSFER,
     **ENCRYPTION,
     **USAGE,
+    **SCHEDULES,
 }

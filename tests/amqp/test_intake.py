@@ -46,7 +46,7 @@ def stage():
 @pytest.fixture
 def keeper(stage):
     keeper = Keeper()
-    stage.broker.intake.steps.append(keeper)
+    stage.broker.intake.steps[:] = [keeper]
     return keeper
 
 

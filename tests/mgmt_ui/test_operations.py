@@ -5,6 +5,7 @@ from leveret.core.passwords import verify_password
 from leveret.errors import StorageError
 from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.operations import OPERATIONS, create_defaults, perform
+from leveret.mgmt_ui.schedules import SCHEDULES
 from leveret.ports.definitions import Definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
@@ -107,8 +108,8 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("vhost.delete", {"name": "v"}),
         ("usage.list", {"since": 0, "until": 3600, "subject": "queue"}),
     ]
-    traces = {"vhost.trace_on", "vhost.trace_off"}  # of a running node
-    assert {operation for operation, _ in steps} | traces == set(OPERATIONS)
+    running = {"vhost.trace_on", "vhost.trace_off", *SCHEDULES}  # which a node has to do for
+    assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:
         assert (await ask(node, operation, **parameters))["ok"], operation
 

@@ -14,6 +14,7 @@ from leveret.core.broker import Broker
 from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
+from leveret.storage.state import MemoryStateStore
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.clock import FakeClock
 from tests.support.gate import Gate
@@ -51,13 +52,16 @@ class Stage:
         durability: Durability = Durability.OS,
         limits: NodeLimits | None = None,
         authenticators: Sequence[Authenticator] = (),
+        topics: MemoryTopicStore | None = None,
+        state: MemoryStateStore | None = None,
         **settings: object,
     ) -> None:
         self.configuration = Configuration(**settings)
         self.reported: list[tuple[object, Exception]] = []
         self.clock = FakeClock(1_700_000_000_000)
-        self.topics = MemoryTopicStore()
+        self.topics = topics or MemoryTopicStore()
         self.metadata = MemoryMetadataStore()
+        self.state = state or MemoryStateStore()
         self.turn = Turn(self._schedule, self.report)
         self.access = AccessControl()
         self.password_checks = Gate(is_open=True)
@@ -83,6 +87,7 @@ class Stage:
             call_later=self.clock.call_later,
             counts_every_return=self.configuration.delivery_limit_counts == "returns",
             log_exchange=self.configuration.log_exchange,
+            state=self.state,
         )
         self.broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
         self.broker.add_vhost(VhostDefinition("/"))

@@ -23,10 +23,30 @@ if TYPE_CHECKING:
 RandomBelow: TypeAlias = Callable[[int], int]
 RouterMaker: TypeAlias = Callable[[Arguments, RandomBelow], "Router"]
 
+DELAYED_MESSAGE, DELAYED_TYPE = "x-delayed-message", "x-delayed-type"
+
 
 def _certain(router: Callable[[Arguments], Router]) -> RouterMaker:
     """A type that leaves nothing to chance."""
     return lambda arguments, _: router(arguments)
+
+
+def _delayed(arguments: Arguments, random_below: RandomBelow) -> Router:
+    """An exchange of the type in `x-delayed-type`, as of RabbitMQ's plugin for delayed messages.
+
+    Delays are not its business: they are taken from messages to any exchange before it is asked.
+    """
+    inner = arguments.get(DELAYED_TYPE)
+    if not isinstance(inner, str):
+        raise ChannelError(
+            406, f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
+        )
+    if inner == DELAYED_MESSAGE:
+        raise ChannelError(
+            406, f"Invalid argument, '{DELAYED_MESSAGE}' can't be used for '{DELAYED_TYPE}'"
+        )
+    check_type(inner)
+    return EXCHANGE_TYPES[inner](arguments, random_below)
 
 
 EXCHANGE_TYPES: dict[str, RouterMaker] = {
@@ -35,6 +55,7 @@ EXCHANGE_TYPES: dict[str, RouterMaker] = {
     "headers": _certain(HeadersRouter),
     "topic": _certain(TopicRouter),
     "x-consistent-hash": _certain(ConsistentHashRouter),
+    DELAYED_MESSAGE: _delayed,
     "x-local-random": LocalRandomRouter,
     "x-modulus-hash": _certain(ModulusHashRouter),
     "x-random": RandomRouter,
@@ -43,6 +64,7 @@ EXCHANGE_TYPES: dict[str, RouterMaker] = {
 
 EXTENSIONS = {
     "x-consistent-hash": "Shares messages out by weight; equal hashes stay together",
+    DELAYED_MESSAGE: "Delivers when a message's x-delay is over, as its x-delayed-type does",
     "x-local-random": "Sends each message to one queue of this node, drawn by lot",
     "x-modulus-hash": "Sends each message to one binding, by its routing key's hash",
     "x-random": "Sends each message to one binding, drawn by lot",

@@ -1,0 +1,208 @@
+"""`leveret schedule …`: messages that wait until they are due, on a running node."""
+
+from __future__ import annotations
+
+import json as json_text
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.output import show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Messages that wait until they are due.", no_args_is_help=True)
+
+COLUMNS = ["id", "due", "exchange", "routing_key", "payload_bytes", "repeats"]
+PAGE_ROWS = 1000
+SHOWN_ROWS = 100
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Id = Annotated[str, typer.Argument(help="The message's id, as `schedule list` shows it.")]
+MaybeId = Annotated[str | None, typer.Argument(help="The id of one message.")]
+Exchange = Annotated[str | None, typer.Option("--exchange", help="Published to this exchange.")]
+RoutingKey = Annotated[str | None, typer.Option("--routing-key", help="Published with this key.")]
+Header = Annotated[
+    list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+]
+DueFrom = Annotated[
+    str | None, typer.Option("--due-from", help="Due then or later: ISO 8601, or ms since 1970.")
+]
+DueBefore = Annotated[str | None, typer.Option("--due-before", help="Due before then.")]
+All = Annotated[bool, typer.Option("--all", help="Every message of the virtual host.")]
+
+
+@app.command("list")
+def list_(
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Header = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show messages, the next one that is due first."""
+    common = _common(exchange, routing_key, header, due_from, due_before)
+    rows: list[dict[str, Any]] = []
+    after: Any = None
+    while True:
+        wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
+        page = ask(data_dir, "schedule.list", vhost=vhost, limit=wanted, after=after, **common)
+        rows += page["rows"]
+        after = page["after"]
+        if after is None or (limit and len(rows) >= limit):
+            break
+    show_rows([row if json else _readable(row) for row in rows], COLUMNS, as_json=json)
+
+
+@app.command("show")
+def show(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show one message with its headers and its payload."""
+    row = ask(data_dir, "schedule.show", vhost=vhost, id=id_)
+    if json:
+        typer.echo(json_text.dumps(row, ensure_ascii=False))
+        return
+    row["due"] = _iso(row.pop("due_ms"))
+    for name, value in row.items():
+        text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
+        typer.echo(f"{name}: {text}")
+
+
+@app.command("cancel")
+def cancel(
+    id_: MaybeId = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Header = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Never deliver one message, or those for which all holds that is stated."""
+    common = _common(exchange, routing_key, header, due_from, due_before)
+    count = ask(data_dir, "schedule.cancel", vhost=vhost, id=id_, all=all_, **common)
+    _show_count(count, "cancelled", as_json=json)
+
+
+@app.command("deliver-now")
+def deliver_now(
+    id_: MaybeId = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Header = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Deliver one message at once, or those for which all holds that is stated."""
+    common = _common(exchange, routing_key, header, due_from, due_before)
+    count = ask(data_dir, "schedule.deliver_now", vhost=vhost, id=id_, all=all_, **common)
+    _show_count(count, "delivered", as_json=json)
+
+
+@app.command("reschedule")
+def reschedule(
+    id_: MaybeId = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="The new time: ISO 8601, or ms since 1970.")
+    ] = None,
+    in_: Annotated[
+        str | None, typer.Option("--in", help="Time from now: 500ms, 90s, 5m, 2h or 7d.")
+    ] = None,
+    exchange: Exchange = None,
+    routing_key: RoutingKey = None,
+    header: Header = None,
+    due_from: DueFrom = None,
+    due_before: DueBefore = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Deliver one message at another time, or those for which all holds that is stated."""
+    count = ask(
+        data_dir,
+        "schedule.reschedule",
+        vhost=vhost,
+        id=id_,
+        all=all_,
+        due_ms=None if at is None else _moment(at),
+        delay_ms=None if in_ is None else _interval(in_),
+        **_common(exchange, routing_key, header, due_from, due_before),
+    )
+    _show_count(count, "rescheduled", as_json=json)
+
+
+def _common(
+    exchange: str | None,
+    routing_key: str | None,
+    header: list[str] | None,
+    due_from: str | None,
+    due_before: str | None,
+) -> dict[str, object]:
+    headers = {}
+    for text in header or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--header is NAME=VALUE, not {text!r}")
+        headers[name] = value
+    return {
+        "exchange": exchange,
+        "routing_key": routing_key,
+        "headers": headers,
+        "due_from_ms": None if due_from is None else _moment(due_from),
+        "due_before_ms": None if due_before is None else _moment(due_before),
+    }
+
+
+def _moment(text: str) -> int:
+    """Milliseconds since 1970, from a number of them or from a time, UTC unless it says else."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{text!r} is neither an ISO 8601 time nor milliseconds since 1970")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _interval(text: str) -> int:
+    digits = text.rstrip("msdh")
+    unit = text[len(digits) :]
+    if not (digits.isascii() and digits.isdigit() and unit in UNITS_MS):
+        fail(f"{text!r} is no interval such as 500ms, 90s, 5m, 2h or 7d")
+    return int(digits) * UNITS_MS[unit]
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    repeats = row["cron"] or ""
+    if row["repeat_every_ms"] is not None:
+        repeats = f"every {row['repeat_every_ms']} ms"
+    if row["deliveries_left"] is not None:
+        repeats += f", {row['deliveries_left']} left"
+    return {**row, "due": _iso(row["due_ms"]), "repeats": repeats}
+
+
+def _iso(ms: int) -> str:
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _show_count(count: int, done: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json_text.dumps({"count": count}))
+    else:
+        typer.echo(f"{count} {'message was' if count == 1 else 'messages were'} {done}")

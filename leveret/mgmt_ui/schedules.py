@@ -1,0 +1,141 @@
+"""Operations on delayed messages (see leveret.mgmt_ui.operations and leveret.core.schedules).
+
+`id` names one message; without it, what is stated of the others is what messages have in common,
+and `all` that every message is meant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.administration import AdministrationError
+from leveret.core.schedules import Selection
+from leveret.features.delay import DELAY_MS_MAX
+
+if TYPE_CHECKING:
+    from leveret.core.schedules import Cursor, Schedules
+    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+
+__all__ = ["SCHEDULES"]
+
+ROWS_MAX = 10_000  # of one answer; whoever wants more asks for the next ones
+
+
+async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+    schedules = _schedules(node, parameters)
+    limit = min(max(parameters["limit"], 0), ROWS_MAX)
+    selection, after = _selection(parameters), _cursor(parameters["after"])
+    page = await schedules.page(parameters["vhost"], selection, limit, after)
+    return {
+        "rows": page.rows,
+        "after": None if page.following is None else list(page.following),
+        "pending": schedules.pending_count(parameters["vhost"]),
+    }
+
+
+async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
+    found = await _schedules(node, parameters).show(parameters["vhost"], parameters["id"])
+    if found is None:
+        raise _unknown(parameters)
+    return found
+
+
+async def _cancel(node: Administered, parameters: Parameters) -> int:
+    schedules, chosen = _schedules(node, parameters), _chosen(parameters)
+    return _found(await schedules.cancel(parameters["vhost"], chosen), parameters)
+
+
+async def _deliver_now(node: Administered, parameters: Parameters) -> int:
+    schedules, chosen = _schedules(node, parameters), _chosen(parameters)
+    return _found(await schedules.deliver_now(parameters["vhost"], chosen), parameters)
+
+
+async def _reschedule(node: Administered, parameters: Parameters) -> int:
+    schedules, chosen = _schedules(node, parameters), _chosen(parameters)
+    delay_ms, due_ms = parameters["delay_ms"], parameters["due_ms"]
+    if (delay_ms is None) == (due_ms is None):
+        raise AdministrationError("invalid", "either a delay or a time is stated")
+    now_ms = schedules.wall_ms()
+    if due_ms is None:
+        due_ms = now_ms + _integer("delay_ms", delay_ms)
+    if _integer("due_ms", due_ms) - now_ms > DELAY_MS_MAX:
+        raise AdministrationError("invalid", "that is more than 366 days from now")
+    count = await schedules.reschedule(parameters["vhost"], chosen, max(due_ms, now_ms))
+    return _found(count, parameters)
+
+
+def _schedules(node: Administered, parameters: Parameters) -> Schedules:
+    """Raise AdministrationError where no node runs, or the virtual host is not there."""
+    node.administration.vhost(parameters["vhost"])
+    if node.schedules is None:
+        raise AdministrationError("invalid", "no node runs here: only a running one knows")
+    return node.schedules
+
+
+def _chosen(parameters: Parameters) -> str | Selection:
+    selection = _selection(parameters)
+    stated = (
+        (parameters["id"] is not None) + (not selection.is_everything) + (parameters["all"] is True)
+    )
+    if stated != 1:
+        text = "state either an id, or what messages have in common, or that all are meant"
+        raise AdministrationError("invalid", text)
+    return selection if parameters["id"] is None else parameters["id"]
+
+
+def _selection(parameters: Parameters) -> Selection:
+    return Selection(
+        parameters["exchange"],
+        parameters["routing_key"],
+        parameters["headers"],
+        _optional("due_from_ms", parameters),
+        _optional("due_before_ms", parameters),
+    )
+
+
+def _cursor(value: object) -> Cursor | None:
+    match value:
+        case None:
+            return None
+        case [int(due_ms), int(offset)] if min(due_ms, offset) >= 0:
+            return due_ms, offset
+    raise AdministrationError("invalid", "bad parameter 'after'")
+
+
+def _optional(name: str, parameters: Parameters) -> int | None:
+    return None if parameters[name] is None else _integer(name, parameters[name])
+
+
+def _integer(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise AdministrationError("invalid", f"bad parameter '{name}'")
+    return value
+
+
+def _found(count: int, parameters: Parameters) -> int:
+    if parameters["id"] is not None and not count:
+        raise _unknown(parameters)
+    return count
+
+
+def _unknown(parameters: Parameters) -> AdministrationError:
+    text = f"no message with id '{parameters['id']}' waits in vhost '{parameters['vhost']}'"
+    return AdministrationError("not_found", text)
+
+
+_COMMON: Final = {
+    "vhost": str,
+    "exchange": None,
+    "routing_key": None,
+    "headers": dict,
+    "due_from_ms": object,
+    "due_before_ms": object,
+}
+_CHOSEN: Final = {**_COMMON, "id": None, "all": bool}
+SCHEDULES: Final[Operations] = {
+    "schedule.list": (_list, {**_COMMON, "limit": int, "after": object}),
+    "schedule.show": (_show, {"vhost": str, "id": str}),
+    "schedule.cancel": (_cancel, _CHOSEN),
+    "schedule.deliver_now": (_deliver_now, _CHOSEN),
+    "schedule.reschedule": (_reschedule, {**_CHOSEN, "delay_ms": object, "due_ms": object}),
+}
