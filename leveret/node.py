@@ -269,6 +269,7 @@ class Node:
             ),
             lock=lock,
             keyring=keyring,
+            durability=configuration.durability,
         )
 
     async def _open_broker(

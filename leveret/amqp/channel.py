@@ -207,13 +207,18 @@ class Channel:
 
     def deposit(self, publish: Publish, destinations: Destinations) -> None:
         """Put one message where it goes; a mandatory one that nobody takes goes back."""
+        if destinations.builders:
+            self.connection.reader.deposit(self.slot, destinations.builders, publish)
+        self.answer(publish, destinations)
+
+    def answer(self, publish: Publish, destinations: Destinations) -> None:
+        """Hand a message to who awaits it as a direct reply; or back, if it goes nowhere."""
         builders, replies = destinations
-        if builders:
-            self.connection.reader.deposit(self.slot, builders, publish)
-        elif replies:
-            pass  # whoever awaits it may be gone
+        if builders or replies:
+            pass  # whoever awaits a reply may be gone
         elif publish.mandatory:
-            send_back(self.connection, self.number, publish)
+            if self.alive:
+                send_back(self.connection, self.number, publish)
         else:
             self.slot.unroutable += 1
         for address in replies:
@@ -294,6 +299,13 @@ class Channel:
                 ranges.setdefault(holder.queue, []).append((first, stop))
             for queue, of_queue in ranges.items():
                 _tell(queue, kind, of_queue, cause)
+        if self.consumers:
+            self.wake_consumers()
+
+    def release_credit(self, held: list[Holding]) -> None:
+        """Its queues have been told already what became of what was held."""
+        for holder, first, stop in held:
+            holder.release(stop - first)
         if self.consumers:
             self.wake_consumers()
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from leveret.amqp.frames import ChannelSlot
     from leveret.amqp.link import Link
     from leveret.config import Configuration
+    from leveret.core.appender import Committing
     from leveret.core.broker import Broker
     from leveret.core.clients import ClientFacts
-    from leveret.core.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
     from leveret.ports.records import Batch
@@ -423,6 +423,6 @@ class Connection:
         """Whether the client has announced a capability."""
         return capability in self.capabilities
 
-    async def committed(self, queues: Collection[OpenQueue]) -> bool:
+    async def committed(self, queues: Collection[Committing]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self.link.committed(queues)

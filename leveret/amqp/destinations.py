@@ -55,12 +55,17 @@ def find_destinations(vhost: Vhost, publish: Publish) -> Destinations:
     return Destinations([queue.builder for queue in queues], replies)
 
 
+def stored_form(publish: Publish) -> tuple[int, bytes]:
+    """Flags and content header of the record that a message becomes."""
+    if publish.blind_header is None:
+        return publish.flags, publish.header
+    return publish.flags | RecordFlag.BLIND_COPIED, publish.blind_header
+
+
 def submit(channel: Channel, publish: Publish) -> Submission:
     """One message on its way in, as the broker's features see it."""
     message = ReceivedMessage(publish)
-    if publish.blind_header is not None:
-        message.header = publish.blind_header
-        message.flags |= RecordFlag.BLIND_COPIED
+    message.flags, message.header = stored_form(publish)
     return Submission(
         channel.vhost,
         message,

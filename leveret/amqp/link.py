@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection
 
+    from leveret.core.appender import Committing
     from leveret.core.clients import Endpoints
-    from leveret.core.open_queue import OpenQueue
 
 
 class Link(Protocol):
@@ -62,7 +62,7 @@ class Link(Protocol):
         """Until the output is sent as far as the peer's reading allows."""
         ...
 
-    async def committed(self, queues: Collection[OpenQueue]) -> bool:
+    async def committed(self, queues: Collection[Committing]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         ...
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.appender import Committing
     from leveret.core.broker import Broker
-    from leveret.core.open_queue import OpenQueue
     from leveret.errors import AmqpError
 
 logger = logging.getLogger(__name__)
@@ -263,7 +262,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._transport.pause_reading()
 
-    async def committed(self, queues: Collection[OpenQueue]) -> bool:
+    async def committed(self, queues: Collection[Committing]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self._listener.committed(queues)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
-from leveret.amqp.destinations import Destinations
+from leveret.amqp.destinations import Destinations, stored_form
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
-    from leveret.core.open_queue import OpenQueue
+    from leveret.core.appender import Waiter
+
+    Deposit = tuple[Publish, Destinations]
+    Settlement = tuple[int, int, list[Holding]]  # kind, first tag, what it held
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
 # place for a backlog.
@@ -28,14 +31,9 @@ class Transaction:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._publishes: list[tuple[Publish, Destinations]] = []
+        self._publishes: list[Deposit] = []
         self._publish_bytes = 0
-        self._settles: list[tuple[int, int, list[Holding]]] = []  # (kind, first tag, what it held)
-        self.is_partial = False  # a queue has not taken what was published to it
-
-    def refused(self, _first: int, _stop: int) -> None:
-        """A queue has found no room for a message (see leveret.core.origins)."""
-        self.is_partial = True
+        self._settles: list[Settlement] = []
 
     def buffer_publish(self, publish: Publish, destinations: Destinations) -> None:
         """Keep a message for the commit."""
@@ -61,29 +59,91 @@ class Transaction:
             self._settles.append((kind, run_first, held))
         return None
 
-    def commit(self) -> set[OpenQueue]:
-        """Make everything take effect. Returns the queues that must have committed first."""
-        channel = self._channel
-        publishes, self._publishes, self._publish_bytes = self._publishes, [], 0
-        settles, self._settles = self._settles, []
-        queues: set[OpenQueue] = set()
-        for publish, found in publishes:
-            builders = [builder for builder in found.builders if not builder.owner.deleted]
-            channel.deposit(publish, Destinations(builders, found.replies))
-            for builder in builders:
-                queues.add(builder.owner)
-                if builder.origins is not None:
-                    builder.origins.add(self, 0, builder.count - 1)
-        for kind, _, held in settles:
-            channel.apply(kind, held)
-        return queues
+    def commit(self) -> Commit:
+        """Everything so far, to be awaited; what comes next belongs to the next transaction."""
+        commit = Commit(self._channel, self._publishes, self._settles)
+        self._publishes, self._publish_bytes = [], 0
+        self._settles = []
+        return commit
 
     def rollback(self) -> None:
         """Forget the publishes; what was settled is outstanding again under its old tags."""
         self._publishes, self._publish_bytes = [], 0
         settles, self._settles = self._settles, []
-        for _, first_tag, held in settles:
-            tag = first_tag
-            for holder, first, stop in held:
-                self._channel.unacked.restore(tag, stop - first, first, holder)
-                tag += stop - first
+        restore(self._channel, settles)
+
+
+def restore(channel: Channel, settles: list[Settlement]) -> None:
+    """Let what was settled be outstanding again."""
+    for _, first_tag, held in settles:
+        tag = first_tag
+        for holder, first, stop in held:
+            channel.unacked.restore(tag, stop - first, first, holder)
+            tag += stop - first
+
+
+class Commit:
+    """One tx.commit under way: publishes and acks take effect together, or none of them does.
+
+    What a client rejects or gives back is told to its queues once the rest is safe: a crash in
+    between delivers it again, as it does outside of transactions.
+    """
+
+    def __init__(
+        self, channel: Channel, publishes: list[Deposit], settles: list[Settlement]
+    ) -> None:
+        self._channel = channel
+        self._settles = settles
+        self._publishes = [
+            (
+                publish,
+                Destinations([b for b in found.builders if not b.owner.deleted], found.replies),
+            )
+            for publish, found in publishes
+        ]
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Begin, and tell `waiter` how it ended."""
+        self._waiter = waiter
+        write = self._channel.broker.atomic.begin()
+        for publish, found in self._publishes:
+            flags, header = stored_form(publish)
+            for builder in found.builders:
+                write.publish(
+                    builder.owner,
+                    flags,
+                    publish.exchange,
+                    publish.routing_key,
+                    header,
+                    publish.body,
+                )
+        for kind, _, held in self._settles:
+            if kind == frames.SETTLE:
+                for holder, first, stop in held:
+                    write.settle(holder.queue, [(first, stop)])
+        write.commit(self)
+
+    def done(self, *, failed: bool) -> None:
+        """The write has taken effect, or has not."""
+        if failed:
+            self._give_back()
+        else:
+            self._take_effect()
+        self._waiter.done(failed=failed)
+
+    def _give_back(self) -> None:
+        if self._channel.alive:
+            restore(self._channel, self._settles)
+            return
+        for _, _, held in self._settles:
+            self._channel.apply(frames.RETURN, held)
+
+    def _take_effect(self) -> None:
+        channel = self._channel
+        for publish, found in self._publishes:
+            channel.answer(publish, found)
+        for kind, _, held in self._settles:
+            if kind == frames.SETTLE:
+                channel.release_credit(held)
+            else:
+                channel.apply(kind, held)

@@ -66,10 +66,14 @@ def _row(entry: DumpedBatch) -> dict[str, Any]:
 
 
 def _kind(batch: Batch) -> str:
-    from leveret.storage.checkpoint import is_checkpoint
+    from leveret.storage.checkpoint import is_checkpoint, is_part
 
+    if batch.transaction:
+        return "transaction's messages"
     if not batch.is_control:
         return "messages"
+    if is_part(batch):
+        return "transaction's settlements"
     return "checkpoint" if is_checkpoint(batch) else "settlements"
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
@@ -36,10 +36,13 @@ class Committing(Protocol):
 
 
 class Appender(ABC):
-    """One log that is appended to, by way of its builder.
+    """One log that is appended to: by way of its builder, and by atomic writes (core.atomic).
 
-    `report(appender, error)` is told of records that could not be stored.
+    `report(appender, error)` is told of records that could not be stored. Of the records that
+    become committed, those of writes that were undone are settled already: they are to be ignored.
     """
+
+    settles_in_log = True  # whether the log is told of what is settled
 
     def __init__(
         self, log: TopicLog, turn: Turn, report: Callable[[Appender, Exception], None]
@@ -55,6 +58,8 @@ class Appender(ABC):
         self._opened_at = log.end
         self._waiting: list[Waiter] = []  # for records that are still in the builder
         self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
+        self._unseen: deque[tuple[int, Waiter]] = deque()  # the same of parts of atomic writes
+        self._release_waiters: list[Callable[[], None]] = []
         log.on_commit(self._committed)
         log.on_failure(self._failed)
 
@@ -132,16 +137,79 @@ class Appender(ABC):
         while self._uncommitted and self._uncommitted[0][0] <= committed:
             for waiter in self._uncommitted.popleft()[1]:
                 waiter.done(failed=False)
+        while self._unseen and self._unseen[0][0] <= committed:
+            self._unseen.popleft()[1].done(failed=False)
         self._turn.touch(self)
 
     def _failed(self, error: Exception) -> None:
         """Records that were written could not be flushed: whoever waits for them hears no."""
         self._forget_uncommitted()
         self._report(self, error)
-        uncommitted, self._uncommitted = self._uncommitted, deque()
-        for _, waiters in uncommitted:
-            for waiter in waiters:
-                waiter.done(failed=True)
+        while self._unseen and self._unseen[-1][0] > self.log.end:
+            self._unseen.pop()
+        self._refuse_waiting(self.log.end + 1)
+
+    def _refuse_waiting(self, stop: int) -> None:
+        """Whoever waits until all before `stop`, or more, is committed hears no."""
+        refused: list[Waiter] = []
+        while self._uncommitted and self._uncommitted[-1][0] >= stop:
+            refused[:0] = self._uncommitted.pop()[1]
+        for waiter in refused:
+            waiter.done(failed=True)
+
+    # -- atomic writes
+
+    def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002  # most kinds have no limits
+        """Whether all of the records may be appended."""
+        return True
+
+    def when_released(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` once this is not `held` any more, or deleted."""
+        self._release_waiters.append(go_on)
+
+    def _release(self) -> None:
+        self.held = False
+        waiters, self._release_waiters = self._release_waiters, []
+        for go_on in waiters:
+            go_on()
+
+    def prepare(
+        self,
+        transaction: int,
+        records: BatchBuilder,
+        ranges: Sequence[tuple[int, int]],
+        prepared: Callable[[Exception | None], None],
+        seen: Waiter,
+    ) -> None:
+        """Write down a part of an atomic write (see TopicLog.prepare). May raise StorageError.
+
+        `take_in` was called. `seen` is told when its records are committed.
+        """
+        has_records = records.count > 0
+        try:
+            self.log.prepare(transaction, records, ranges, prepared)
+        except BaseException:
+            self._forget_uncommitted()
+            raise
+        if has_records:
+            self._unseen.append((self.log.end, seen))
+
+    def take_in(self, records: BatchBuilder) -> None:  # noqa: B027
+        """The records are about to be appended; some may be left out that are here already."""
+
+    def carry_out(self, transaction: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """An atomic write has committed, which settles `ranges` here."""
+        if ranges:
+            self.settle(ranges)
+        self.log.resolve(transaction, committed=True)
+
+    def undo(self, transaction: int, first: int, stop: int) -> None:  # noqa: ARG002
+        """An atomic write has failed, whose records here were [first, stop)."""
+        self.log.resolve(transaction, committed=False)
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """The records are done with."""
+        self.log.settle(ranges)
 
     def _let_publishers_go(self) -> None:
         """It is deleted: whoever waits for a commit hears yes."""
@@ -153,3 +221,7 @@ class Appender(ABC):
         self._waiting, self._uncommitted = [], deque()
         for waiter in waiters:
             waiter.done(failed=False)
+        unseen, self._unseen = self._unseen, deque()
+        for _, part in unseen:
+            part.done(failed=False)
+        self._release()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.alarms import Alarms, Resource
 from leveret.core.arguments import type_of
+from leveret.core.atomic import AtomicWrites
 from leveret.core.authentication import log_in
 from leveret.core.dead_letter_topics import DeadLetterTopics
 from leveret.core.dead_lettering import DeadLettering
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
 
 CHANCES = 1 << 30  # of which one is drawn where a part of something is left to chance
+TRANSACTIONS_MAX = (1 << 64) - 1  # different numbers for them
 
 
 class Broker:
@@ -116,6 +118,9 @@ class Broker:
         self.admission = Admission(node_name, limits, self.connections, access.user)
         self._quota = Quota(limits)
         self._topics = topics
+        self.atomic = AtomicWrites(
+            topics, turn, lambda: 1 + random_below(TRANSACTIONS_MAX), wall_ms, report
+        )
         self.internal_topics = InternalTopics(topics, durability)
         self._durability = durability
         self._authenticators = authenticators

@@ -92,22 +92,35 @@ class Capacity:
         """
         if not self._rejects:
             return None
+        records_max, bytes_max = self._room(builder.count)
+        origins = builder.origins.take()
+        if builder.count <= records_max and builder.size <= bytes_max:
+            return None
+        refused, kept = builder.refuse(records_max, bytes_max, self._keeps_rejected)
+        for first_index, stop_index, publisher, tag in origins:
+            for first, stop in refused.gaps(first_index, stop_index).gaps(first_index, stop_index):
+                publisher.refused(tag + first - first_index, tag + stop - first_index)
+        return kept
+
+    def has_room(self, records: BatchBuilder) -> bool:
+        """Whether `refuse` would let all of these in. Where not, they are of no use any more."""
+        if not self._rejects:
+            return True
+        records_max, bytes_max = self._room(records.count)
+        if records.count <= records_max and records.size <= bytes_max:
+            return True
+        refused, _ = records.refuse(records_max, bytes_max, keep=False)
+        return not refused
+
+    def _room(self, wanted: int) -> tuple[int, int]:
+        """How many records may come, and bytes of bodies, where `wanted` records would."""
         records_max = max(0, self._length - self._waiting_count - self._uncommitted_count())
         bytes_max = max(0, self._bytes - self._waiting_bytes() - self._uncommitted_bytes())
         if self._length and self._bytes:  # nothing at all is taken where nothing may wait
             taken_at_once = sum(consumer.credit() for consumer in self._machine.served)
             records_max += taken_at_once
-            bytes_max += UNLIMITED // 2 if taken_at_once >= builder.count else 0
-        origins = builder.origins.take()
-        if builder.count <= records_max and builder.size <= bytes_max:
-            return None
-        refused, kept = builder.refuse(
-            min(records_max, UNLIMITED), min(bytes_max, UNLIMITED), self._keeps_rejected
-        )
-        for first_index, stop_index, publisher, tag in origins:
-            for first, stop in refused.gaps(first_index, stop_index).gaps(first_index, stop_index):
-                publisher.refused(tag + first - first_index, tag + stop - first_index)
-        return kept
+            bytes_max += UNLIMITED // 2 if taken_at_once >= wanted else 0
+        return min(records_max, UNLIMITED), min(bytes_max, UNLIMITED)
 
     def _uncommitted_count(self) -> int:
         """What will be ready; of a backlog that is not known yet, some may be settled."""

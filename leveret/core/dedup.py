@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leveret.core.open_queue import OpenQueue
     from leveret.core.timers import Timers
     from leveret.ports import StateStore
+    from leveret.ports.records import BatchBuilder
 
     Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
@@ -107,9 +108,8 @@ class DedupWindow:
 
     # -- around an append
 
-    def admit(self) -> None:
-        """Take duplicates out of the queue's builder, and remember the others."""
-        builder = self._queue.builder
+    def admit(self, builder: BatchBuilder) -> None:
+        """Take duplicates out of what is about to be appended, and remember the others."""
         cold = self._chunks and self._chunks[0].cold
         duplicates = self._seen.admit(
             builder.preview(self._log.end),
@@ -125,6 +125,11 @@ class DedupWindow:
     def cut(self) -> None:
         """The records from the log's end on are lost; they may come again."""
         self._seen.cut(self._log.end)
+
+    def forget(self, first: int, stop: int) -> None:
+        """The records [first, stop), never committed, are undone; they may come again."""
+        for key, _, _ in ENTRY.iter_unpack(self._seen.pack(first, stop)):
+            self._seen.forget(key)
 
     def _time_of_cold(self, key: bytes) -> int | None:
         value = self._services.state.get(self._prefix + b"k/" + key)
@@ -192,7 +197,8 @@ class DedupWindow:
                 offset = stop if following is None else following
                 continue
             for batch in batches:
-                self._seen.learn(batch, offset, UNCHECKED)
+                if batch.base_offset not in self._log.undone:
+                    self._seen.learn(batch, offset, UNCHECKED)
             offset = batches[-1].stop_offset if batches else stop
         return len(self._seen) - before
 

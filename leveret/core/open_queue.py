@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import Arguments, QueueDefinition
-    from leveret.ports.records import Batch
+    from leveret.ports.records import Batch, BatchBuilder
 
 # One queue's share of a turn, so that a long backlog does not keep other queues and sockets
 # waiting.
@@ -110,7 +110,7 @@ class OpenQueue(Appender):
 
     def resume(self) -> None:
         """What had to be known to append is known."""
-        self.held = False
+        self._release()
         if not self.deleted:
             self._turn.touch(self)
 
@@ -153,8 +153,19 @@ class OpenQueue(Appender):
     # -- publishing
 
     def _prepare(self) -> None:
+        self.take_in(self.builder)
+
+    def take_in(self, records: BatchBuilder) -> None:
+        """See Appender."""
         if self.dedup is not None:
-            self.dedup.admit()
+            self.dedup.admit(records)
+
+    def undo(self, transaction: int, first: int, stop: int) -> None:
+        """See Appender. Whoever waits for the original of a duplicate may wait for one of these."""
+        if self.dedup is not None and first < stop:
+            self.dedup.forget(first, stop)
+            self._refuse_waiting(stop)
+        super().undo(transaction, first, stop)
 
     def _forget_uncommitted(self) -> None:
         if self.dedup is not None:

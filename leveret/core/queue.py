@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.ranges import RangeSet
-    from leveret.ports.records import Batch
+    from leveret.ports.records import Batch, BatchBuilder
 
 __all__ = ["DeadLetter", "Queue", "QueueServices", "Reason", "Window", "drop"]
 
@@ -82,6 +82,7 @@ class Queue(OpenQueue):
         self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
         self._learning = False  # what the backlog's priorities are: until then nothing is offered
         self._until_learned: list[Waiter] = []
+        self._undone_stop = 0  # some records before it are of atomic writes that were undone
         self.machine = QueueMachine(
             self._make_ledger(),
             single_active=settings.single_active,
@@ -179,18 +180,28 @@ class Queue(OpenQueue):
     def _prepare(self) -> None:
         """Refuse what finds no room, and learn what is to be known of the rest."""
         builder = self.builder
-        noted = builder.features & self._noted
         if self._upkeep is None:
+            noted = builder.features & self._noted
             if noted & RecordFlag.HAS_EXPIRATION:
                 self._upkeep = Upkeep(self)
             elif not noted and self.dedup is None:
                 return
         if self._upkeep is not None:
             self._upkeep.admit(builder)
-        if self.dedup is not None and builder.count:
-            self.dedup.admit()
-        if builder.count and (noted or (self._upkeep is not None and self._upkeep.weighs)):
-            self.learn(builder.preview(self.log.end))
+        self.take_in(builder)
+
+    def has_room(self, records: BatchBuilder) -> bool:
+        """See Appender."""
+        return self._upkeep is None or self._upkeep.has_room(records)
+
+    def take_in(self, records: BatchBuilder) -> None:
+        """See Appender."""
+        if not records.count:
+            return
+        super().take_in(records)
+        noted = records.features & self._noted
+        if records.count and (noted or (self._upkeep is not None and self._upkeep.weighs)):
+            self.learn(records.preview(self.log.end))
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Take in what a batch's records say of themselves, but those that are `settled`."""
@@ -211,12 +222,28 @@ class Queue(OpenQueue):
     def _show_committed(self) -> None:
         if self._learning:
             return
-        self.machine.committed(self.log.committed)
+        if self._undone_stop:
+            self._pass_over_undone()
+        else:
+            self.machine.committed(self.log.committed)
         if self._upkeep is not None:
             self._upkeep.expiry.more_is_ready()
             # Whoever asks for a count before the next turn must not see what nobody will get.
             if not self.machine.can_deliver():
                 self._upkeep.enforce()
+
+    def _pass_over_undone(self) -> None:
+        """Nothing becomes ready that was undone."""
+        first, stop = self.machine.ledger.committed, self.log.committed
+        self.machine.committed(stop)
+        self.machine.lose(self.log.undone.gaps(first, stop).gaps(first, stop))
+        if stop >= self._undone_stop:
+            self._undone_stop = 0
+
+    def undo(self, transaction: int, first: int, stop: int) -> None:
+        """See Appender."""
+        self._undone_stop = max(self._undone_stop, stop)
+        super().undo(transaction, first, stop)
 
     def await_commit(self, waiter: Waiter) -> None:
         """See Appender. Until the backlog is known, nothing can be said to be committed."""

@@ -52,6 +52,8 @@ class Cursor:
 class Stream(OpenQueue):
     """One stream of a virtual host, open."""
 
+    settles_in_log = False  # it stays for others
+
     def __init__(
         self,
         definition: QueueDefinition,

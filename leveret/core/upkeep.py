@@ -52,6 +52,10 @@ class Upkeep:
             window = Window(refused, refused.base_offset, refused.stop_offset)
             queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
 
+    def has_room(self, records: BatchBuilder) -> bool:
+        """Whether nothing of an atomic write would be refused."""
+        return self.capacity.has_room(records)
+
     @property
     def weighs(self) -> bool:
         """Whether it must learn of every batch."""

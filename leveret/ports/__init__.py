@@ -7,7 +7,7 @@ is a contract; each implementation of a protocol passes the suite of the same na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -105,6 +105,11 @@ class TopicLog(Protocol):
         ...
 
     @property
+    def undone(self) -> RangeSet:
+        """Those of the settled offsets whose records were never there: aborted transactions'."""
+        ...
+
+    @property
     def unclean(self) -> bool:
         """Whether recovery found that the last run did not close the log."""
         ...
@@ -138,7 +143,7 @@ class TopicLog(Protocol):
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         """Call `callback` on the loop when a write or flush failed after `append` returned.
 
-        The records above `committed` are lost for this run; they are cut off the log.
+        Records from `end`, as it is then, on are lost for this run; they are cut off the log.
         """
         ...
 
@@ -148,6 +153,36 @@ class TopicLog(Protocol):
         `committed` has moved already on return unless the batch waits for a flush. Raises
         DiskFullError or StorageError; the builder's records are then gone and nothing was appended.
         """
+        ...
+
+    def prepare(
+        self,
+        transaction: int,
+        records: BatchBuilder,
+        ranges: Sequence[tuple[int, int]],
+        prepared: Callable[[Exception | None], None],
+    ) -> None:
+        """Write down this log's part of a transaction: `records` as one batch, and what it settles.
+
+        Neither has any effect before `resolve`; `committed` stays below the records, and so do the
+        records behind them. `prepared` is called once, perhaps before this returns: when the part
+        is as durable as the log makes records, or with what has kept it from being so; it is then
+        gone. Raises DiskFullError or StorageError; nothing was appended then. Each log has one part
+        of a transaction. `records` is empty afterwards.
+        """
+        ...
+
+    def resolve(self, transaction: int, *, committed: bool) -> None:
+        """The transaction has committed: its part takes effect. Or it has aborted: none of it does.
+
+        Its records then count as settled, at the latest when `committed` passes them. Callbacks of
+        `on_commit` are called where that moves `committed`. To be called before anything else is
+        done to the ranges that the part settles. Without a part nothing happens.
+        """
+        ...
+
+    def takes_part(self, transaction: int) -> bool:
+        """Whether there is a part that survives this process, and asks for the outcome then."""
         ...
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -216,6 +251,18 @@ class TopicStore(Protocol):
 
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """Whether a log that is kept was left by an earlier run, or is open."""
+        ...
+
+    def decide(
+        self,
+        transactions: Mapping[int, Collection[TopicLog]],
+        decided: Callable[[Exception | None], None],
+    ) -> None:
+        """Let transactions commit that are prepared in all these logs: the point of no return.
+
+        `decided` is called once, perhaps before this returns; with what has kept them from
+        committing if they have not. The caller then resolves them in the logs.
+        """
         ...
 
     async def close(self) -> None:

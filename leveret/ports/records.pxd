@@ -32,6 +32,7 @@ cpdef enum BatchAttribute:
     CONTROL = 1             # settlements, not messages
     ENCRYPTED = 2
     TRANSIENT = 4           # nothing in it is persistent
+    PENDING = 8             # counts only if its transaction commits
 
 
 # One record as it lies in a batch: pointers into the batch's bytes, good while the batch lives.

@@ -8,14 +8,15 @@ Every room handles batches; only this module knows their bytes. All integers are
      8  u64  base offset: the number of the first record (of a control batch: the log's end)
     16  u32  CRC-32C over bytes 20 to the end
     20  u16  attributes: 1 control, 2 encrypted (then storage/encryption.py draws what
-             follows the header), 4 transient
+             follows the header), 4 transient, 8 pending
     22  u16  features: the records' flag words joined by OR
     24  u32  count of records (of a control batch: 0, it uses up no offset)
     28  u32  leader epoch
     32  u64  timestamp of the first record, milliseconds since 1970
     40  u64  timestamp of the last record
-    48  u64  producer id, 0 when there is none (of a segment's checkpoint: id of the key that seals
-             its batches, 0 when none does)
+    48  u64  producer id, 0 when there is none; of a pending batch the transaction whose outcome
+             decides whether it counts; of a segment's checkpoint the id of the key that seals its
+             batches, 0 when none does
     56  u64  tag mask: the records' tag masks joined by OR
     64       records, one after the other
 
@@ -173,6 +174,16 @@ cdef class Batch:
     def checked(self):
         """The bytes that the checksum covers, as a memoryview."""
         return memoryview(self)[CHECKSUM_FROM:]
+
+    @property
+    def transaction(self):
+        """The transaction that a pending batch is part of; 0 where it is part of none."""
+        return load64(self.data + 48) if load16(self.data + 20) & PENDING else 0
+
+    def set_pending(self, uint64_t transaction):
+        """Let the batch count only if this transaction commits. Its checksum is to be set anew."""
+        store16(self.data + 20, load16(self.data + 20) | PENDING)
+        store64(self.data + 48, transaction)
 
     def set_checksum(self, uint32_t crc):
         """Write the CRC-32C of `checked` into the header."""

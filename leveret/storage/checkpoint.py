@@ -1,4 +1,4 @@
-"""Which records are settled and how often others came back, as written down.
+"""What a log knows beside its records, as written down: what is settled, came back, is undecided.
 
     payload of a control batch, little-endian
      0  u8   version and kind: 1 ranges settled since the last one, 2 all ranges settled so far
@@ -10,7 +10,21 @@
      5       for each: u64 first, u64 stop, u32 times returned, u32 times of failure; both so far
              RangeSet.to_bytes(): of kind 3 nothing, of kind 4 all ranges settled so far
 
-Every segment begins with a control batch of kind 2 or 4, the checkpoint: the log's own files are
+    the same where the log takes part in transactions
+     0  u8   version and kind: 5 what a transaction will settle if it commits, 6 transactions whose
+             outcome has been applied, 7 all there is to know while some are not resolved
+     1       kind 5: u64 transaction, RangeSet.to_bytes()
+             kind 6: u32 count, so many u64 transactions; u32 count of the ranges of all records
+             of aborted ones, these; the ranges settled since the last one
+             kind 7: u32 count, for each: u64 transaction, u64 first and u64 stop of its records,
+             u32 count of the ranges it will settle, these; then the ranges of aborted records as
+             in kind 6, then what follows in kind 4
+
+Records of a transaction stand in a batch with the attribute PENDING. Those of an aborted one are
+settled, and told apart for whoever reads what is settled. What a committed one settles stands among
+the ranges of kind 6.
+
+Every segment begins with a control batch of kind 2, 4 or 7, the checkpoint: the log's own files are
 the one source of truth, recovery needs the last segment only, and an older segment can go whatever
 control batches it holds (docs/decisions/0010-checkpoint-in-the-segment.md).
 
@@ -22,27 +36,34 @@ control batches it holds (docs/decisions/0010-checkpoint-in-the-segment.md).
     21  u64  the log's end
     29  u64  end of what may have been delivered before
     37       version 2: RangeSet.to_bytes() of what is settled
-             version 3, where messages came back: a checkpoint's payload of kind 4
+             version 3, where there is more to tell: a checkpoint's payload of kind 4 or 7
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
-from leveret.ports.returns import RUN_OFFSETS_MAX
+from leveret.ports.returns import RUN_OFFSETS_MAX, Returns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.ports.records import Batch
-    from leveret.ports.returns import Returns
 
 __all__ = [
     "CloseMark",
+    "Part",
+    "Told",
     "apply_payload",
     "checkpoint_payload",
+    "is_checkpoint",
+    "is_part",
+    "part_payload",
+    "resolved_payload",
     "return_payload",
     "settlement_payload",
 ]
@@ -51,12 +72,38 @@ SETTLED_SINCE = 1
 SETTLED_ALL = 2
 RETURNED_SINCE = 3
 TOLD_ALL = 4
-RETURNED_COUNT = struct.Struct("<I")
+PART = 5
+RESOLVED_SINCE = 6
+TOLD_ALL_UNRESOLVED = 7
+CHECKPOINTS = (SETTLED_ALL, TOLD_ALL, TOLD_ALL_UNRESOLVED)
+COUNT = struct.Struct("<I")
+TRANSACTION = struct.Struct("<Q")
+UNRESOLVED = struct.Struct("<QQQ")
 RETURNED = struct.Struct("<QQII")
+RANGE_BYTES = 16
 COUNT_MAX = (1 << 32) - 1
 MARK_VERSION = 2  # a mark of version 1 is not believed: the log is recovered as after a crash
 MARK_VERSION_TOLD = 3
 MARK = struct.Struct("<BQIQQQ")
+
+
+@dataclass(slots=True)
+class Part:
+    """One log's part of a transaction: records [first, stop), and what it will settle."""
+
+    first: int
+    stop: int
+    settles: RangeSet = field(default_factory=RangeSet)
+
+
+@dataclass(slots=True)
+class Told:
+    """What a log knows beside its records."""
+
+    settled: RangeSet = field(default_factory=RangeSet)
+    returns: Returns = field(default_factory=Returns)
+    undone: RangeSet = field(default_factory=RangeSet)  # records of aborted transactions
+    unresolved: dict[int, Part] = field(default_factory=dict)  # by transaction, in their order
 
 
 def settlement_payload(ranges: RangeSet) -> bytes:
@@ -66,59 +113,129 @@ def settlement_payload(ranges: RangeSet) -> bytes:
 
 def return_payload(returns: Returns, changed: RangeSet) -> bytes:
     """How often these records came back so far."""
-    return bytes([RETURNED_SINCE]) + _pack(returns, changed)
+    return bytes([RETURNED_SINCE]) + _pack_returns(returns, changed)
 
 
-def checkpoint_payload(settled: RangeSet, returns: Returns) -> bytes:
-    """Everything settled so far, and every return: the first batch of a segment."""
-    if not returns.acquired:
-        return bytes([SETTLED_ALL]) + settled.to_bytes()
-    return bytes([TOLD_ALL]) + _pack(returns) + settled.to_bytes()
+def part_payload(transaction: int, settles: RangeSet) -> bytes:
+    """What is to be settled if a transaction commits."""
+    return bytes([PART]) + TRANSACTION.pack(transaction) + settles.to_bytes()
 
 
-def _pack(returns: Returns, changed: RangeSet | None = None) -> bytes:
+def resolved_payload(transactions: Sequence[int], undone: RangeSet, settled: RangeSet) -> bytes:
+    """Whose outcome was applied since the last control batch, and all that was settled since."""
+    ids = COUNT.pack(len(transactions)) + b"".join(map(TRANSACTION.pack, transactions))
+    return bytes([RESOLVED_SINCE]) + ids + _pack_ranges(undone) + settled.to_bytes()
+
+
+def checkpoint_payload(told: Told) -> bytes:
+    """Everything the log knows: the first batch of a segment."""
+    if told.unresolved or told.undone:
+        parts = _pack_parts(told.unresolved) + _pack_ranges(told.undone)
+        rest = _pack_returns(told.returns) + told.settled.to_bytes()
+        return bytes([TOLD_ALL_UNRESOLVED]) + parts + rest
+    if told.returns.acquired:
+        return bytes([TOLD_ALL]) + _pack_returns(told.returns) + told.settled.to_bytes()
+    return bytes([SETTLED_ALL]) + told.settled.to_bytes()
+
+
+def _pack_parts(unresolved: dict[int, Part]) -> bytes:
+    packed = [COUNT.pack(len(unresolved))]
+    for transaction, part in unresolved.items():
+        packed.append(UNRESOLVED.pack(transaction, part.first, part.stop))
+        packed.append(_pack_ranges(part.settles))
+    return b"".join(packed)
+
+
+def _pack_ranges(ranges: RangeSet) -> bytes:
+    return COUNT.pack(len(ranges)) + ranges.to_bytes()
+
+
+def _pack_returns(returns: Returns, changed: RangeSet | None = None) -> bytes:
     runs = [
         RETURNED.pack(first, stop, min(acquired, COUNT_MAX), min(failures, COUNT_MAX))
         for first, stop, acquired, failures in returns.runs(changed)
     ]
-    return RETURNED_COUNT.pack(len(runs)) + b"".join(runs)
-
-
-def _unpack(data: memoryview, returns: Returns) -> memoryview:
-    """Take over what `_pack` made; what is behind it comes back. Raises ValueError."""
-    if len(data) < RETURNED_COUNT.size:
-        raise ValueError("a count of returns is cut off")
-    (count,) = RETURNED_COUNT.unpack_from(data)
-    end = RETURNED_COUNT.size + count * RETURNED.size
-    if len(data) < end:
-        raise ValueError("returns are cut off")
-    for first, stop, acquired, failures in RETURNED.iter_unpack(data[RETURNED_COUNT.size : end]):
-        if not 0 < stop - first <= RUN_OFFSETS_MAX:
-            raise ValueError("a range of returns is too long, or none")
-        returns.put(first, stop, acquired, failures)
-    return data[end:]
+    return COUNT.pack(len(runs)) + b"".join(runs)
 
 
 def is_checkpoint(batch: Batch) -> bool:
     """Whether a batch is the complete state that a segment begins with."""
-    kinds = (SETTLED_ALL, TOLD_ALL)
-    return batch.is_control and len(batch.payload) > 0 and batch.payload[0] in kinds
+    return batch.is_control and len(batch.payload) > 0 and batch.payload[0] in CHECKPOINTS
 
 
-def apply_payload(data: bytes | memoryview, settled: RangeSet, returns: Returns) -> None:
-    """Add what a control batch says to `settled` and `returns`. Raises CorruptBatchError."""
+def is_part(batch: Batch) -> bool:
+    """Whether a batch says what a transaction will settle, if it commits."""
+    return batch.is_control and len(batch.payload) > 0 and batch.payload[0] == PART
+
+
+class _Cursor:
+    """Reads a payload from its front. Raises ValueError where it is too short."""
+
+    def __init__(self, payload: memoryview) -> None:
+        self.rest = payload
+
+    def take(self, size: int) -> memoryview:
+        if len(self.rest) < size:
+            raise ValueError(f"{size} bytes are wanted where {len(self.rest)} are left")
+        taken, self.rest = self.rest[:size], self.rest[size:]
+        return taken
+
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        return form.unpack(self.take(form.size))
+
+
+def apply_payload(data: bytes | memoryview, told: Told) -> None:
+    """Add what a control batch says to what is `told`. Raises CorruptBatchError."""
     payload = memoryview(data)
-    if len(payload) == 0 or not SETTLED_SINCE <= payload[0] <= TOLD_ALL:
+    if len(payload) == 0 or not SETTLED_SINCE <= payload[0] <= TOLD_ALL_UNRESOLVED:
         raise CorruptBatchError("control batch of an unknown version")
     try:
-        rest = payload[1:]
-        if payload[0] >= RETURNED_SINCE:
-            rest = _unpack(rest, returns)
-        told = RangeSet.from_bytes(rest)
+        _apply(payload[0], _Cursor(payload[1:]), told)
     except ValueError as error:
         raise CorruptBatchError(f"control batch: {error}") from error
-    for first, stop in told:
-        settled.add(first, stop)
+
+
+def _apply(kind: int, cursor: _Cursor, told: Told) -> None:
+    if kind == PART:
+        (transaction,) = cursor.unpack(TRANSACTION)
+        settles = RangeSet.from_bytes(cursor.rest)
+        told.unresolved[transaction] = Part(0, 0, settles)
+        return
+    if kind in CHECKPOINTS:
+        told.unresolved.clear()  # it knows of all that matter still
+    if kind == TOLD_ALL_UNRESOLVED:
+        _unpack_parts(cursor, told.unresolved)
+    if kind == RESOLVED_SINCE:
+        (count,) = cursor.unpack(COUNT)
+        for (transaction,) in TRANSACTION.iter_unpack(cursor.take(count * TRANSACTION.size)):
+            told.unresolved.pop(transaction, None)
+    if kind in (RESOLVED_SINCE, TOLD_ALL_UNRESOLVED):
+        for first, stop in _unpack_ranges(cursor):
+            told.undone.add(first, stop)
+    if kind in (RETURNED_SINCE, TOLD_ALL, TOLD_ALL_UNRESOLVED):
+        _unpack_returns(cursor, told.returns)
+    for first, stop in RangeSet.from_bytes(cursor.rest):
+        told.settled.add(first, stop)
+
+
+def _unpack_parts(cursor: _Cursor, unresolved: dict[int, Part]) -> None:
+    (count,) = cursor.unpack(COUNT)
+    for _ in range(count):
+        transaction, first, stop = cursor.unpack(UNRESOLVED)
+        unresolved[transaction] = Part(first, stop, _unpack_ranges(cursor))
+
+
+def _unpack_ranges(cursor: _Cursor) -> RangeSet:
+    (count,) = cursor.unpack(COUNT)
+    return RangeSet.from_bytes(cursor.take(count * RANGE_BYTES))
+
+
+def _unpack_returns(cursor: _Cursor, returns: Returns) -> None:
+    (count,) = cursor.unpack(COUNT)
+    for first, stop, acquired, failures in RETURNED.iter_unpack(cursor.take(count * RETURNED.size)):
+        if not 0 < stop - first <= RUN_OFFSETS_MAX:
+            raise ValueError("a range of returns is too long, or none")
+        returns.put(first, stop, acquired, failures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
-from leveret.ports.returns import Returns
-from leveret.storage.checkpoint import apply_payload
+from leveret.storage.checkpoint import Told, apply_payload, is_part
 from leveret.storage.damage import find_sound
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, scan
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from leveret.ports.ranges import RangeSet
     from leveret.storage.files import FileSystem
 
 __all__ = ["DumpedBatch", "dump_segment"]
@@ -69,12 +68,14 @@ def _dump(files: FileSystem, handle: int, size: int) -> Iterator[DumpedBatch]:
 def _dumped(position: int, batch: Batch) -> DumpedBatch:
     if not batch.is_control:
         return DumpedBatch(position, batch)
-    settled = RangeSet()
+    told = Told()
     try:
-        apply_payload(batch.payload, settled, Returns())
+        apply_payload(batch.payload, told)
     except CorruptBatchError as error:
         return DumpedBatch(position, batch, damage=str(error))
-    return DumpedBatch(position, batch, settled)
+    for part in told.unresolved.values() if is_part(batch) else ():
+        return DumpedBatch(position, batch, part.settles)
+    return DumpedBatch(position, batch, told.settled)
 
 
 def _what_remains(files: FileSystem, handle: int, position: int) -> Batch | None:

@@ -19,13 +19,18 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
     CloseMark,
+    Part,
+    Told,
     checkpoint_payload,
+    part_payload,
+    resolved_payload,
     return_payload,
     settlement_payload,
 )
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flush import Flush, Unflushed
+from leveret.storage.parts import Parts
 from leveret.storage.reader import LogReader, OpenFiles
 from leveret.storage.retention import Retainer, segment_bytes
 from leveret.storage.segment import Segment
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
     from leveret.ports import Clock, Retention
     from leveret.storage.commit import Committer
+    from leveret.storage.decisions import Decisions
     from leveret.storage.encryption import DataKey
     from leveret.storage.files import FileSystem
     from leveret.storage.keyring import Keyring
@@ -63,6 +69,7 @@ class LogServices:
     pool: ThreadPoolExecutor
     open_files: OpenFiles
     segment_bytes_max: int
+    decisions: Decisions
     touched: Callable[[PartitionLog], None]  # has settlements to write down
     closed: Callable[[PartitionLog, CloseMark | None], None]
     deleted: Callable[[PartitionLog], Callable[[], None]]  # moves files away; returns their removal
@@ -70,7 +77,11 @@ class LogServices:
 
 
 class PartitionLog:
-    """See ports.TopicLog. Invariant: first <= committed <= end, settled below committed."""
+    """See ports.TopicLog.
+
+    Invariant: first <= committed <= durable <= end, settled below durable. Between committed and
+    durable are a transaction's records, until it is resolved, and what was published behind them.
+    """
 
     def __init__(
         self,
@@ -85,9 +96,10 @@ class PartitionLog:
         """`key` seals what is written, until `use_key` says otherwise."""
         self.builder = BatchBuilder()
         self.directory = directory
-        self.end = self.committed = recovered.end
+        self.end = self.committed = self._durable = recovered.end
         self.settled = recovered.settled
         self.returns = recovered.returns
+        self.undone = recovered.told.undone
         self.unclean = recovered.unclean
         self.appended_bytes = 0
         self.redelivered_stop = recovered.redelivered_stop
@@ -126,11 +138,14 @@ class PartitionLog:
             unseal=services.keyring.unsealer.open,
         )
         self._setting_aside = asyncio.Lock()
+        self._parts = Parts(recovered.unresolved, services.decisions.remembered)
+        self._unresolved = self._parts.unresolved  # asked for at each append
         self._unflushed = Unflushed()
         self._pending = RangeSet()  # settled, not yet written down
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
         self._flushing = False
+        self._flush_again = False  # something was written since that wants to be flushed
         self._flush_failures = 0  # in a row
         self._covered: Segment | None = None  # newest segment whose checkpoint is durable
         self._closed = False
@@ -139,6 +154,8 @@ class PartitionLog:
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
         self.retention = retention
+        for transaction in list(self._unresolved):
+            self._resolve(transaction, committed=services.decisions.asked(transaction))
 
     def __repr__(self) -> str:
         return f"PartitionLog({str(self.directory)!r}, end={self.end})"
@@ -150,6 +167,11 @@ class PartitionLog:
         if self._keeps:
             return items[0].base if items else self.end
         return next(iter(self.settled))[1] if self.settled.first == 0 else 0
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Its files, in order."""
+        return self._segments.items
 
     @property
     def retention(self) -> Retention | None:
@@ -208,7 +230,9 @@ class PartitionLog:
         if not self._keeps:
             if self._cache.stuck:
                 self._cache.write_down_stuck()
-            self.end = self.committed = base + batch.count
+            self.end = self._durable = base + batch.count
+            if not self._unresolved:
+                self.committed = self.end
         else:
             batch.set_checksum(crc32c(batch.checked))
             segment, position = self._segments.write(batch, base)
@@ -218,7 +242,9 @@ class PartitionLog:
                 if not self._flushing:
                     self._start_flush()
             else:
-                self.committed = self.end
+                self._durable = self.end
+                if not self._unresolved:
+                    self.committed = self.end
         self._cache.add(self._tail, batch)
         return base
 
@@ -226,6 +252,74 @@ class PartitionLog:
         """Write down a batch that memory has no room for. Raises StorageError."""
         batch.set_checksum(crc32c(batch.checked))
         self._segments.write(batch, batch.base_offset)
+
+    # Taking part in transactions
+
+    def prepare(
+        self,
+        transaction: int,
+        records: BatchBuilder,
+        ranges: Sequence[tuple[int, int]],
+        prepared: Callable[[Exception | None], None],
+    ) -> None:
+        """See ports.TopicLog."""
+        part = self._unresolved[transaction] = Part(self.end, self.end, RangeSet(ranges))
+        try:
+            # Settlements first: should they find no room, no offset has been used up.
+            if ranges and self._keeps:
+                self._write_control(part_payload(transaction, part.settles))
+            if records.count:
+                self._append_pending(transaction, records)
+        except BaseException:
+            del self._unresolved[transaction]
+            records.clear()
+            raise
+        part.stop = self.end
+        if not self._flushes:
+            self._durable = self.end
+            prepared(None)
+            return
+        self._parts.await_flush(transaction, prepared)
+        self._start_flush()
+
+    def _append_pending(self, transaction: int, records: BatchBuilder) -> None:
+        base = self.end
+        batch = records.seal(base)
+        self.appended_bytes += batch.size - HEADER_BYTES
+        if not self._keeps:
+            if self._cache.stuck:
+                self._cache.write_down_stuck()
+        else:
+            batch.set_pending(transaction)
+            batch.set_checksum(crc32c(batch.checked))
+            segment, position = self._segments.write(batch, base)
+            if self._flushes:
+                self._unflushed.add(batch, segment, position)
+        self.end = base + batch.count
+        self._cache.add(self._tail, batch)
+
+    def resolve(self, transaction: int, *, committed: bool) -> None:
+        """See ports.TopicLog."""
+        if transaction not in self._unresolved or self._closed:
+            return
+        if not committed and not self._parts.undo(transaction):
+            return
+        self._resolve(transaction, committed=committed)
+        self._advance()
+
+    def _resolve(self, transaction: int, *, committed: bool) -> None:
+        part = self._unresolved[transaction]
+        if committed:
+            self.settle(list(part.settles))
+        elif part.first < part.stop:
+            self.undone.add(part.first, part.stop)
+            self.settle([(part.first, part.stop)])
+        self._parts.resolve(transaction)
+        self._touch()
+
+    def takes_part(self, transaction: int) -> bool:
+        """Whether recovery would ask for the outcome of a transaction that is prepared now."""
+        return self._keeps and transaction in self._unresolved
 
     # Reading
 
@@ -326,7 +420,7 @@ class PartitionLog:
         self._touch()
 
     def _checkpoint(self) -> bytes:
-        return checkpoint_payload(self.settled, self.returns)
+        return checkpoint_payload(Told(self.settled, self.returns, self.undone, self._unresolved))
 
     def _touch(self) -> None:
         if not self._touched:
@@ -342,12 +436,14 @@ class PartitionLog:
         if self._closed or not (self._segments.items or self._keeps):
             self._pending.clear()
             self._returned.clear()
+            self._parts.resolved.clear()
             return
         try:
             self._write_pending()
         except StorageError:
             self._touched = True
             raise
+        self._parts.outcomes_written(flushes=self._flushes)
         pending, self._pending, self._returned = self._pending, RangeSet(), RangeSet()
         for first, stop in pending:
             self._remove_settled(self._segments.overlapping(first, stop))
@@ -361,7 +457,9 @@ class PartitionLog:
         if self._segments.untrusted:
             self._segments.roll(self.end)  # its checkpoint tells everything
             return
-        if self._pending:
+        if self._parts.resolved:
+            self._write_control(resolved_payload(self._parts.resolved, self.undone, self._pending))
+        elif self._pending:
             self._write_control(settlement_payload(self._pending))
         if self._returned:
             self._write_control(return_payload(self.returns, self._returned))
@@ -385,6 +483,7 @@ class PartitionLog:
                 continue
             self._services.open_files.forget(segment)
             self._services.committer.submit(self._segments.remove(segment), self._removed)
+            self.undone.remove(segment.base, segment.stop)
             self._reader.forget()
 
     def _removed(self, error: OSError | None) -> None:
@@ -407,14 +506,16 @@ class PartitionLog:
     # Flushing
 
     def flush(self) -> None:
-        """Begin to flush what was written, unless nothing was or a flush is under way."""
-        if self._flushes and not self._flushing and self._segments.dirty:
+        """Flush what was written so far, if anything was; after the flush that is under way."""
+        if self._flushes and self._segments.dirty:
+            self._flush_again = self._flushing
             self._start_flush()
 
     def _start_flush(self) -> None:
         if self._flushing or not self._segments.dirty:
             return
-        self._flushing = True
+        self._flushing, self._flush_again = True, False
+        self._parts.flush_begins()
         flush = Flush.begin(self._services.files, self._segments, self._unflushed)
         self._services.committer.submit(flush.run, partial(self._flushed, flush))
 
@@ -426,7 +527,12 @@ class PartitionLog:
                 self._flush_succeeded(flush)
             else:
                 self._flush_failed(flush, error)
-            if self._unflushed.entries or self._segments.sealed_dirty:
+            if (
+                self._unflushed.entries
+                or self._segments.sealed_dirty
+                or self._parts.waits
+                or self._flush_again
+            ):
                 self._start_flush()
         if not self._flushing:
             waiters, self._waiters = self._waiters, []
@@ -439,7 +545,10 @@ class PartitionLog:
         self._covered = flush.segments[-1]
         if flush.count:
             self._unflushed.flushed(flush.count)
-            self._advance(flush.stop)
+            self._durable = flush.stop
+        for transaction in self._parts.flushed():
+            self._resolve(transaction, committed=False)
+        self._advance()
         if flush.sealed:
             for segment, _ in flush.sealed:
                 self._services.open_files.use(segment)
@@ -447,8 +556,12 @@ class PartitionLog:
         if newly_covered or flush.sealed:
             self._remove_settled(self._segments.items[:-1])
 
-    def _advance(self, offset: int) -> None:
-        self.committed = offset
+    def _advance(self) -> None:
+        """Show what is durable, as far as no transaction is in the way."""
+        committed = self._parts.limit(self._durable) if self._unresolved else self._durable
+        if committed == self.committed:
+            return
+        self.committed = committed
         for callback in self._commit_callbacks:
             callback()
 
@@ -482,6 +595,8 @@ class PartitionLog:
         for batch in batches:
             segment, position = self._segments.write(batch, batch.base_offset)
             self._unflushed.add(batch, segment, position)
+        if self._parts.waits and self._segments.untrusted:
+            self._segments.roll(self.end)  # its checkpoint tells what will be settled
         self._start_flush()
 
     def _lose(self, failure: StorageError) -> None:
@@ -490,9 +605,10 @@ class PartitionLog:
             self._segments.cut(entry.segment, entry.position)
             break
         self._segments.distrust()
-        self._cache.cut(self._tail, self.committed)
-        lost = self.end - self.committed
-        self.end = self.committed
+        self._cache.cut(self._tail, self._durable)
+        lost = self.end - self._durable
+        self.end = self._durable
+        self._parts.lose(failure)
         self._services.warn(f"{failure}; {lost} records were not stored and are refused")
         for callback in self._failure_callbacks:
             callback(failure)
@@ -552,6 +668,7 @@ class PartitionLog:
         """See ports.TopicLog. Raises StorageError."""
         self._closed = True
         self.builder.clear()
+        self._parts.close()
         while self._flushing:
             waiter = self._services.loop.create_future()
             self._waiters.append(waiter)

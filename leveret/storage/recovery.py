@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.ports.ranges import RangeSet
-from leveret.ports.returns import Returns
-from leveret.storage.checkpoint import CloseMark, apply_payload, is_checkpoint
+from leveret.storage.checkpoint import CloseMark, Part, Told, apply_payload, is_checkpoint
 from leveret.storage.damage import keep_damaged
 from leveret.storage.files import storage_error
 from leveret.storage.index import SparseIndex
@@ -25,6 +23,9 @@ from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch
+    from leveret.ports.returns import Returns
     from leveret.storage.files import FileSystem
 
 __all__ = ["Recovered", "recover"]
@@ -36,11 +37,25 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     end: int = 0
-    settled: RangeSet = field(default_factory=RangeSet)
-    returns: Returns = field(default_factory=Returns)
+    told: Told = field(default_factory=Told)
     unclean: bool = False
     redelivered_stop: int = 0  # offsets below may have been delivered before
     findings: list[str] = field(default_factory=list)
+
+    @property
+    def settled(self) -> RangeSet:
+        """What is settled."""
+        return self.told.settled
+
+    @property
+    def returns(self) -> Returns:
+        """What came back."""
+        return self.told.returns
+
+    @property
+    def unresolved(self) -> dict[int, Part]:
+        """Parts of transactions whose outcome the log has not written down."""
+        return self.told.unresolved
 
 
 def recover(files: FileSystem, directory: Path, mark: CloseMark | None) -> Recovered:
@@ -79,12 +94,12 @@ def _believe(found: Recovered, mark: CloseMark | None) -> bool:
         return False
     if mark.segment_bytes != last.size or mark.end < last.base:
         return False
-    settled, returns = RangeSet(), Returns()
+    told = Told()
     try:
-        apply_payload(mark.checkpoint, settled, returns)
+        apply_payload(mark.checkpoint, told)
     except CorruptBatchError:
         return False
-    found.settled, found.returns = settled, returns
+    found.told = told
     found.end = mark.end
     found.redelivered_stop = mark.redelivered_stop
     return True
@@ -138,9 +153,12 @@ def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None
             if batch.base_offset != found.end:
                 refuse(f"offset {batch.base_offset} where {found.end} follows")
             if batch.is_control:
-                apply_payload(batch.payload, found.settled, found.returns)
-            elif position >= index.due:
-                index.note(batch.base_offset, position)
+                apply_payload(batch.payload, found.told)
+            else:
+                if position >= index.due:
+                    index.note(batch.base_offset, position)
+                if batch.transaction:
+                    _note_pending(found.unresolved, batch)
             found.end += batch.count
             sound = position + batch.size
     except CorruptBatchError as error:
@@ -148,6 +166,12 @@ def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None
     finally:
         files.close(handle)
     segment.size = sound
+
+
+def _note_pending(unresolved: dict[int, Part], batch: Batch) -> None:
+    """Whether a batch counts is for its transaction to say."""
+    part = unresolved.setdefault(batch.transaction, Part(0, 0))
+    part.first, part.stop = batch.base_offset, batch.stop_offset
 
 
 def _report_gap(found: Recovered, first: int, stop: int) -> None:
@@ -189,5 +213,8 @@ def _settle_what_is_gone(files: FileSystem, found: Recovered) -> None:
         if indexed is not None and indexed[1] < segment.stop:
             settled.add(indexed[1], segment.stop)
     settled.remove(found.end, OFFSET_MAX)
+    found.told.undone.remove(found.end, OFFSET_MAX)
+    for part in found.unresolved.values():
+        part.first, part.stop = min(part.first, found.end), min(part.stop, found.end)
     if found.returns.acquired:
         found.returns.keep(settled.gaps(0, found.end))

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.errors import StorageError
-from leveret.ports import Durability
+from leveret.ports import Durability, Retention
 from leveret.storage.checkpoint import CloseMark
 from leveret.storage.commit import Committer
+from leveret.storage.decisions import DECISIONS_TOPIC, Decisions, read_decisions
 from leveret.storage.files import storage_error
 from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
@@ -31,10 +32,10 @@ from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from leveret.ports import Clock, Retention, StateStore
+    from leveret.ports import Clock, StateStore, TopicLog
     from leveret.storage.files import FileSystem
 
 __all__ = ["FileTopicStore", "StorageLimits"]
@@ -42,6 +43,7 @@ __all__ = ["FileTopicStore", "StorageLimits"]
 logger = logging.getLogger(__name__)
 
 MARK_PREFIX = b"closed/"
+DECISION_SEGMENT_BYTES = 1 << 20  # decisions live for a second: files that can go soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class FileTopicStore:
 
     Takes the data directory's lock unless the caller, who then holds it, passes `lock`: raises
     NodeRunningError, StorageError. `state` is closed by whoever opened it, after this. Without a
-    `keyring` the data directory's is used, and no key of it can be unwrapped.
+    `keyring` the data directory's is used, and no key of it can be unwrapped. `durability` is that
+    of decisions about transactions: the strictest of any log that takes part in them.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class FileTopicStore:
         limits: StorageLimits | None = None,
         lock: DirectoryLock | None = None,
         keyring: Keyring | None = None,
+        durability: Durability = Durability.FSYNC,
     ) -> None:
         self._limits = limits or StorageLimits()
         self._topics = data / "topics"
@@ -100,10 +104,12 @@ class FileTopicStore:
         self._committer = Committer(loop, self._limits.commit_threads)
         self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
         self._keyring = keyring or Keyring(files, data, None)
+        self._decisions = Decisions(clock.wall_ms)
         self._services = self._make_services(clock)
         try:
             self._marks = self._take_marks()
             self._empty_trash()
+            self._decision_log = self._open_decisions(durability)
         except BaseException:
             self._stop_threads()
             raise
@@ -126,6 +132,7 @@ class FileTopicStore:
             pool=self._pool,
             open_files=OpenFiles(self._files, self._limits.open_files_max),
             segment_bytes_max=self._limits.segment_bytes_max,
+            decisions=self._decisions,
             touched=self._log_touched,
             closed=self._log_closed,
             deleted=self._log_deleted,
@@ -155,6 +162,14 @@ class FileTopicStore:
             raise storage_error("remove", self._transient, error) from error
         for name in self._files.list_names(self._trash):
             self._committer.submit(self._removal(self._trash / name), self._removed)
+
+    def _open_decisions(self, durability: Durability) -> PartitionLog:
+        """Learn which transactions have committed, before any log asks."""
+        retention = Retention(segment_bytes_max=DECISION_SEGMENT_BYTES)
+        log = self.open("", DECISIONS_TOPIC, "node", 0, durability, retention=retention)
+        found = read_decisions(self._files, log, self._keyring.unsealer.open, logger.warning)
+        self._decisions.open(log, found)
+        return log
 
     # Opening
 
@@ -208,9 +223,12 @@ class FileTopicStore:
         missing.
         """
         try:
-            return [path for path in self._partitions() if path not in self._logs]
+            orphans = [path for path in self._partitions() if path not in self._logs]
         except OSError as error:
             raise storage_error("list", self._topics, error) from error
+        if not orphans:  # else one of them may ask for a decision, should its queue come back
+            self._decisions.all_open()
+        return orphans
 
     def _partitions(self) -> Iterator[Path]:
         names = self._files.list_names
@@ -224,6 +242,24 @@ class FileTopicStore:
     def _mark_key(self, directory: Path) -> bytes:
         """At most 511 bytes, LMDB's limit: names are bounded by `log_directory`."""
         return MARK_PREFIX + str(directory.relative_to(self._topics)).encode()
+
+    # Transactions
+
+    def decide(
+        self,
+        transactions: Mapping[int, Collection[TopicLog]],
+        decided: Callable[[Exception | None], None],
+    ) -> None:
+        """See ports.TopicStore."""
+        participants = {}
+        for transaction, logs in transactions.items():
+            count = sum(log.takes_part(transaction) for log in logs)
+            if count:
+                participants[transaction] = count
+        if participants:
+            self._decisions.decide(participants, decided)
+        else:
+            decided(None)
 
     # Settlements
 
@@ -315,7 +351,8 @@ class FileTopicStore:
         for timer in (self._settle_timer, self._flush_timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
-        for log in list(self._logs.values()):
+        others = [log for log in self._logs.values() if log is not self._decision_log]
+        for log in [*others, self._decision_log]:  # the others' outcomes are safe first
             try:
                 await log.close()
             except StorageError as error:

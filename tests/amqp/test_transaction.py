@@ -157,6 +157,57 @@ def test_a_commit_that_lost_a_part_is_refused(failing):
     text = "PRECONDITION_FAILED - partial tx completion"
     assert client.methods() == [("Channel.Close", 406, text, 90, 20)]
     assert [str(error) for _, error in stage.reported] == ["disk on fire"]
+    other = Client(stage).open()
+    assert (other.count("a"), other.count("b")) == (0, 0)
+
+
+@pytest.mark.covers("B-112", "B-216")
+def test_a_commit_that_cannot_be_decided_leaves_nothing_and_gives_acks_back():
+    stage = Stage()
+    client = Client(stage).open(1, 2)
+    for name in ("from", "to"):
+        client.declare(name, durable=True, channel=2)
+    client.publish("from", b"m", channel=2)
+    begin(client)
+    client.consume("from")
+    assert [delivery.body for delivery in client.deliveries()] == [b"m"]
+    client.publish("to", b"m, transformed")
+    client.send(commands.Basic.Ack(1))
+    stage.topics.decide_error = StorageError("disk on fire")
+    client.send(commands.Tx.Commit())
+    assert client.methods()[0][:2] == ("Channel.Close", 406)
+    assert (client.count("from", channel=2), client.count("to", channel=2)) == (1, 0)
+    client.publish("to", b"another", channel=2)
+    client.send(commands.Basic.Get(queue="to"), channel=2)
+    assert [delivery.body for delivery in client.deliveries(2)] == [b"another"]
+    assert [str(error) for _, error in stage.reported] == ["disk on fire"]
+
+
+@pytest.mark.covers("B-112")
+def test_a_connection_that_is_lost_while_its_commit_waits_takes_its_acks_back_or_not():
+    stage = Stage(Durability.FSYNC)
+    other = Client(stage).open()
+    for name in ("from", "to"):
+        other.declare(name, durable=True)
+    for outcome, left in ((None, 0), (StorageError("disk on fire"), 1)):
+        other.publish("from", b"m", delivery_mode=2)
+        stage.log("from").commit()
+        stage.run()
+        client = Client(stage).open()
+        begin(client)
+        client.consume("from")
+        assert [delivery.body for delivery in client.deliveries()] == [b"m"]
+        client.publish("to", b"m", delivery_mode=2)
+        client.send(commands.Basic.Ack(1), commands.Tx.Commit())
+        client.link.lose()
+        stage.topics.decide_error = outcome
+        for name in ("from", "to"):
+            stage.log(name).commit()
+        stage.run()
+        assert other.count("from") == left
+        assert other.count("to") == 1
+        assert stage.queue("from").leased_count == 0
+    assert [str(error) for _, error in stage.reported] == ["disk on fire"]
 
 
 @pytest.mark.covers("B-112", "B-216")
@@ -171,6 +222,7 @@ def test_a_commit_that_a_full_queue_refused_in_part_is_partial(client):
     client.send(commands.Tx.Commit())
     text = "PRECONDITION_FAILED - partial tx completion"
     assert client.methods() == [("Channel.Close", 406, text, 90, 20)]
+    assert (client.count("q", channel=2), client.count("full", channel=2)) == (0, 1)
 
 
 def test_a_transaction_has_a_limit(client, monkeypatch):

@@ -34,6 +34,7 @@ class NoLock:
 def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> FileTopicStore:
     """A store that flushes settlements only when told, unless `limits` say otherwise."""
     limits.setdefault("settle_flush_interval_ms", 3_600_000)
+    durability = limits.pop("durability", Durability.FSYNC)
     return FileTopicStore(
         data,
         files or RealFileSystem(),
@@ -43,6 +44,7 @@ def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> Fi
         limits=StorageLimits(**limits),
         lock=NoLock(),
         keyring=keyring,
+        durability=durability,
     )
 
 

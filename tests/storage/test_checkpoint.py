@@ -2,14 +2,18 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
-from leveret.ports.returns import Returns
 from leveret.storage.checkpoint import (
     CloseMark,
+    Part,
+    Told,
     apply_payload,
     checkpoint_payload,
+    part_payload,
+    resolved_payload,
     return_payload,
 )
 from tests.ports.test_returns import COUNTS, RANGES, counts_of, returns_of
@@ -17,17 +21,45 @@ from tests.ports.test_returns import COUNTS, RANGES, counts_of, returns_of
 
 @given(COUNTS, COUNTS, RANGES)
 def test_what_was_written_down_is_read_again(earlier, counts, ranges):
-    settled, returns = RangeSet(), Returns()
-    apply_payload(checkpoint_payload(RangeSet(ranges), returns_of(earlier)), settled, returns)
-    assert (counts_of(returns), list(settled)) == (earlier, list(RangeSet(ranges)))
-    apply_payload(return_payload(returns_of(counts), RangeSet([(0, 41)])), settled, returns)
-    assert counts_of(returns) == {**earlier, **counts}
-    assert list(settled) == list(RangeSet(ranges))
+    told = Told()
+    apply_payload(checkpoint_payload(Told(RangeSet(ranges), returns_of(earlier))), told)
+    assert (counts_of(told.returns), list(told.settled)) == (earlier, list(RangeSet(ranges)))
+    apply_payload(return_payload(returns_of(counts), RangeSet([(0, 41)])), told)
+    assert counts_of(told.returns) == {**earlier, **counts}
+    assert list(told.settled) == list(RangeSet(ranges))
+
+
+PARTS = st.dictionaries(
+    st.integers(1, 2**64 - 1),
+    st.builds(Part, st.integers(0, 50), st.integers(50, 99), RANGES.map(RangeSet)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def parts_of(told):
+    return [(each, p.first, p.stop, list(p.settles)) for each, p in told.unresolved.items()]
+
+
+@given(PARTS, COUNTS, RANGES, RANGES)
+def test_parts_of_transactions_are_read_again(parts, counts, ranges, more):
+    before, told = Told(RangeSet(ranges), returns_of(counts), RangeSet(more), parts), Told()
+    told.unresolved[0] = Part(0, 1)  # a checkpoint knows better
+    apply_payload(checkpoint_payload(before), told)
+    assert parts_of(told) == parts_of(before)
+    assert (counts_of(told.returns), list(told.settled)) == (counts, list(RangeSet(ranges)))
+    assert list(told.undone) == list(RangeSet(more))
+    apply_payload(part_payload(0, RangeSet(more)), told)
+    assert list(told.unresolved[0].settles) == list(RangeSet(more))
+    apply_payload(resolved_payload(list(parts), RangeSet([(98, 99)]), RangeSet(more)), told)
+    assert list(told.unresolved) == [0]
+    assert (98 in told.undone, 97 in told.undone) == (True, 97 in RangeSet(more))
+    assert list(told.settled) == list(RangeSet([*ranges, *more]))
 
 
 @given(COUNTS, RANGES)
 def test_a_close_mark_is_read_again(counts, ranges):
-    mark = CloseMark(1, 2, 3, 4, 5, checkpoint_payload(RangeSet(ranges), returns_of(counts)))
+    mark = CloseMark(1, 2, 3, 4, 5, checkpoint_payload(Told(RangeSet(ranges), returns_of(counts))))
     value = mark.to_bytes()
     assert value[0] == (3 if counts else 2)
     assert CloseMark.from_bytes(value) == mark
@@ -37,15 +69,19 @@ def test_a_close_mark_is_read_again(counts, ranges):
     "payload",
     [
         b"",
-        b"\x05",
+        b"\x01\x05",
         b"\x03",
         b"\x03\x00\x00",
         b"\x03\x01\x00\x00\x00" + bytes(23),
         b"\x03\x01\x00\x00\x00" + bytes(24),  # a range of nothing
         b"\x03\x01\x00\x00\x00" + bytes(14) + b"\x01\x00" + bytes(8),  # and one of too much
         b"\x04\x00\x00\x00\x00\x01",
+        b"\x05" + bytes(7),
+        b"\x06\x01\x00\x00\x00" + bytes(7),
+        b"\x07\x01\x00\x00\x00" + bytes(24) + b"\x01\x00\x00\x00" + bytes(15),
+        b"\x08",
     ],
 )
 def test_what_makes_no_sense_is_refused(payload):
     with pytest.raises(CorruptBatchError):
-        apply_payload(payload, RangeSet(), Returns())
+        apply_payload(payload, Told())

@@ -12,7 +12,7 @@ from leveret.ports.returns import Returns
 from tests.support.gate import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 class MemoryTopicLog:
@@ -21,7 +21,11 @@ class MemoryTopicLog:
         self.first = 0
         self.end = 0
         self.committed = 0
+        self.durable = 0
+        self.parts: dict[int, tuple[int, int, list[tuple[int, int]]]] = {}
+        self._preparing: dict[int, Callable[[Exception | None], None]] = {}
         self.settled = RangeSet()
+        self.undone = RangeSet()
         self.unclean = False
         self.appended_bytes = 0
         self.redelivered_stop = 0
@@ -55,18 +59,72 @@ class MemoryTopicLog:
         self.batches.append(batch)
         self.end = batch.stop_offset
         if self.durability is not Durability.FSYNC:
-            self.committed = self.end
+            self.durable = self.end
+            if not self.parts:
+                self.committed = self.end
         return base
+
+    def prepare(
+        self,
+        transaction: int,
+        records: BatchBuilder,
+        ranges: Sequence[tuple[int, int]],
+        prepared: Callable[[Exception | None], None],
+    ) -> None:
+        if self.append_error is not None:
+            records.clear()
+            raise self.append_error
+        first = self.end
+        if records.count:
+            batch = records.seal(first)
+            batch.set_pending(transaction)
+            self.batches.append(batch)
+            self.end = batch.stop_offset
+        self.parts[transaction] = (first, self.end, list(ranges))
+        if self.durability is Durability.FSYNC:
+            self._preparing[transaction] = prepared
+        else:
+            self.durable = self.end
+            prepared(None)
+
+    def resolve(self, transaction: int, *, committed: bool) -> None:
+        if transaction not in self.parts:
+            return
+        if not committed and transaction in self._preparing:
+            self._preparing[transaction] = lambda _error: self.resolve(transaction, committed=False)
+            return
+        first, stop, ranges = self.parts.pop(transaction)
+        self.settle(ranges if committed else [(first, stop)] if first < stop else [])
+        if not committed and first < stop:
+            self.undone.add(first, stop)
+        self._advance()
+
+    def takes_part(self, transaction: int) -> bool:
+        return transaction in self.parts and self.durability is not Durability.NONE
+
+    def _advance(self) -> None:
+        firsts = [first for first, stop, _ in self.parts.values() if first < stop]
+        committed = min(firsts, default=self.durable)
+        if committed != self.committed:
+            self.committed = committed
+            self._on_commit()
 
     def commit(self) -> None:
         """Play the disk that has flushed."""
-        self.committed = self.end
-        self._on_commit()
+        self.durable = self.end
+        preparing, self._preparing = self._preparing, {}
+        for prepared in preparing.values():
+            prepared(None)
+        self._advance()
 
     def fail(self, error: Exception) -> None:
         """Play the disk that could not flush."""
-        self.batches = [batch for batch in self.batches if batch.stop_offset <= self.committed]
-        self.end = self.committed
+        self.batches = [batch for batch in self.batches if batch.stop_offset <= self.durable]
+        self.end = self.durable
+        preparing, self._preparing = self._preparing, {}
+        for transaction, prepared in preparing.items():
+            del self.parts[transaction]
+            prepared(error)
         self._on_failure(error)
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -134,6 +192,8 @@ KEPT_TOPICS = {"leveret.delayed"}  # whose logs another run on the same store fi
 class MemoryTopicStore:
     def __init__(self) -> None:
         self.logs: dict[tuple[str, str], MemoryTopicLog] = {}
+        self.decided: list[int] = []
+        self.decide_error: Exception | None = None
 
     def open(
         self,
@@ -154,6 +214,15 @@ class MemoryTopicStore:
 
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         return (vhost, topic) in self.logs and not self.logs[vhost, topic].deleted
+
+    def decide(
+        self,
+        transactions: Mapping[int, Collection[MemoryTopicLog]],
+        decided: Callable[[Exception | None], None],
+    ) -> None:
+        if self.decide_error is None:
+            self.decided += transactions
+        decided(self.decide_error)
 
     async def close(self) -> None:
         pass

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.open_queue import OpenQueue
+    from leveret.amqp.transaction import Commit
 
 
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
@@ -43,20 +43,16 @@ def _transaction(channel: Channel) -> Transaction:
     return channel.transaction
 
 
-def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None] | None:
-    """Let the transaction take effect."""
-    transaction = _transaction(channel)
-    queues = transaction.commit()
-    if queues:
-        return _committed(channel, transaction, queues)
-    channel.send(commands.Tx.CommitOk())
-    return None
+def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None]:
+    """Let the transaction take effect, all of it or nothing."""
+    return _committed(channel, _transaction(channel).commit())
 
 
-async def _committed(channel: Channel, transaction: Transaction, queues: set[OpenQueue]) -> None:
-    if not await channel.connection.committed(queues) or transaction.is_partial:
+async def _committed(channel: Channel, commit: Commit) -> None:
+    if not await channel.connection.committed([commit]):
         raise ChannelError(406, "partial tx completion")
-    channel.send(commands.Tx.CommitOk())
+    if channel.alive:
+        channel.send(commands.Tx.CommitOk())
 
 
 def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> None:

@@ -1,0 +1,181 @@
+"""Which transactions have committed: the node's log of decisions, `leveret.transactions`.
+
+A transaction has committed once its record stands here as durably as its parts stand in their logs;
+without a record it has aborted. A record is settled when every log that takes part has written down
+the outcome itself, so that the log of decisions stays as short as what is under way.
+
+    record: body u64 transaction, little-endian; exchange, routing key and content header empty
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.errors import CorruptBatchError, LeveretError
+from leveret.ports.records import RecordFlag
+from leveret.storage.files import storage_error
+from leveret.storage.scan import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch
+    from leveret.storage.files import FileSystem
+    from leveret.storage.log import PartitionLog
+    from leveret.storage.segment import Segment
+
+__all__ = ["DECISIONS_TOPIC", "Decisions", "read_decisions"]
+
+DECISIONS_TOPIC = "leveret.transactions"
+BODY = struct.Struct("<Q")
+
+
+class Waiting(NamedTuple):
+    """Decisions below offset `stop` wait for their flush."""
+
+    stop: int
+    transactions: list[int]
+    decided: Callable[[Exception | None], None]
+
+
+class Decisions:
+    """The transactions that have committed and must be remembered. Used on the event loop."""
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._log: PartitionLog | None = None
+        self._offsets: dict[int, int] = {}
+        self._unheard: dict[int, int] = {}  # of how many logs it is not known that they remember
+        self._earlier: list[int] = []  # of an earlier run, while not all logs are open
+        self._waiting: deque[Waiting] = deque()
+
+    def __contains__(self, transaction: int) -> bool:
+        return transaction in self._offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def open(self, log: PartitionLog, found: Mapping[int, int]) -> None:
+        """Take over the log, and the decisions of an earlier run with their offsets."""
+        self._log = log
+        self._offsets.update(found)
+        self._earlier = list(found)
+        for transaction in found:
+            self._unheard[transaction] = 1  # until all logs are open that may ask
+        log.on_commit(self._flushed)
+        log.on_failure(self._failed)
+
+    def decide(
+        self, participants: Mapping[int, int], decided: Callable[[Exception | None], None]
+    ) -> None:
+        """Let transactions commit; each with how many logs must remember it.
+
+        `decided` is called once, with why they have not if they have not.
+        """
+        assert self._log is not None
+        log, now_ms = self._log, self._wall_ms()
+        for transaction in participants:
+            body = BODY.pack(transaction)
+            log.builder.add(RecordFlag.PERSISTENT, now_ms, b"", b"", b"", body)
+        try:
+            offset = log.append()
+        except LeveretError as error:
+            decided(error)
+            return
+        for transaction, count in participants.items():
+            self._offsets[transaction] = offset
+            self._unheard[transaction] = count
+            offset += 1
+        if log.committed == log.end:
+            decided(None)
+        else:
+            self._waiting.append(Waiting(log.end, list(participants), decided))
+
+    def _flushed(self) -> None:
+        assert self._log is not None
+        while self._waiting and self._waiting[0].stop <= self._log.committed:
+            self._waiting.popleft().decided(None)
+
+    def _failed(self, error: Exception) -> None:
+        """None of those that wait can be relied on."""
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            for transaction in each.transactions:
+                del self._offsets[transaction], self._unheard[transaction]
+        for each in waiting:
+            each.decided(error)
+
+    # -- forgetting
+
+    def asked(self, transaction: int) -> bool:
+        """Whether a transaction has committed; the log that asks will remember it from now on."""
+        if transaction not in self._offsets:
+            return False
+        self._unheard[transaction] += 1
+        return True
+
+    def remembered(self, transaction: int) -> None:
+        """One more log has the outcome safe."""
+        if transaction not in self._unheard:
+            return  # it has aborted: nothing was written of it here
+        self._unheard[transaction] -= 1
+        if not self._unheard[transaction]:
+            del self._unheard[transaction]
+            offset = self._offsets.pop(transaction)
+            assert self._log is not None
+            self._log.settle([(offset, offset + 1)])
+
+    def all_open(self) -> None:
+        """No log will ask any more that has not asked."""
+        earlier, self._earlier = self._earlier, []
+        for transaction in earlier:
+            self.remembered(transaction)
+
+
+def read_decisions(
+    files: FileSystem,
+    log: PartitionLog,
+    unseal: Callable[[Batch], Batch],
+    warn: Callable[[str], None],
+) -> dict[int, int]:
+    """The decisions that an earlier run has left behind, with their offsets.
+
+    They are flushed before anybody acts by them: a power cut shall not take them back. Waits for
+    the device. Raises StorageError.
+    """
+    found: dict[int, int] = {}
+    for segment in log.segments:
+        if log.settled.contains(segment.base, min(segment.stop, log.end)):
+            continue
+        try:
+            found.update(_read_segment(files, segment, log.settled, unseal))
+        except OSError as error:
+            raise storage_error("read decisions about transactions in", segment.path, error) from (
+                error
+            )
+        except CorruptBatchError as error:
+            warn(
+                f"{segment.path} is damaged ({error}): of transactions that committed just before "
+                "the node ended, some may be undone in some of their queues"
+            )
+    return found
+
+
+def _read_segment(
+    files: FileSystem, segment: Segment, settled: RangeSet, unseal: Callable[[Batch], Batch]
+) -> Iterator[tuple[int, int]]:
+    handle = files.open(segment.path)
+    try:
+        if not segment.doubtful:
+            files.fdatasync(handle)
+        for _, batch in scan(files, handle, 0, segment.size):
+            if batch.is_control:
+                continue
+            for offset, _, _, _, _, _, body in unseal(batch).records():
+                if offset not in settled and offset < segment.stop:
+                    yield BODY.unpack(body)[0], offset
+    finally:
+        files.close(handle)
