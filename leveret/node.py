@@ -289,6 +289,7 @@ class Node:
             access=access,
             metadata=metadata,
             topics=topics,
+            state=state,
             turn=Turn(loop.call_soon, self._report),
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
@@ -304,7 +305,6 @@ class Node:
             log_exchange=self._configuration.log_exchange,
             call_later=loop.call_later,
             counts_every_return=self._configuration.delivery_limit_counts == "returns",
-            state=state,
             write_state=partial(_write_state, state),
             dedup_keys_max=self._configuration.dedup_keys_max,
         )

@@ -66,10 +66,9 @@ class Broker:
     task group; `report(subject, error)` is told of what should not have happened; `random_name()`
     gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
     milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
-    cancelled. With `log_exchange` there is one for log lines, to which others publish. Without
-    `state` no message is delayed.
-    `write_state(changes)` brings changes of `state` to the disk; without them, nobody's messages
-    are checked for duplicates.
+    cancelled. With `log_exchange` there is one for log lines, to which others publish.
+    `write_state(changes)` brings changes of `state` to the disk; without it, nobody's messages are
+    checked for duplicates.
     """
 
     def __init__(
@@ -78,6 +77,7 @@ class Broker:
         access: AccessControl,
         metadata: MetadataStore,
         topics: TopicStore,
+        state: StateStore,
         turn: Turn,
         durability: Durability,
         platform: str,
@@ -93,7 +93,6 @@ class Broker:
         policies: Policies | None = None,
         limits: NodeLimits | None = None,
         log_exchange: bool = False,
-        state: StateStore | None = None,
         write_state: Callable[[Changes], Awaitable[None]] | None = None,
         dedup_keys_max: int = 1_000_000,
     ) -> None:
@@ -128,12 +127,13 @@ class Broker:
         self._unique = random_name
         self._random_below = random_below
         self.timers = Timers(wall_ms, call_later)
-        self.waiting_rooms = WaitingRooms(self.internal_topics, turn, self.timers, spawn, report)
+        self.waiting_rooms = WaitingRooms(
+            self.internal_topics, state, turn, self.timers, spawn, report
+        )
         self.pulls = Pulls(turn, self.timers, random_name)
         self.delayed: DelayedDelivery | None = None
         self.schedules: Schedules | None = None
-        if state is not None:
-            self._delay_messages(state)
+        self._delay_messages(state)
         self._queue_services = QueueServices(
             turn,
             spawn,
@@ -153,11 +153,11 @@ class Broker:
 
     def _dedup_services(
         self,
-        state: StateStore | None,
+        state: StateStore,
         write_state: Callable[[Changes], Awaitable[None]] | None,
         keys_max: int,
     ) -> DedupServices | None:
-        if state is None or write_state is None:
+        if write_state is None:
             return None
         return DedupServices(state, write_state, self._spawn, self.timers, self.report, keys_max)
 

@@ -90,11 +90,15 @@ class WaitingReader:
         self._complaints.end()
         return found
 
-    async def _fetch(self, offset: int) -> list[Batch] | None:
+    async def stretch(self, offset: int, bytes_max: int) -> list[Batch]:
+        """Batches of which the first holds `offset`; none where it is lost. Raises StorageError."""
+        return await self._fetch(offset, bytes_max) or []
+
+    async def _fetch(self, offset: int, bytes_max: int = READ_BYTES_MAX) -> list[Batch] | None:
         """Batches of which the first holds `offset`; None where it is lost."""
         for _ in range(2):
             try:
-                return _checked(await self._log.fetch(offset, READ_BYTES_MAX), offset)
+                return _checked(await self._log.fetch(offset, bytes_max), offset)
             except CorruptBatchError:
                 if offset in self._log.settled:
                     return None  # its file may be gone by now

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.core.appender import Appender
+from leveret.core.waiting_index import INTERVAL_MS, WaitingIndex
 from leveret.core.waiting_reader import Waiting, WaitingReader
 from leveret.errors import StorageError
 from leveret.features.due_list import DUE_MS_MAX, DueList, DuePage, put_record
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
     from leveret.features.wheel import TimingWheel
-    from leveret.ports import TopicLog
+    from leveret.ports import StateStore, TopicLog
 
 __all__ = ["RoomServices", "Waiting", "WaitingRoom"]
 
-OnDue = "Callable[[Sequence[Waiting]], None]"
-
 # One turn's share of reading, so that many records due at once keep nobody waiting for long.
 RELEASED_AT_ONCE_MAX = 1000
-SCAN_BYTES_MAX = 1 << 20  # of the log in one piece, after a start
+# Of the log in one piece, after a start; and how many records of it may wait for the index.
+SCAN_BYTES_MAX = 1 << 20
+SCANNED_COUNT_MAX = 250_000
 SETTLE_DELAY_MS = 20  # settlements gather so long: one pass over the log's ranges for all of them
 RETRY_MS = 1000  # after a read that failed
 ROOM_BITS = 48  # of a timer's key below the room's number
@@ -48,6 +49,7 @@ class RoomServices:
     spawn: Callable[[Coroutine[object, object, None]], object]
     report: Callable[[Appender, Exception], None]
     timers: Timers
+    state: StateStore
     wheel: TimingWheel
     look: Callable[[], None]
 
@@ -64,6 +66,7 @@ class WaitingRoom(Appender):
         self,
         log: TopicLog,
         number: int,
+        identity: bytes,
         services: RoomServices,
         on_due: Callable[[Sequence[Waiting]], None],
     ) -> None:
@@ -72,7 +75,7 @@ class WaitingRoom(Appender):
         self._on_due = on_due
         self._key = number << ROOM_BITS
         self._gathered = DueList()  # added, not yet committed
-        self._kept = DueList()  # all others that wait
+        self._index = WaitingIndex(services.state, identity, log, services.wheel, self._admit)
         self._leased = (
             RangeSet()
         )  # handed out, cancelled or settled: whatever the log does not know
@@ -82,8 +85,11 @@ class WaitingRoom(Appender):
         self._note_count = 0
         self._reader = WaitingReader(self, services.report, self._lost)
         self._settle_timer = services.timers.timer(self._settle_done)
-        if log.settled.gaps(0, log.committed):
-            services.spawn(self._scan(log.committed))
+        self._keep_timer = services.timers.timer(self._keep_index)
+        self._keeping = False
+        self._scanned = self._index.open()  # the log was read up to here
+        self._scan_stop = log.committed
+        self._keep_index()
 
     def __repr__(self) -> str:
         return f"WaitingRoom({self.log!r})"
@@ -116,39 +122,81 @@ class WaitingRoom(Appender):
         dues = self._gathered.take_below(self.log.committed)
         if self._leased:
             dues.forget(self._leased)  # cancelled meanwhile
-        self._admit(dues)
+        self._learn(dues)
 
-    def _admit(self, dues: DueList) -> None:
+    def _learn(self, dues: DueList) -> None:
         """Committed records wait from now on."""
         if len(dues):
-            self._kept.extend(dues)
-            self._services.wheel.add_all(dues, self._key)
-            self._services.look()
+            self._index.learn(dues)
+            if self._keep_timer.due_ms is None and not self._keeping:
+                self._keep_timer.set(self._services.timers.wall_ms() + INTERVAL_MS)
+
+    def _admit(self, dues: DueList) -> None:
+        """These are near."""
+        self._services.wheel.add_all(dues, self._key)
+        self._services.look()
 
     def _forget_uncommitted(self) -> None:
         self._gathered.cut(self.log.end)
         self._leased.remove(self.log.end, 1 << 63)
         self._done.remove(self.log.end, 1 << 63)
 
-    # -- after a start
+    # -- the index
 
-    async def _scan(self, stop: int) -> None:
-        """Find what the log holds."""
-        settled = self.log.settled
-        for first, behind in settled.gaps(0, stop):
-            offset = first
-            while offset < behind and not self.deleted:
+    def _keep_index(self) -> None:
+        if not self._keeping and not self.deleted:
+            self._keeping = True
+            self._services.spawn(self._keep())
+
+    async def _keep(self) -> None:
+        """Bring the index up to date, and what is near into the wheel."""
+        timers = self._services.timers
+        wakes_ms: int | None = None
+        try:
+            while not self.deleted:
                 try:
-                    batches = await self.log.fetch(offset, SCAN_BYTES_MAX)
+                    if self._is_scanning:
+                        await self._scan()
+                    self._settle_done()
+                    await self._index.round(timers.wall_ms(), self._complete)
                 except StorageError as error:
-                    self._report(self, error)
-                    return
-                dues = DueList()
+                    self._reader.complain(error)
+                    wakes_ms = timers.wall_ms() + RETRY_MS
+                    break
+                if not self._is_scanning and not self._index.hurried:
+                    wakes_ms = self._index.wakes_ms(timers.wall_ms())
+                    break
+        finally:
+            self._keeping = False
+        if not self.deleted:
+            self._keep_timer.set(wakes_ms)
+
+    @property
+    def _is_scanning(self) -> bool:
+        return self._scanned < self._scan_stop
+
+    @property
+    def _complete(self) -> int:
+        """All that waits below this offset is known to the index."""
+        return self._scanned if self._is_scanning else self.log.committed
+
+    async def _scan(self) -> None:
+        """Read on in the log, where the index did not know of everything at the start."""
+        log, stop, dues = self.log, self._scan_stop, DueList()
+        for first, behind in log.settled.gaps(self._scanned, stop):
+            offset = first
+            while offset < behind and len(dues) < SCANNED_COUNT_MAX:
+                batches = await self._reader.stretch(offset, SCAN_BYTES_MAX)
                 for batch in batches:
-                    dues.learn(batch, settled)
-                offset = batches[-1].stop_offset
-                dues.cut(stop)
-                self._admit(dues)
+                    dues.learn(batch, log.settled)
+                offset = batches[-1].stop_offset if batches else offset + 1
+            self._scanned = min(offset, stop)
+            if len(dues) >= SCANNED_COUNT_MAX:
+                break
+        else:
+            self._scanned = stop
+        dues.cut(stop)
+        self._learn(dues)
 
     # -- what is due
 
@@ -303,8 +351,9 @@ class WaitingRoom(Appender):
         Those behind `after` and due before `before_ms`, where these are given.
         """
         page = DuePage(after, before_ms, count_max)
-        page.look(self._kept, self.log.settled, self._leased)
         page.look(self._gathered, self.log.settled, self._leased)
+        after_ms = 0 if after is None else after[0]
+        self._index.look(page, after_ms, before_ms, self.log.settled, self._leased)
         return page.page()
 
     async def read(self, offsets: Sequence[int]) -> list[Waiting]:
@@ -317,17 +366,27 @@ class WaitingRoom(Appender):
 
     # -- the end
 
-    def close(self) -> None:
-        """Tell the log of all that was settled: the node stops. The log is closed by its store."""
+    async def close(self) -> None:
+        """Write down what is known: the node stops. The log is closed by its store."""
         self._settle_done()
         self._stop()
+        if not self._keeping:  # else a start reads a little more of the log
+            self._keeping = True
+            await self._index.write_down(self._services.timers.wall_ms(), self._complete)
+        self._index.closed = True
 
-    def mark_deleted(self) -> None:
+    def delete(self) -> None:
         """The room is gone, with all that waits in it."""
         self._let_publishers_go()
         self._stop()
+        self._services.spawn(self._remove())
+
+    async def _remove(self) -> None:
+        await self._index.remove()
+        await self.log.delete()
 
     def _stop(self) -> None:
         self.deleted = True
         self._settle_timer.set(None)
+        self._keep_timer.set(None)
         self._due.clear()

@@ -6,10 +6,12 @@ whoever deletes those calls `delete`.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from leveret.core.internal_topics import INCARNATION
 from leveret.core.waiting_room import ROOM_BITS, RoomServices, Waiting, WaitingRoom
+from leveret.errors import StorageError
 from leveret.features.wheel import TimingWheel
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.internal_topics import InternalTopics
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
+    from leveret.ports import StateStore
 
 __all__ = ["Waiting", "WaitingRooms"]
 
@@ -30,9 +33,10 @@ OFFSET_BITS = (1 << ROOM_BITS) - 1
 class WaitingRooms:
     """Opens, finds and deletes the waiting rooms of a node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # what the node has one of each
         self,
         topics: InternalTopics,
+        state: StateStore,
         turn: Turn,
         timers: Timers,
         spawn: Callable[[Coroutine[object, object, None]], object],
@@ -40,10 +44,9 @@ class WaitingRooms:
     ) -> None:
         self._topics = topics
         self._timers = timers
-        self._spawn = spawn
         self._timer = timers.timer(self._expire)
         self._wheel = TimingWheel(timers.wall_ms())
-        self._services = RoomServices(turn, spawn, report, timers, self._wheel, self._look)
+        self._services = RoomServices(turn, spawn, report, timers, state, self._wheel, self._look)
         self._rooms: dict[int, WaitingRoom] = {}  # by number
         self._names: dict[tuple[str, str, str], int] = {}
         self._number = 0
@@ -61,7 +64,9 @@ class WaitingRooms:
         """
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
-        room = WaitingRoom(log, number, self._services, on_due)
+        name = f"{vhost}\0{topic}\0{incarnation}"
+        identity = blake2b(name.encode(), digest_size=16).digest()
+        room = WaitingRoom(log, number, identity, self._services, on_due)
         self._rooms[number] = room
         self._names[vhost, topic, incarnation] = number
         return room
@@ -90,8 +95,7 @@ class WaitingRooms:
                 return
             self.open(vhost, topic, lambda _: None, incarnation)
         room = self._rooms.pop(self._names.pop((vhost, topic, incarnation)))
-        room.mark_deleted()
-        self._spawn(room.log.delete())
+        room.delete()
 
     def delete_of_vhost(self, vhost: str) -> None:
         """Delete the open rooms of a virtual host, which is being deleted."""
@@ -102,7 +106,10 @@ class WaitingRooms:
         """The node stops: nothing is handed out any more. The logs are closed by their store."""
         self._timer.set(None)
         for room in self._rooms.values():
-            room.close()
+            try:
+                await room.close()
+            except StorageError as error:
+                self._services.report(room, error)
         self._rooms.clear()
         self._names.clear()
 

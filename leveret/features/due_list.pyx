@@ -19,7 +19,12 @@ from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder, Reco
 DUE_MS_MAX = (1 << 48) - 2
 NOTE = (1 << 48) - 1
 MOVED = 1 << 63
-PACKED_BYTES = 16
+
+# Sizes of buckets, as powers of two of milliseconds: 4 s, 65 s, 17 min, 5 h, 3 days.
+BITS_MIN = 12
+BITS_MAX = 28
+cdef enum:
+    BITS_STEP = 4
 
 cdef uint64_t _DUE_BITS = (1 << 48) - 1
 cdef uint64_t _NOTE = (1 << 48) - 1
@@ -166,6 +171,42 @@ cdef class DueList:
                 found.push(self.items[i].due_ms, self.items[i].offset)
         return found
 
+    def buckets(self, uint64_t base_ms):
+        """Sort, and part by buckets of the durable index: [(start, bits, DueList)] in order.
+
+        A bucket holds the 2 ** bits milliseconds from `start` on. Each record goes to the largest
+        one that begins at least its own length behind `base_ms`, or else to one of the smallest:
+        so each will have been parted into smaller ones before its time comes.
+        """
+        cdef list found = []
+        cdef DueList part
+        cdef Py_ssize_t i = 0
+        cdef int bits
+        cdef uint64_t start, stop, due
+        self.sort()
+        while i < self.size:
+            due = self.items[i].due_ms
+            bits = BITS_MAX
+            while bits > BITS_MIN and due >> bits << bits < base_ms + (<uint64_t>1 << bits):
+                bits -= BITS_STEP
+            start = due >> bits << bits
+            stop = start + (<uint64_t>1 << bits)
+            part = DueList()
+            while i < self.size and self.items[i].due_ms < stop:
+                part.push(self.items[i].due_ms, self.items[i].offset)
+                i += 1
+            found.append((start, bits, part))
+        return found
+
+    def pieces(self, Py_ssize_t count_max):
+        """Packed, in pieces of at most `count_max` records: [(count, bytes)]."""
+        cdef list found = []
+        cdef Py_ssize_t i, count
+        for i in range(0, self.size, count_max):
+            count = min(count_max, self.size - i)
+            found.append((count, (<char*>&self.items[i])[: count * sizeof(Due)]))
+        return found
+
     def offsets(self):
         """The offsets in the order in which they stand, as a list."""
         cdef Py_ssize_t i
@@ -186,12 +227,8 @@ cdef class DueList:
         self.items = NULL
         self.size = self.capacity = 0
 
-    def to_bytes(self):
-        """Packed, in the order in which they stand."""
-        return (<char*>self.items)[: self.size * sizeof(Due)] if self.size else b""
-
     def unpack(self, const unsigned char[::1] data):
-        """Put in what `to_bytes` made. Raises ValueError on a length it cannot have."""
+        """Put in what `pieces` made. Raises ValueError on a length it cannot have."""
         cdef Py_ssize_t count = data.shape[0] // sizeof(Due)
         if data.shape[0] % sizeof(Due):
             raise ValueError("a due list is pairs of 64-bit numbers")

@@ -25,6 +25,7 @@ __all__ = [
     "MetadataStore",
     "Retention",
     "StateStore",
+    "Stretch",
     "TopicLog",
     "TopicStore",
 ]
@@ -67,6 +68,14 @@ class Retention:
     bytes_max: int | None = None
     age_ms_max: int | None = None
     segment_bytes_max: int | None = None  # None: the node's; a larger one counts as the node's
+
+
+class Stretch(NamedTuple):
+    """Part of a log, which goes as a whole once every record in it is settled."""
+
+    first: int  # its records are [first, stop)
+    stop: int
+    size_bytes: int
 
 
 class TopicLog(Protocol):
@@ -221,6 +230,14 @@ class TopicLog(Protocol):
         """
         ...
 
+    async def settlements_safe(self) -> None:
+        """Until what was settled so far is kept as durably as records are. Raises StorageError."""
+        ...
+
+    def stretches(self) -> Sequence[Stretch]:
+        """What the log holds, oldest first, but for the part that is still written to."""
+        ...
+
     async def close(self) -> None:
         """Flush everything, settlements included, and mark the log as cleanly closed."""
         ...
@@ -271,7 +288,7 @@ class TopicStore(Protocol):
 
 
 class StateStore(Protocol):
-    """Small ordered key-value state: checkpoints of ledgers, later delay index and windows."""
+    """Small ordered key-value state: checkpoints of ledgers, indexes of waiting rooms, windows."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, None where there is none."""
@@ -283,6 +300,28 @@ class StateStore(Protocol):
 
     def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]:
         """Every pair whose key begins with `prefix`, in order of the keys."""
+        ...
+
+    def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
+        """Pairs with first <= key < stop in order of the keys, at most `count_max`."""
+        ...
+
+    def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
+        """All keys in [first, stop), in order; the values, however large, are not read."""
+        ...
+
+    async def fetch(
+        self, first: bytes, stop: bytes, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """What `range` gives, waiting for the device in a worker thread."""
+        ...
+
+    async def write_behind(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Apply all changes in one durable transaction (None deletes), in a worker thread.
+
+        Meant for many at a time: they are written in order of the keys. Raises StorageError; the
+        changes are then seen, and wait for the next write.
+        """
         ...
 
     def close(self) -> None:

@@ -138,6 +138,41 @@ cdef class RangeSet:
         self.count += (merged.stop - merged.first) - covered
         return (merged.stop - merged.first) - covered
 
+    def add_all(self, ranges):
+        """Put many ranges in: one pass over the set however many they are, and wherever they lie."""
+        cdef RangeSet added = RangeSet()
+        cdef uint64_t first, stop
+        cdef Py_ssize_t i = 0, j = 0, size = 0
+        cdef Range item
+        cdef Range* block
+        for first, stop in sorted(ranges):
+            added.add(first, stop)
+        if added.size == 0:
+            return
+        block = <Range*>malloc((self.size + added.size) * sizeof(Range))
+        if block == NULL:
+            raise MemoryError
+        self.count = 0
+        while i < self.size or j < added.size:
+            if j == added.size or (i < self.size and self.ranges[i].first <= added.ranges[j].first):
+                item = self.ranges[i]
+                i += 1
+            else:
+                item = added.ranges[j]
+                j += 1
+            if size and item.first <= block[size - 1].stop:
+                if item.stop > block[size - 1].stop:
+                    self.count += item.stop - block[size - 1].stop
+                    block[size - 1].stop = item.stop
+            else:
+                block[size] = item
+                self.count += item.stop - item.first
+                size += 1
+        free(self.block)
+        self.block = self.ranges = block
+        self.capacity = self.size + added.size
+        self.size = size
+
     cpdef uint64_t remove(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
         """Take [first, stop) out. Returns how many offsets had been in."""
         cdef Py_ssize_t i, j, kept = 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from leveret.errors import StorageError
-from leveret.ports import Damage, Durability
+from leveret.ports import Damage, Durability, Stretch
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogServices", "PartitionLog"]
 
+MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
 IDLE_ROLL_SHARE = 8  # a settled segment of at least an eighth of the maximum is rolled, to go
 
 
@@ -151,6 +152,7 @@ class PartitionLog:
         self._closed = False
         self._keep_from: int | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._flush_waiters: list[asyncio.Future[None]] = []  # for the end of the next flush
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
         self.retention = retention
@@ -407,10 +409,16 @@ class PartitionLog:
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
         """See ports.TopicLog."""
         settled, pending, cache, tail = self.settled, self._pending, self._cache, self._tail
-        for first, stop in ranges:
-            settled.add(first, stop)
-            pending.add(first, stop)
-            cache.settle(tail, first, stop, settled)
+        if len(ranges) >= MERGED_RANGES_MIN:
+            settled.add_all(ranges)
+            pending.add_all(ranges)
+            for first, stop in ranges:
+                cache.settle(tail, first, stop, settled)
+        else:
+            for first, stop in ranges:
+                settled.add(first, stop)
+                pending.add(first, stop)
+                cache.settle(tail, first, stop, settled)
         self._touch()
 
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -503,6 +511,11 @@ class PartitionLog:
             if not self._keeps:
                 self._remove_settled(self._segments.items[:-1])
 
+    def stretches(self) -> Sequence[Stretch]:
+        """See ports.TopicLog."""
+        sealed = self._segments.items[:-1]
+        return [Stretch(segment.base, segment.stop, segment.size) for segment in sealed]
+
     # Flushing
 
     def flush(self) -> None:
@@ -510,6 +523,20 @@ class PartitionLog:
         if self._flushes and self._segments.dirty:
             self._flush_again = self._flushing
             self._start_flush()
+
+    async def settlements_safe(self) -> None:
+        """See ports.TopicLog. Raises StorageError."""
+        if self._closed or not self._keeps:
+            return
+        self.write_settlements()
+        under_way = True
+        # A flush that is under way may have begun too early: the one behind it has not.
+        while self._flushes and under_way and (self._flushing or self._segments.dirty):
+            under_way = self._flushing
+            self._start_flush()
+            waiter = self._services.loop.create_future()
+            self._flush_waiters.append(waiter)
+            await waiter
 
     def _start_flush(self) -> None:
         if self._flushing or not self._segments.dirty:
@@ -522,6 +549,12 @@ class PartitionLog:
     def _flushed(self, flush: Flush, error: OSError | None) -> None:
         self._flushing = False
         flush.unpin()
+        waiting, self._flush_waiters = self._flush_waiters, []
+        for waiter in waiting:
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(storage_error("flush the log in", self.directory, error))
         if not self._closed:
             if error is None:
                 self._flush_succeeded(flush)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from bisect import bisect_left, insort
+from concurrent.futures import ThreadPoolExecutor
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -11,7 +15,7 @@ import lmdb
 from leveret.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["LmdbStateStore", "MemoryStateStore"]
@@ -53,6 +57,24 @@ class MemoryStateStore:
             found.append((key, self._values[key]))
         return found
 
+    def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
+        """See ports.StateStore."""
+        return [(key, self._values[key]) for key in islice(self.keys(first, stop), count_max)]
+
+    def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
+        """See ports.StateStore."""
+        return self._keys[bisect_left(self._keys, first) : bisect_left(self._keys, stop)]
+
+    async def fetch(
+        self, first: bytes, stop: bytes, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """See ports.StateStore."""
+        return self.range(first, stop, count_max)
+
+    async def write_behind(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """See ports.StateStore."""
+        self.write(changes, durable=True)
+
     def close(self) -> None:
         """See ports.StateStore."""
 
@@ -74,6 +96,7 @@ class LmdbStateStore:
         self._waiting: dict[bytes, bytes | None] = {}
         self._writing = threading.Lock()  # one writer at a time; held while LMDB flushes
         self._reading = threading.Lock()  # no reader while the map is resized; held briefly
+        self._pool = ThreadPoolExecutor(1, "leveret-state")  # starts its thread when it is used
         try:
             self._environment = self._open()
         except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError) as error:
@@ -135,6 +158,63 @@ class LmdbStateStore:
                     found[key] = changed
         return sorted(found.items())
 
+    def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
+        """See ports.StateStore."""
+        with self._reading, self._environment.begin() as transaction:
+            cursor = transaction.cursor()
+            kept = self._unchanged(cursor.iternext, cursor.set_range(first), stop)
+            return list(islice(merge(kept, self._changed(first, stop)), max(count_max, 0)))
+
+    def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
+        """See ports.StateStore."""
+        with self._reading, self._environment.begin() as transaction:
+            found = []
+            cursor = transaction.cursor()
+            if cursor.set_range(first):
+                for key in cursor.iternext(keys=True, values=False):
+                    if key >= stop:
+                        break
+                    if key not in self._waiting:
+                        found.append(key)
+            changed = [key for key, _ in self._changed(first, stop)]
+        return list(merge(found, changed)) if changed else found
+
+    def _unchanged(
+        self,
+        iterate: Callable[[], Iterator[tuple[bytes, bytes]]],
+        found: bool,
+        stop: bytes,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """What LMDB holds from a cursor's place on, but for what waits to be changed."""
+        if not found:
+            return
+        for key, value in iterate():
+            if key >= stop:
+                return
+            if key not in self._waiting:
+                yield key, value
+
+    def _changed(self, first: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """What waits to be written and has a value, in order."""
+        return sorted(
+            (key, value)
+            for key, value in self._waiting.items()
+            if value is not None and first <= key < stop
+        )
+
+    async def fetch(
+        self, first: bytes, stop: bytes, count_max: int
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """See ports.StateStore."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self.range, first, stop, count_max)
+
+    async def write_behind(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """See ports.StateStore."""
+        ordered = sorted(dict(changes).items())
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, lambda: self.write(ordered, durable=True))
+
     def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:
         """See ports.StateStore. Raises StorageError; the changes then wait for the next write."""
         with self._reading:
@@ -179,6 +259,7 @@ class LmdbStateStore:
     def close(self) -> None:
         """See ports.StateStore. Raises StorageError when what waits cannot be written."""
         try:
+            self._pool.shutdown()
             self._write_waiting()
         finally:
             self._environment.close()

@@ -124,3 +124,48 @@ def test_threads_write_side_by_side(tmp_path):
         thread.join()
     assert len(store.scan(b"")) == 80
     store.close()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(min_size=1, max_size=2),
+            st.one_of(st.none(), st.binary(max_size=5)),
+            st.booleans(),
+        ),
+        max_size=40,
+    ),
+    st.binary(max_size=2),
+    st.binary(max_size=2),
+    st.integers(0, 10),
+)
+@pytest.mark.parametrize("kind", ["memory", "lmdb"])
+def test_a_range_is_ordered_and_sees_every_write(
+    tmp_path_factory, kind, changes, first, stop, count_max
+):
+    path = tmp_path_factory.mktemp("state") / "state.lmdb"
+    store = MemoryStateStore() if kind == "memory" else LmdbStateStore(path, refuse)
+    model = {}
+    for key, value, durable in changes:
+        store.write([(key, value)], durable=durable)
+        model[key] = value
+    found = sorted(
+        (key, value) for key, value in model.items() if value is not None and first <= key < stop
+    )
+    assert list(store.range(first, stop, count_max)) == found[:count_max]
+    assert list(store.keys(first, stop)) == [key for key, _ in found]
+    store.close()
+
+
+async def test_many_are_written_behind_and_fetched(make):
+    store = make()
+    store.write([(b"000", b"waits")], durable=False)
+    changes = [(b"%03d" % number, b"x" * number) for number in range(500, 0, -1)]
+    await store.write_behind([*changes, (b"500", None)])
+    assert await store.fetch(b"000", b"003", 2) == [(b"000", b"waits"), (b"001", b"x")]
+    assert len(await store.fetch(b"", b"9", 1000)) == 500
+    store.close()
+    store = make()
+    assert len(store.keys(b"", b"9")) == 500
+    store.close()

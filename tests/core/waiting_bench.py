@@ -9,6 +9,7 @@ from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.core.waiting_rooms import WaitingRooms
 from leveret.ports import Durability
+from leveret.storage.state import MemoryStateStore
 from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicStore
 
@@ -33,14 +34,16 @@ class Witness:
 class Bench:
     """One life of a node, whose only topic is `room`; `restart` begins another one."""
 
-    def __init__(self, durability=Durability.OS, topics=None, clock=None) -> None:
+    def __init__(self, durability=Durability.OS, topics=None, clock=None, state=None) -> None:
         self.durability = durability
         self.topics = topics or MemoryTopicStore()
         self.clock = clock or FakeClock(START)
+        self.state = state or MemoryStateStore()
         self.scheduled, self.tasks, self.reported = [], [], []
         self.turn = Turn(self.scheduled.append, self.report)
         self.rooms = WaitingRooms(
             InternalTopics(self.topics, durability),
+            self.state,
             self.turn,
             Timers(self.clock.wall_ms, self.clock.call_later),
             self.tasks.append,

@@ -34,6 +34,12 @@ class RangeSetMachine(RuleBasedStateMachine):
         assert self.real.add(first, stop) == len(wanted - self.model)
         self.model |= wanted
 
+    @rule(ranges=st.lists(st.tuples(OFFSETS, OFFSETS), max_size=8))
+    def add_all(self, ranges):
+        self.real.add_all(ranges)
+        for first, stop in ranges:
+            self.model |= set(range(first, stop))
+
     @rule(first=OFFSETS, stop=OFFSETS)
     def remove(self, first, stop):
         wanted = set(range(first, stop))

@@ -1,9 +1,12 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
+from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import (
     abandon,
     bodies,
@@ -272,3 +275,62 @@ async def test_settled_segments_stay_that_somebody_must_read_first(tmp_path):
         log.keep_from = None
         log.write_settlements()
         await until(lambda: len(list(tmp_path.rglob("*.log"))) <= 2)
+
+
+async def test_settlements_are_safe_when_that_was_waited_for(tmp_path):
+    """Without a close, a crash of the machine included."""
+    files = FaultyFileSystem()
+    data = Path("/data")
+    store = make_store(data, files)
+    log = open_log(store, Durability.FSYNC)
+    put(log, b"a", b"b", b"c")
+    await committed(log, 3)
+    log.settle([(1, 2)])
+    await log.settlements_safe()
+    put(log, b"d")
+    log.settle([(2, 3)])
+    await log.settlements_safe()
+    after = files.lose_machine()
+    abandon(store)
+    async with store_at(data, after) as store:
+        assert list(open_log(store, Durability.FSYNC).settled) == [(1, 3)]
+
+
+async def test_settlements_that_cannot_be_flushed_are_not_called_safe(tmp_path):
+    files = FaultyFileSystem()
+    store = make_store(Path("/data"), files)
+    log = open_log(store, Durability.FSYNC)
+    put(log, b"a", b"b")
+    await committed(log, 2)
+    log.settle([(1, 2)])
+    log.write_settlements()
+    files.fail_at = files.calls + 1
+    with pytest.raises(StorageError):
+        await log.settlements_safe()
+    files.fail_at = None
+    log.settle([(0, 1)])
+    await log.settlements_safe()
+    abandon(store)
+    async with store_at(Path("/data"), files.lose_machine()) as store:
+        assert open_log(store, Durability.FSYNC).settled.contains(0, 2)
+
+
+async def test_many_settled_at_once_and_anywhere_are_settled(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store)
+        put(log, *(b"%d" % number for number in range(1000)))
+        log.settle([(offset, offset + 1) for offset in range(999, 0, -2)])
+        log.write_settlements()
+        assert log.settled.count == 500
+    async with store_at(tmp_path) as store:
+        assert open_log(store).settled.count == 500
+
+
+async def test_the_sealed_stretches_of_a_log_are_told(tmp_path):
+    async with store_at(tmp_path, segment_bytes_max=1000) as store:
+        log = open_log(store)
+        assert log.stretches() == []
+        for _ in range(3):
+            put(log, b"x" * 1500)
+        assert [stretch[:2] for stretch in log.stretches()] == [(0, 1), (1, 2)]
+        assert all(stretch.size_bytes > 1500 for stretch in log.stretches())

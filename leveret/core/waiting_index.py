@@ -1,0 +1,412 @@
+"""The durable index of a waiting room: which of its records are due when, in the state store.
+
+It continues the timing wheel on disk. Records are kept in buckets by due time, the farther the
+larger: 3 days, 5 hours, 17 minutes, 65 seconds, 4 seconds. As its time comes near, a bucket is
+parted into smaller ones, and the smallest go into the wheel. Each bucket is a few packed chunks, so
+that thousands of records cost one write.
+
+    b"due/" + room (16 bytes) + 0       u8 version, u64 offset up to which the index is complete
+    b"due/" + room + 1 + place          a chunk: a packed DueList
+    place: u64 start of the bucket, milliseconds since 1970; u8 bits: it is 2 ** bits long;
+           u64 number of the chunk, unique in its room; u32 count of its records; all big-endian
+
+The log is the truth. The index is written behind, every second, together with the offset up to
+which it is complete: whatever is added later is found by reading the log from there. An entry is
+left out, or removed, when its record is settled, and settled for good: before each write, the log
+is asked to make its settlements safe. So what the log holds unsettled is always in the index or
+behind that offset, and an entry too many does no harm: who reads the record sees when it is due.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from leveret.errors import StorageError
+from leveret.features.due_list import BITS_MIN, DueList
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Protocol
+
+    from leveret.features.due_list import DuePage
+    from leveret.ports import StateStore, TopicLog
+    from leveret.ports.ranges import RangeSet
+
+    class Wheel(Protocol):
+        """How many timers there are, of all rooms."""
+
+        def __len__(self) -> int: ...
+
+
+__all__ = ["WaitingIndex"]
+
+Item = TypeVar("Item")
+
+PREFIX = b"due/"
+ABOUT, CHUNK, BEHIND = b"\0", b"\1", b"\2"
+ABOUT_VALUE = struct.Struct(">BQ")
+VERSION = 1
+PLACE = struct.Struct(">QBQI")
+
+CHUNK_COUNT_MAX = 4096  # records of one chunk, 64 KiB
+SMALL_COUNT_MAX = 128  # a last chunk with room for more is written anew: it is a page of LMDB
+CHUNKS_AT_ONCE_MAX = 64  # parted or loaded in one go: a quarter of a million records
+NEAR_MS = 30_000  # the wheel holds what is due within this time …
+NEAR_COUNT_MAX = 250_000  # … unless these are more: 12 MB
+NEAR_MS_MIN = 8_000  # but always what is due within this time
+BUCKET_MS = 1 << BITS_MIN
+INTERVAL_MS = 1000  # between writes: what a start after a crash has to read of the log
+RECHECK_MS = 10_000  # a bucket whose time is over, and of which something is still leased
+PROGRESS_OFFSETS = 50_000  # the state store hears of progress alone when it is worth a write
+BACK_MS = 600_000  # a clock set back by more than this makes buckets be loaded anew
+
+
+class Bucket:
+    """One bucket. `loaded_number` is the last chunk in the wheel while it is being loaded."""
+
+    __slots__ = ("bits", "check_ms", "chunks", "loaded", "loaded_number", "start")
+
+    def __init__(self, start: int, bits: int) -> None:
+        self.start = start
+        self.bits = bits
+        self.chunks: dict[int, int] = {}  # number: count
+        self.loaded = False
+        self.loaded_number = -1
+        self.check_ms = 0  # not before this time is it worth asking whether all is settled
+
+    @property
+    def stop(self) -> int:
+        """Where its time ends."""
+        return self.start + (1 << self.bits)
+
+
+class Plan:
+    """Changes to the store, and what follows of them for the buckets once they are written."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[bytes, bytes | None]] = []
+        self.added: list[tuple[int, int, int, int]] = []  # start, bits, number, count
+        self.removed: set[tuple[Bucket, int]] = set()
+
+
+class WaitingIndex:
+    """One room's index; the room calls `round` from one coroutine, one at a time.
+
+    `admit(dues)` is given what the wheel shall hold; `room` is the room's identity, 16 bytes.
+    """
+
+    def __init__(
+        self,
+        state: StateStore,
+        room: bytes,
+        log: TopicLog,
+        wheel: Wheel,
+        admit: Callable[[DueList], None],
+    ) -> None:
+        self._state = state
+        self._prefix = PREFIX + room
+        self._log = log
+        self._wheel = wheel
+        self._admit = admit
+        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._number = 0
+        self._unwritten = DueList()
+        self._in_flight = DueList()  # what is being written
+        self._frontier_ms = 0  # the wheel holds all that is due earlier
+        self._complete = 0  # as the store has it
+        self.hurried = False  # whether the next round shall follow at once
+        self.closed = False
+
+    # -- opening
+
+    def open(self) -> int:
+        """Read which buckets there are. Returns the offset up to which the index is complete.
+
+        An index that tells of more than the log holds is not of this log, or the log has lost its
+        end: it is given up, and all is read from the log.
+        """
+        value = self._state.get(self._prefix + ABOUT)
+        keys = self._state.keys(self._prefix + CHUNK, self._prefix + BEHIND)
+        complete = 0
+        if value is not None and len(value) == ABOUT_VALUE.size and value[0] == VERSION:
+            complete = ABOUT_VALUE.unpack(value)[1]
+        if (value is None and keys) or complete > self._log.committed:
+            self._state.write([(key, None) for key in (self._prefix + ABOUT, *keys)], durable=False)
+            return 0
+        self._complete = complete
+        for key in keys:
+            start, bits, number, count = PLACE.unpack(key[len(self._prefix) + 1 :])
+            self._bucket(start, bits).chunks[number] = count
+            self._number = max(self._number, number)
+        return complete
+
+    def _bucket(self, start: int, bits: int) -> Bucket:
+        bucket = self._buckets.get((start, bits))
+        if bucket is None:
+            bucket = self._buckets[start, bits] = Bucket(start, bits)
+            bucket.loaded = bucket.stop <= self._frontier_ms
+        return bucket
+
+    def _key(self, start: int, bits: int, number: int, count: int) -> bytes:
+        return self._prefix + CHUNK + PLACE.pack(start, bits, number, count)
+
+    # -- what waits
+
+    @property
+    def unwritten_count(self) -> int:
+        """Records of which only memory and the log know."""
+        return len(self._unwritten) + len(self._in_flight)
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in the store, those of settled records that were not removed yet included."""
+        return sum(sum(bucket.chunks.values()) for bucket in self._buckets.values())
+
+    def learn(self, dues: DueList) -> None:
+        """Committed records wait."""
+        self._unwritten.extend(dues)
+        self._admit_near(dues, 0)
+
+    def _admit_near(self, dues: DueList, from_ms: int) -> None:
+        """Let the wheel have those that are due from `from_ms` to the frontier."""
+        near = dues.between(from_ms, self._frontier_ms)
+        if len(near):
+            self._admit(near)
+
+    def look(
+        self, page: DuePage, after_ms: int, before_ms: int | None, settled: RangeSet, gone: RangeSet
+    ) -> None:
+        """Show a page all that it may hold."""
+        page.look(self._unwritten, settled, gone)
+        page.look(self._in_flight, settled, gone)
+        for bucket in sorted(self._buckets.values(), key=_by_start):
+            full_ms = page.full_until_ms
+            if full_ms is not None and bucket.start > full_ms:
+                return
+            if bucket.stop <= after_ms or (before_ms is not None and bucket.start >= before_ms):
+                continue
+            for number, count in bucket.chunks.items():
+                value = self._state.get(self._key(bucket.start, bucket.bits, number, count))
+                if value is not None:
+                    dues = DueList()
+                    dues.unpack(value)
+                    page.look(dues, settled, gone)
+
+    # -- one round
+
+    def wakes_ms(self, now_ms: int) -> int | None:
+        """When the next round has something to do; None: when something is added."""
+        wanted = [now_ms + INTERVAL_MS] * bool(len(self._unwritten))
+        for bucket in self._buckets.values():
+            if bucket.loaded:
+                wanted.append(max(bucket.stop, bucket.check_ms) + INTERVAL_MS)
+            elif bucket.bits > BITS_MIN:
+                wanted.append(bucket.start - (1 << bucket.bits))
+            else:
+                wanted.append(bucket.start - NEAR_MS)
+        return max(min(wanted), now_ms + INTERVAL_MS) if wanted else None
+
+    async def round(self, now_ms: int, complete: int) -> None:
+        """Write what came, part buckets, remove what is settled, load what is near.
+
+        `complete` is the offset up to which all that waits was learned. Raises StorageError.
+        """
+        self.hurried = False
+        if now_ms < self._frontier_ms - BACK_MS:
+            self._go_back(now_ms)
+        base_ms = max(now_ms, self._frontier_ms)
+        refusal = None
+        try:
+            await self._change(now_ms, base_ms, complete)
+        except StorageError as error:
+            refusal = error
+        await self._bring_near(now_ms)
+        if refusal is not None:
+            raise refusal
+
+    async def _change(self, now_ms: int, base_ms: int, complete: int) -> None:
+        """All that is to be written in one round, in one transaction."""
+        plan = Plan()
+        self._in_flight, self._unwritten = self._unwritten, DueList()
+        self._in_flight.forget(self._log.settled)
+        try:
+            put = await self._part(plan, base_ms, now_ms)
+            self._admit_near(put, 0)  # none, unless the store errs
+            put.extend(self._in_flight)
+            self._put(plan, put, base_ms)
+            await self._remove_spent(plan, now_ms)
+            await self._write(plan, complete)
+        finally:
+            self._unwritten.extend(self._in_flight)  # what could not be written
+            self._in_flight = DueList()
+
+    def _go_back(self, now_ms: int) -> None:
+        """The clock was set back by far: what comes now is nearer than what was loaded."""
+        self._frontier_ms = now_ms >> BITS_MIN << BITS_MIN
+        for bucket in self._buckets.values():
+            bucket.loaded, bucket.loaded_number = False, -1
+
+    async def _write(self, plan: Plan, complete: int) -> None:
+        if not plan.changes and complete - self._complete < PROGRESS_OFFSETS:
+            self._in_flight = DueList()  # all of it is settled
+            return
+        await self._log.settlements_safe()
+        if self.closed:
+            return
+        plan.changes.append((self._prefix + ABOUT, ABOUT_VALUE.pack(VERSION, complete)))
+        try:
+            await self._state.write_behind(plan.changes)
+        finally:
+            # Where it failed, the changes are seen nevertheless, and wait for the next write.
+            self._complete = complete
+            self._in_flight = DueList()
+            for bucket, number in plan.removed:
+                bucket.chunks.pop(number, None)
+            for start, bits, number, count in plan.added:
+                self._bucket(start, bits).chunks[number] = count
+            self._buckets = {
+                place: bucket for place, bucket in self._buckets.items() if bucket.chunks
+            }
+
+    def _put(self, plan: Plan, dues: DueList, base_ms: int) -> None:
+        """Plan to write records to the buckets where they belong."""
+        for start, bits, part in dues.buckets(base_ms):
+            bucket = self._buckets.get((start, bits))
+            if bucket is not None:
+                self._take_last(plan, bucket, part)
+            for count, value in part.pieces(CHUNK_COUNT_MAX):
+                self._number += 1
+                plan.changes.append((self._key(start, bits, self._number, count), value))
+                plan.added.append((start, bits, self._number, count))
+
+    def _take_last(self, plan: Plan, bucket: Bucket, part: DueList) -> None:
+        """Melt a bucket's small last chunk with what comes to it."""
+        if not bucket.chunks:
+            return
+        number, count = next(reversed(bucket.chunks.items()))
+        if count + len(part) > SMALL_COUNT_MAX or (bucket, number) in plan.removed:
+            return
+        value = self._state.get(self._key(bucket.start, bucket.bits, number, count))
+        if value is not None:
+            part.unpack(value)
+        self._remove(plan, bucket, number)
+
+    def _remove(self, plan: Plan, bucket: Bucket, number: int) -> None:
+        count = bucket.chunks[number]
+        plan.changes.append((self._key(bucket.start, bucket.bits, number, count), None))
+        plan.removed.add((bucket, number))
+
+    async def _part(self, plan: Plan, base_ms: int, now_ms: int) -> DueList:
+        """Take records out of buckets that have come near, to be put into smaller ones."""
+        taken = DueList()
+        room = CHUNKS_AT_ONCE_MAX
+        for bucket in sorted(self._buckets.values(), key=_by_start):
+            if bucket.loaded or bucket.bits == BITS_MIN or bucket.stop <= now_ms:
+                continue  # one whose time is over is loaded as it is
+            if bucket.start >= base_ms + (1 << bucket.bits):
+                continue
+            if not room:
+                self.hurried = True
+                break
+            numbers = list(bucket.chunks)[:room]
+            self.hurried |= len(numbers) < len(bucket.chunks)
+            taken.extend(await self._fetch(bucket, numbers))
+            for number in numbers:
+                self._remove(plan, bucket, number)
+            room -= len(numbers)
+        taken.forget(self._log.settled)
+        return taken
+
+    async def _fetch(self, bucket: Bucket, numbers: list[int]) -> DueList:
+        """What stands in some chunks, which are neighbours."""
+        dues = DueList()
+        if not numbers:
+            return dues
+        start, bits = bucket.start, bucket.bits
+        first = self._key(start, bits, numbers[0], 0)
+        stop = self._key(start, bits, numbers[-1] + 1, 0)
+        for _, value in await self._state.fetch(first, stop, len(numbers)):
+            dues.unpack(value)
+        return dues
+
+    async def _remove_spent(self, plan: Plan, now_ms: int) -> None:
+        """Plan to remove buckets whose time is over, once all in them is settled."""
+        for bucket in list(self._buckets.values()):
+            over = bucket.loaded and bucket.stop <= now_ms
+            if not over or now_ms < bucket.check_ms:
+                continue
+            for numbers in _sliced(list(bucket.chunks), CHUNKS_AT_ONCE_MAX):
+                dues = await self._fetch(bucket, numbers)
+                dues.forget(self._log.settled)
+                if len(dues):
+                    bucket.check_ms = now_ms + RECHECK_MS
+                    continue
+                for number in numbers:
+                    if (bucket, number) not in plan.removed:
+                        self._remove(plan, bucket, number)
+
+    # -- what is near
+
+    async def _bring_near(self, now_ms: int) -> None:
+        """Let the wheel have what is due soon."""
+        target_ms = (now_ms + NEAR_MS) >> BITS_MIN << BITS_MIN
+        for bucket in sorted(self._buckets.values(), key=_by_start):
+            if bucket.loaded:
+                continue
+            if bucket.start >= target_ms:
+                break
+            if len(self._wheel) > NEAR_COUNT_MAX and bucket.start > now_ms + NEAR_MS_MIN:
+                return
+            if bucket.bits > BITS_MIN and bucket.stop > now_ms:
+                self.hurried = True  # it is to be parted first
+                return
+            self._advance(bucket.start)
+            if not await self._load(bucket):
+                return
+            self._advance(bucket.stop)
+        self._advance(target_ms)
+
+    async def _load(self, bucket: Bucket) -> bool:
+        """Put a bucket's records into the wheel; False where that is full before the last."""
+        numbers = [number for number in bucket.chunks if number > bucket.loaded_number]
+        for sliced in _sliced(numbers, CHUNKS_AT_ONCE_MAX):
+            if bucket.loaded_number >= 0 and len(self._wheel) > NEAR_COUNT_MAX:
+                return False
+            dues = await self._fetch(bucket, sliced)
+            dues.forget(self._log.settled)
+            dues.sort()
+            if self.closed:
+                return False
+            self._admit(dues)
+            bucket.loaded_number = sliced[-1]
+        bucket.loaded = True
+        return True
+
+    def _advance(self, to_ms: int) -> None:
+        """The wheel has all that the store tells of up to `to_ms`; what only memory knows joins."""
+        if to_ms > self._frontier_ms:
+            from_ms, self._frontier_ms = self._frontier_ms, to_ms
+            self._admit_near(self._unwritten, from_ms)
+
+    # -- the end
+
+    async def write_down(self, now_ms: int, complete: int) -> None:
+        """The node stops. Raises StorageError."""
+        await self._change(now_ms, max(now_ms, self._frontier_ms), complete)
+
+    async def remove(self) -> None:
+        """Remove everything from the store: the room is deleted."""
+        self.closed = True
+        keys = self._state.keys(self._prefix, self._prefix + BEHIND)
+        for some in _sliced(list(keys), CHUNK_COUNT_MAX):
+            await self._state.write_behind([(key, None) for key in some])
+
+
+def _by_start(bucket: Bucket) -> tuple[int, int]:
+    """In the order of their times, a larger one before the smaller ones that it overlaps."""
+    return bucket.start, -bucket.bits
+
+
+def _sliced(items: list[Item], count_max: int) -> Iterator[list[Item]]:
+    return (items[at : at + count_max] for at in range(0, len(items), count_max))
