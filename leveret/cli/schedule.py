@@ -31,6 +31,9 @@ DueFrom = Annotated[
     str | None, typer.Option("--due-from", help="Due then or later: ISO 8601, or ms since 1970.")
 ]
 DueBefore = Annotated[str | None, typer.Option("--due-before", help="Due before then.")]
+OfQueue = Annotated[
+    str | None, typer.Option("--queue", help="The Celery tasks that this queue holds.")
+]
 All = Annotated[bool, typer.Option("--all", help="Every message of the virtual host.")]
 
 
@@ -41,6 +44,7 @@ def list_(
     header: Header = None,
     due_from: DueFrom = None,
     due_before: DueBefore = None,
+    queue: OfQueue = None,
     limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
@@ -52,7 +56,15 @@ def list_(
     after: Any = None
     while True:
         wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
-        page = ask(data_dir, "schedule.list", vhost=vhost, limit=wanted, after=after, **common)
+        page = ask(
+            data_dir,
+            "schedule.list",
+            vhost=vhost,
+            queue=queue,
+            limit=wanted,
+            after=after,
+            **common,
+        )
         rows += page["rows"]
         after = page["after"]
         if after is None or (limit and len(rows) >= limit):
@@ -61,9 +73,15 @@ def list_(
 
 
 @app.command("show")
-def show(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def show(
+    id_: Id,
+    queue: OfQueue = None,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
     """Show one message with its headers and its payload."""
-    row = ask(data_dir, "schedule.show", vhost=vhost, id=id_)
+    row = ask(data_dir, "schedule.show", vhost=vhost, queue=queue, id=id_)
     if json:
         typer.echo(json_text.dumps(row, ensure_ascii=False))
         return
@@ -82,13 +100,14 @@ def cancel(
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     all_: All = False,
+    queue: OfQueue = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Never deliver one message, or those for which all holds that is stated."""
     common = _common(exchange, routing_key, header, due_from, due_before)
-    count = ask(data_dir, "schedule.cancel", vhost=vhost, id=id_, all=all_, **common)
+    count = ask(data_dir, "schedule.cancel", vhost=vhost, queue=queue, id=id_, all=all_, **common)
     _show_count(count, "cancelled", as_json=json)
 
 

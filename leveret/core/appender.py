@@ -35,6 +35,23 @@ class Committing(Protocol):
         ...
 
 
+class AfterBoth:
+    """Tells waiters when it was told twice: of two logs, each of which has some of the records."""
+
+    def __init__(self, waiters: list[Waiter]) -> None:
+        self._waiters = waiters
+        self._pending = 2
+        self._failed = False
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter."""
+        self._failed |= failed
+        self._pending -= 1
+        if not self._pending:
+            for waiter in self._waiters:
+                waiter.done(failed=self._failed)
+
+
 class Appender(ABC):
     """One log that is appended to: by way of its builder, and by atomic writes (core.atomic).
 
@@ -113,6 +130,13 @@ class Appender(ABC):
                 waiter.done(failed=False)
         elif waiting:
             self._uncommitted.append((self.log.end, waiting))
+
+    def _await_also(self, other: Committing) -> None:
+        """Whoever waits for what has gathered waits for what `other` has, too."""
+        if self._waiting:
+            both = AfterBoth(self._waiting)
+            self._waiting = [both]
+            other.await_commit(both)
 
     def _prepare(self) -> None:  # noqa: B027  # most kinds have nothing to prepare
         """The builder's records are about to be appended; some may be refused."""

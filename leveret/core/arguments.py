@@ -227,13 +227,15 @@ def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
 RETRY: dict[str, Check] = {
     f"x-{key}": _check_of(problem_of) for key, problem_of in retry.ARGUMENTS.items()
 }
+# What queues take whose messages are handed out once.
+HOLDING: dict[str, Check] = {"x-celery-eta": boolean}
 # What queues of every type take beyond RabbitMQ's arguments.
 FEATURES: dict[str, Check] = {
     DEDUP_WINDOW: dedup_window,
 }
 TYPES = {
-    "classic": {**CLASSIC, **RETRY, **FEATURES},
-    "quorum": {**QUORUM, **RETRY, **FEATURES},
+    "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},
+    "quorum": {**QUORUM, **RETRY, **HOLDING, **FEATURES},
     "stream": {**STREAM, **FEATURES},
 }
 # The names of types in reply texts are the module names of the broker that clients know.

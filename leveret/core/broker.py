@@ -16,6 +16,7 @@ from leveret.core.dead_lettering import DeadLettering
 from leveret.core.dedup import DedupServices
 from leveret.core.delayed_delivery import DelayedDelivery
 from leveret.core.delayed_messages import DelayServices
+from leveret.core.eta_hold import EtaHold, EtaHolds
 from leveret.core.events import INTERNAL_USER, Events, acting_as
 from leveret.core.intake import Intake
 from leveret.core.internal_topics import InternalTopics
@@ -149,6 +150,7 @@ class Broker:
             counts_every_return,
             self._dedup_services(state, write_state, dedup_keys_max),
             RetryTopics(self.waiting_rooms, lambda: random_below(CHANCES) / CHANCES),
+            EtaHolds(self.waiting_rooms),
         )
 
     def _dedup_services(
@@ -167,7 +169,9 @@ class Broker:
             self.waiting_rooms, state, self.turn, self.timers, self._spawn, self.report
         )
         self.delayed = DelayedDelivery(services)
-        self.schedules = Schedules(self.delayed, self.events.emit, self.timers.wall_ms)
+        self.schedules = Schedules(
+            self.delayed, self._eta_hold, self.events.emit, self.timers.wall_ms
+        )
         self.intake.steps.append(self.delayed)
         self.intake.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
             self.schedules,
@@ -177,6 +181,10 @@ class Broker:
             spawn=self._spawn,
             report=self.report,
         )
+
+    def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
+        found = self.vhosts[vhost].queues.get(queue) if vhost in self.vhosts else None
+        return found.eta_hold if isinstance(found, Queue) else None
 
     # -- definitions
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from leveret.core.burial import NOBODY
-from leveret.core.due_delivery import DueDelivery
+from leveret.core.due_delivery import DueDelivery, DueRouting
 from leveret.core.message import StoredMessage
 from leveret.core.schedule_ids import ScheduleIds
 from leveret.core.scheduled import (
@@ -213,10 +213,11 @@ class DelayedMessages:
                 leaving.append(as_shown(message))
         if not leaving:
             return
-        delivery = DueDelivery(self.vhost, self._services.timers.wall_ms(), held)
+        routing = DueRouting(self.vhost)
+        delivery = DueDelivery(routing.route, self._services.timers.wall_ms(), held)
         delivery.deposit(leaving)
         if delivery.unrouted:
-            self._give_back(delivery)
+            self._give_back(delivery.unrouted, routing.gone)
         delivery.begin(
             self._services.turn,
             lambda ranges, missing: self._delivered(marked, ranges, missing),
@@ -228,16 +229,16 @@ class DelayedMessages:
         newest = None if id_ is None else self.ids.find(id_)
         return newest is not None and newest > message.offset
 
-    def _give_back(self, delivery: DueDelivery) -> None:
+    def _give_back(self, unrouted: list[Waiting], gone: set[bytes]) -> None:
         """No queue is for these messages: their publishers hear of it, if they want to and can."""
-        for message in delivery.unrouted:
+        for message in unrouted:
             held = self._publishers.get(message.offset)
             publisher = held() if held is not None else None
             if publisher is not None and publisher.alive:
                 publisher.send_back(StoredMessage(*message[3:], message.flags))
             else:
                 self.unroutable += 1
-        for name in delivery.gone - self._missing_exchanges:
+        for name in gone - self._missing_exchanges:
             self._missing_exchanges.add(name)
             text = f"no exchange '{name.decode()}' any more: delayed messages to it are dropped"
             self._services.report(self, LeveretError(text))

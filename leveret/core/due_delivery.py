@@ -1,8 +1,8 @@
 """Puts messages whose time has come into the queues that they are routed to now, a batch at a time.
 
-Used by `leveret.core.delayed_messages`, which keeps each message until every queue that it was
-routed to has committed it. A queue that has no room refuses; whoever holds a message already gets
-no second copy when the others are asked again (see leveret.core.burial).
+Used by `leveret.core.delayed_messages` and `leveret.core.eta_hold`, which keep each message until
+every queue that it was routed to has committed it. A queue that has no room refuses; whoever holds
+a message already gets no second copy when the others are asked again (see leveret.core.burial).
 """
 
 from __future__ import annotations
@@ -27,23 +27,54 @@ if TYPE_CHECKING:
     from leveret.core.waiting_room import Waiting
     from leveret.ports.records import BatchBuilder
 
-__all__ = ["DueDelivery"]
+__all__ = ["DueDelivery", "DueRouting"]
+
+
+class DueRouting:
+    """Where messages go that are due in a virtual host now.
+
+    `gone` has the names of exchanges that messages were published to and that are no more.
+    """
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.gone: set[bytes] = set()
+        self._vhost = vhost
+        self._exchanges: dict[bytes, Exchange | None] = {}
+
+    def route(self, message: Waiting) -> Sequence[BatchBuilder]:
+        """The builders of its queues; none where nobody takes it, its alternate included."""
+        name = message.exchange
+        if name in self._exchanges:
+            exchange = self._exchanges[name]
+        else:
+            exchange = self._exchanges[name] = self._vhost.exchanges.get(name.decode())
+        if exchange is None:
+            self.gone.add(name)
+            return ()
+        if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
+            return exchange.cache.lookup(message.routing_key).builders
+        keys = [message.routing_key, *_further_keys(message)]
+        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
+        seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
+        return [queue.builder for queue in self._vhost.route(exchange, texts, seen)]
 
 
 class DueDelivery:
     """One batch of messages on its way from a waiting room into queues.
 
-    `unrouted` are those that no queue is for, their alternate exchange included; `gone` the names
-    of exchanges that messages were published to and that are no more.
+    `route` says which builders take a message; `unrouted` are those that none takes.
     """
 
-    def __init__(self, vhost: Vhost, now_ms: int, held: Held = NOBODY) -> None:
+    def __init__(
+        self,
+        route: Callable[[Waiting], Sequence[BatchBuilder]],
+        now_ms: int,
+        held: Held = NOBODY,
+    ) -> None:
         self.unrouted: list[Waiting] = []
-        self.gone: set[bytes] = set()
-        self._vhost = vhost
+        self._route = route
         self._now_ms = now_ms
         self._held = held
-        self._exchanges: dict[bytes, Exchange | None] = {}
         self._touched: set[BatchBuilder] = set()
         self._burial: Burial
 
@@ -80,23 +111,6 @@ class DueDelivery:
             self._touched.add(builder)
             if builder.origins is not None:
                 builder.origins.add(self._burial.receipt(builder), offset, builder.count - 1)
-
-    def _route(self, message: Waiting) -> Sequence[BatchBuilder]:
-        name = message.exchange
-        if name in self._exchanges:
-            exchange = self._exchanges[name]
-        else:
-            exchange = self._exchanges[name] = self._vhost.exchanges.get(name.decode())
-        if exchange is None:
-            self.gone.add(name)
-            return ()
-        if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
-            builders: Sequence[BatchBuilder] = exchange.cache.lookup(message.routing_key).builders
-            return builders
-        keys = [message.routing_key, *_further_keys(message)]
-        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
-        seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
-        return [queue.builder for queue in self._vhost.route(exchange, texts, seen)]
 
 
 def _further_keys(message: Waiting) -> list[bytes]:

@@ -116,6 +116,7 @@ _WITHOUT_EFFECT: Final = (
 
 SETTINGS: Final[dict[str, Setting]] = {
     "alternate-exchange": Setting("alternate exchange name", text),
+    "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
     "consumer-disconnected-timeout": Setting("consumer disconnected timeout", at_least(0)),
     "consumer-timeout": Setting("consumer timeout", at_least(0)),
     "dead-letter-exchange": Setting("dead letter exchange name", text),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from leveret.core.appender import AfterBoth
 from leveret.core.backlog import BACKLOGS_AT_ONCE_MAX, FewAtATime, learn_backlog
 from leveret.core.discards import DeadLetter, Discards, Reason, Window, drop
 from leveret.core.ledger import Ledger
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from leveret.core.appender import Appender, Waiter
     from leveret.core.dedup import DedupServices
+    from leveret.core.eta_hold import EtaHold, EtaHolds
     from leveret.core.machine import Deliver
     from leveret.core.open_queue import QueueConsumer
     from leveret.core.retrying import RetryTopic, RetryTopics
@@ -57,6 +59,7 @@ class QueueServices:
     counts_every_return: bool = True  # against the limit of deliveries; else only failures
     dedup: DedupServices | None = None  # None: no window is kept, as in tests
     retry_topics: RetryTopics | None = None
+    eta_holds: EtaHolds | None = None
 
     read_backlog: FewAtATime = field(init=False)
 
@@ -96,6 +99,7 @@ class Queue(OpenQueue):
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
         self.retry_topic = self._find_retry_topic()
+        self.eta_hold = self._find_eta_hold()
         self._upkeep: Upkeep | None = None
         self._used_ms = 0
         self._unused_timer = services.timers.timer(self._look_whether_unused)
@@ -127,6 +131,8 @@ class Queue(OpenQueue):
     def reconfigure(self, settings: QueueSettings) -> None:
         """See OpenQueue."""
         super().reconfigure(settings)
+        if self.eta_hold is None and settings.celery_eta:
+            self.eta_hold = self._find_eta_hold()
         self.machine.counts_returns = settings.counts_deliveries
         self.machine.delivery_limit = settings.delivery_limit
         self.machine.retry_delay = settings.retry_delay
@@ -184,10 +190,12 @@ class Queue(OpenQueue):
             noted = builder.features & self._noted
             if noted & RecordFlag.HAS_EXPIRATION:
                 self._upkeep = Upkeep(self)
-            elif not noted and self.dedup is None:
+            elif not noted and self.dedup is None and self.eta_hold is None:
                 return
         if self._upkeep is not None:
             self._upkeep.admit(builder)
+        if self.eta_hold is not None and builder.count and self.eta_hold.admit():
+            self._await_also(self.eta_hold)
         self.take_in(builder)
 
     def has_room(self, records: BatchBuilder) -> bool:
@@ -249,8 +257,12 @@ class Queue(OpenQueue):
         """See Appender. Until the backlog is known, nothing can be said to be committed."""
         if self._learning and not self.deleted:
             self._until_learned.append(waiter)
-        else:
-            super().await_commit(waiter)
+            return
+        if self.eta_hold is not None and not self.eta_hold.is_caught_up:
+            both = AfterBoth([waiter])
+            self.eta_hold.await_commit(both)
+            waiter = both
+        super().await_commit(waiter)
 
     @property
     def is_caught_up(self) -> bool:
@@ -456,6 +468,12 @@ class Queue(OpenQueue):
             self.retry_topic = self.services.retry_topics.open(self)
         return self.retry_topic
 
+    # -- what is held until it is due
+
+    def _find_eta_hold(self) -> EtaHold | None:
+        holds = self.services.eta_holds
+        return None if holds is None else holds.of(self)
+
     # -- the end
 
     def mark_deleted(self) -> None:
@@ -470,6 +488,8 @@ class Queue(OpenQueue):
             self._upkeep.close()
         if self.retry_topic is not None:
             self.retry_topic.delete()
+        if self.eta_hold is not None:
+            self.eta_hold.delete()
         self.reader.clear()
         for consumer in list(self.machine.consumers):
             consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer

@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.core.message import StoredMessage
 from leveret.core.scheduled import full_id, repetition_of, rescheduled
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Sequence
 
     from leveret.core.delayed_delivery import DelayedDelivery
-    from leveret.core.delayed_messages import DelayedMessages
+    from leveret.core.eta_hold import EtaHold
     from leveret.core.events import Emit
-    from leveret.core.waiting_room import Waiting
+    from leveret.core.waiting_room import Waiting, WaitingRoom
 
 __all__ = ["Cursor", "Page", "Schedules", "Selection"]
 
@@ -69,6 +69,32 @@ class Selection:
         )
 
 
+class Keeper(Protocol):
+    """Whoever keeps messages in a waiting room."""
+
+    @property
+    def room(self) -> WaitingRoom | None:
+        """The room, if there is one by now."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether everything in it is gone."""
+        ...
+
+    def find(self, id_: str) -> int | None:
+        """The offset of a pending message."""
+        ...
+
+    def is_pending(self, offset: int) -> bool:
+        """Whether a message waits for its time."""
+        ...
+
+    def cancel(self, message: Waiting) -> bool:
+        """Deliver a message never. False where it is too late for that."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some rows of a list; `following` is where the next page begins, None at the end."""
@@ -80,28 +106,42 @@ class Page:
 class Schedules:
     """The delayed messages of a node, for whoever manages them."""
 
-    def __init__(self, delayed: DelayedDelivery, emit: Emit, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        delayed: DelayedDelivery,
+        eta_hold: Callable[[str, str], EtaHold | None],
+        emit: Emit,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`eta_hold(vhost, queue)` is what a queue holds its tasks in."""
         self._delayed = delayed
+        self._eta_hold = eta_hold
         self._emit = emit
         self.wall_ms = wall_ms
 
     # -- looking
 
-    def pending_count(self, vhost: str) -> int:
-        """How many messages wait."""
-        messages = self._delayed.find(vhost)
-        return 0 if messages is None else messages.room.pending_count
+    def pending_count(self, vhost: str, queue: str | None = None) -> int:
+        """How many messages wait, in a virtual host or as tasks of one queue."""
+        keeper = self._keeper(vhost, queue)
+        return 0 if keeper is None or keeper.room is None else keeper.room.pending_count
 
     async def page(
-        self, vhost: str, selection: Selection, count_max: int, after: Cursor | None = None
+        self,
+        vhost: str,
+        selection: Selection,
+        count_max: int,
+        after: Cursor | None = None,
+        *,
+        queue: str | None = None,
     ) -> Page:
         """The next `count_max` messages, in due order. Raises StorageError."""
         rows: list[dict[str, object]] = []
         last = after
-        messages = self._delayed.find(vhost)
-        if messages is None:
+        keeper = self._keeper(vhost, queue)
+        if keeper is None:
             return Page(rows, None)
-        async for found in self._found(messages, selection, after):
+        async for found in self._found(keeper, selection, after):
             for message in found:
                 if len(rows) == count_max:
                     return Page(rows, last)
@@ -109,9 +149,11 @@ class Schedules:
                 last = (message.due_ms, message.offset)
         return Page(rows, None)
 
-    async def show(self, vhost: str, id_: str) -> dict[str, object] | None:
-        """One message with its properties and its payload; None where none has the id."""
-        message = await self._by_id(vhost, id_)
+    async def show(
+        self, vhost: str, id_: str, *, queue: str | None = None
+    ) -> dict[str, object] | None:
+        """One message with its headers and its payload; None where none has the id."""
+        message = await self._by_id(self._keeper(vhost, queue), id_)
         if message is None:
             return None
         body = message.body
@@ -123,74 +165,74 @@ class Schedules:
 
     # -- changing
 
-    async def cancel(self, vhost: str, chosen: str | Selection) -> int:
+    async def cancel(self, vhost: str, chosen: str | Selection, *, queue: str | None = None) -> int:
         """Never deliver these. Returns how many. Raises StorageError."""
+        keeper = self._keeper(vhost, queue)
 
-        def cancel(messages: DelayedMessages, message: Waiting) -> bool:
-            if not messages.cancel(message):
+        def cancel(message: Waiting) -> bool:
+            if keeper is None or not keeper.cancel(message):
                 return False
             self._emit("schedule.cancelled", _told(vhost, message))
             return True
 
-        return await self._each(vhost, chosen, cancel)
+        return await self._each(keeper, chosen, cancel)
 
     async def reschedule(self, vhost: str, chosen: str | Selection, due_ms: int) -> int:
         """Deliver these at another time. Returns how many. Raises StorageError."""
+        messages = self._delayed.find(vhost)
 
-        def reschedule(messages: DelayedMessages, message: Waiting) -> bool:
-            if not messages.is_pending(message.offset):
+        def reschedule(message: Waiting) -> bool:
+            if messages is None or not messages.is_pending(message.offset):
                 return False
             messages.replace(message, rescheduled(message, due_ms))
-            told = {
-                **_told(vhost, message),
-                "due_in_ms": due_ms,
-                "due_before_in_ms": message.due_ms,
-            }
+            told = _told(vhost, message)
+            told |= {"due_ms": due_ms, "due_ms_before": message.due_ms}
             self._emit("schedule.rescheduled", told)
             return True
 
-        return await self._each(vhost, chosen, reschedule)
+        return await self._each(messages, chosen, reschedule)
 
     async def deliver_now(self, vhost: str, chosen: str | Selection) -> int:
         """Deliver these at once. Returns how many. Raises StorageError."""
         return await self.reschedule(vhost, chosen, self.wall_ms())
 
     async def _each(
-        self,
-        vhost: str,
-        chosen: str | Selection,
-        change: Callable[[DelayedMessages, Waiting], bool],
+        self, keeper: Keeper | None, chosen: str | Selection, change: Callable[[Waiting], bool]
     ) -> int:
-        messages = self._delayed.find(vhost)
-        if messages is None:
-            return 0
         if isinstance(chosen, str):
-            message = await self._by_id(vhost, chosen)
-            return int(message is not None and change(messages, message))
+            message = await self._by_id(keeper, chosen)
+            return int(message is not None and change(message))
         count = 0
-        async for found in self._found(messages, chosen, None):
-            count += sum(change(messages, message) for message in found)
+        if keeper is not None:
+            async for found in self._found(keeper, chosen, None):
+                count += sum(map(change, found))
         return count
 
     # -- finding
 
-    async def _by_id(self, vhost: str, id_: str) -> Waiting | None:
-        messages = self._delayed.find(vhost)
-        offset = None if messages is None else messages.find(id_)
-        if messages is None or offset is None:
+    def _keeper(self, vhost: str, queue: str | None) -> Keeper | None:
+        """Who keeps the messages of a virtual host, or the tasks of a queue."""
+        return self._delayed.find(vhost) if queue is None else self._eta_hold(vhost, queue)
+
+    async def _by_id(self, keeper: Keeper | None, id_: str) -> Waiting | None:
+        offset = None if keeper is None else keeper.find(id_)
+        if keeper is None or keeper.room is None or offset is None:
             return None
-        for message in await messages.room.read([offset]):
-            if messages.is_pending(offset) and full_id(message) == id_:
+        for message in await keeper.room.read([offset]):
+            if keeper.is_pending(offset) and full_id(message) == id_:
                 return message
         return None
 
     async def _found(
-        self, messages: DelayedMessages, selection: Selection, after: Cursor | None
+        self, keeper: Keeper, selection: Selection, after: Cursor | None
     ) -> AsyncIterator[Sequence[Waiting]]:
-        room, stop = messages.room, messages.room.log.end
+        room = keeper.room
+        if room is None:
+            return
+        stop = room.log.end
         if after is None and selection.due_from_ms:
             after = (selection.due_from_ms - 1, OFFSET_LAST)
-        while not messages.closed:
+        while not keeper.closed:
             places = room.scan(after, selection.due_before_ms, PAGE_MESSAGES)
             if not places:
                 return
@@ -200,7 +242,7 @@ class Schedules:
             yield [
                 message
                 for message in read
-                if messages.is_pending(message.offset) and selection.includes(message)
+                if keeper.is_pending(message.offset) and selection.includes(message)
             ]
             await _pass()
 

@@ -95,6 +95,7 @@ class QueueSettings:
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
     visibility_timeout_ms: int | None = None  # what is not settled by then comes back
+    celery_eta: bool = False  # whether tasks are held until the time in their header
     dedup_window_ms: int | None = None  # within which no message is stored twice
     retention: Retention | None = None  # of a stream; all other queues settle what was consumed
 
@@ -188,6 +189,7 @@ def resolve_settings(
         counts_deliveries=quorum or limit is not None,
         consumer_timeout_ms=stated("consumer-timeout"),
         visibility_timeout_ms=stated("visibility-timeout"),
+        celery_eta=bool(stated("celery-eta")),
         dedup_window_ms=window_ms(stated("dedup-window")),
     )
 

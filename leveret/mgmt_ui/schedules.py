@@ -1,7 +1,7 @@
 """Operations on delayed messages (see leveret.mgmt_ui.operations and leveret.core.schedules).
 
 `id` names one message; without it, what is stated of the others is what messages have in common,
-and `all` that every message is meant.
+and `all` that every message is meant. With `queue` it is about the Celery tasks that it holds.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
     schedules = _schedules(node, parameters)
     limit = min(max(parameters["limit"], 0), ROWS_MAX)
     selection, after = _selection(parameters), _cursor(parameters["after"])
-    page = await schedules.page(parameters["vhost"], selection, limit, after)
+    vhost, queue = parameters["vhost"], parameters["queue"]
+    page = await schedules.page(vhost, selection, limit, after, queue=queue)
     return {
         "rows": page.rows,
         "after": None if page.following is None else list(page.following),
-        "pending": schedules.pending_count(parameters["vhost"]),
+        "pending": schedules.pending_count(vhost, queue),
     }
 
 
 async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
-    found = await _schedules(node, parameters).show(parameters["vhost"], parameters["id"])
+    schedules, vhost, queue = _schedules(node, parameters), parameters["vhost"], parameters["queue"]
+    found = await schedules.show(vhost, parameters["id"], queue=queue)
     if found is None:
         raise _unknown(parameters)
     return found
@@ -42,7 +44,8 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
 
 async def _cancel(node: Administered, parameters: Parameters) -> int:
     schedules, chosen = _schedules(node, parameters), _chosen(parameters)
-    return _found(await schedules.cancel(parameters["vhost"], chosen), parameters)
+    vhost, queue = parameters["vhost"], parameters["queue"]
+    return _found(await schedules.cancel(vhost, chosen, queue=queue), parameters)
 
 
 async def _deliver_now(node: Administered, parameters: Parameters) -> int:
@@ -133,9 +136,9 @@ _COMMON: Final = {
 }
 _CHOSEN: Final = {**_COMMON, "id": None, "all": bool}
 SCHEDULES: Final[Operations] = {
-    "schedule.list": (_list, {**_COMMON, "limit": int, "after": object}),
-    "schedule.show": (_show, {"vhost": str, "id": str}),
-    "schedule.cancel": (_cancel, _CHOSEN),
+    "schedule.list": (_list, {**_COMMON, "queue": None, "limit": int, "after": object}),
+    "schedule.show": (_show, {"vhost": str, "queue": None, "id": str}),
+    "schedule.cancel": (_cancel, {**_CHOSEN, "queue": None}),
     "schedule.deliver_now": (_deliver_now, _CHOSEN),
     "schedule.reschedule": (_reschedule, {**_CHOSEN, "delay_ms": object, "due_ms": object}),
 }

@@ -1,0 +1,3 @@
+from leveret.ports.records import Batch
+
+def eta_headers(batch: Batch, size_max: int) -> list[tuple[int, bytes]]: ...
