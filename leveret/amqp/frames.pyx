@@ -22,6 +22,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+from leveret.core.groups cimport check_group
 from leveret.core.origins cimport Origins
 from leveret.core.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
@@ -701,6 +702,10 @@ cdef class FrameReader:
                     flags |= asked_in(&properties.headers)
                     if flags & HAS_TAGS:
                         tag_mask = checked_mask(
+                            properties.headers.data, properties.headers.data + properties.headers.size
+                        )
+                    if flags & HAS_GROUP:
+                        check_group(
                             properties.headers.data, properties.headers.data + properties.headers.size
                         )
                 if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):

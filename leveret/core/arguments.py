@@ -24,6 +24,7 @@ DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 DEDUP_WINDOW = "x-dedup-window"
 QUEUE_TYPE = "x-queue-type"
 VISIBILITY_TIMEOUT = "x-visibility-timeout"
+GROUP_ORDERING = "x-group-ordering"
 
 # Ten years: a timer further out is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
@@ -86,6 +87,14 @@ def priority(value: Any, arguments: Arguments) -> str | None:
 def boolean(value: Any, _arguments: Arguments) -> str | None:
     """Check for true or false."""
     return None if isinstance(value, bool) else unacceptable(value)
+
+
+def group_ordering(value: Any, arguments: Arguments) -> str | None:
+    """Check for true or false; groups are served in turn, which leaves priorities no say."""
+    problem = boolean(value, arguments)
+    if problem is None and value and "x-max-priority" in arguments:
+        return '"not together with x-max-priority"'
+    return problem
 
 
 def text(value: Any, _arguments: Arguments) -> str | None:
@@ -182,6 +191,7 @@ CLASSIC: dict[str, Check] = {
     "x-queue-master-locator": master_locator,
     "x-queue-leader-locator": leader_locator,
     VISIBILITY_TIMEOUT: lease_term,
+    GROUP_ORDERING: group_ordering,
 }
 QUORUM: dict[str, Check] = {
     "x-expires": expiry,
@@ -207,6 +217,7 @@ QUORUM: dict[str, Check] = {
     "x-delayed-retry-min": time_to_live,
     "x-delayed-retry-max": time_to_live,
     VISIBILITY_TIMEOUT: lease_term,
+    GROUP_ORDERING: group_ordering,
 }
 STREAM: dict[str, Check] = {
     "x-max-length-bytes": not_negative,

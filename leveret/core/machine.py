@@ -12,10 +12,10 @@ It knows offsets only, never bytes, and its cost is per range. What is ready or 
 the ledger; who is next stands here: consumers of one priority wait in a line, whoever was served
 longest ago in front.
 
-In which order offsets are ready is the ledger's business (`Ledger`, `PriorityLedger`). What expires
-or has no room is withdrawn: leased by nobody, until it was given up. How often offsets came back is
-counted for those that did, where there is a limit to it; with a retry delay they are not ready at
-once but when `release` is told that their time has come.
+In which order offsets are ready is the ledger's business (`Ledger`, `PriorityLedger`,
+`GroupLedger`). What expires or has no room is withdrawn: leased by nobody, until it was given up.
+How often offsets came back is counted for those that did, where there is a limit to it; with a
+retry delay they are not ready at once but when `release` is told that their time has come.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from leveret.ports.returns import Returns
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from leveret.core.groups import GroupLedger
     from leveret.core.ledger import Ledger
     from leveret.core.settings import RetryDelay
     from leveret.core.weighing import WeighedLedger
@@ -97,6 +98,7 @@ class QueueMachine:
         "counts_returns",
         "delayed",
         "delivery_limit",
+        "groups",
         "ledger",
         "retry_delay",
         "returns",
@@ -128,6 +130,7 @@ class QueueMachine:
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
         self.delayed = Delayed()
+        self.groups: GroupLedger | None = None  # where messages wait for others of their group
         self._active: Consumer | None = None  # the one served, where only one is
         self._exclusive = False  # whether the consumers are one that wants to be alone
 
@@ -164,7 +167,7 @@ class QueueMachine:
         called, or drop it.
         """
         ready_count = self.ledger.ready_count
-        if ready_count == 0:
+        if ready_count == 0 or not (self.groups is None or self.groups.is_open):
             return None
         if self._single_active:
             return self._offer_to_active()
@@ -309,7 +312,7 @@ class QueueMachine:
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the lowest ready offset, whoever consumes: (offset, redelivered), or None."""
-        if self.ledger.ready_count == 0:
+        if self.ledger.ready_count == 0 or not (self.groups is None or self.groups.is_open):
             return None
         first, stop, redelivered = self.ledger.peek(1)
         self.ledger.lease(first, stop)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from leveret.core.discards import Reason
 from leveret.core.message import StoredMessage
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX, LeaseTable
@@ -187,6 +188,7 @@ class Receive:
         if size > self._bytes_left and self._records:
             self._missing = 0
             return False
+        self._queue.delivered.count(1, size + len(exchange) + len(routing_key))
         if flags & RecordFlag.BLIND_COPIED:
             header = open_header(header)
         message = StoredMessage(exchange, routing_key, header, body, flags)
@@ -287,7 +289,11 @@ class QueueLeases:
         """The messages are others' again, after a delay."""
         outcomes, ended = self._end(handles)
         if ended:
-            self._queue.return_(_ranges(ended), failed=False, delay_ms=delay_ms or None)
+            # A ladder of retries has its own delays: whoever states one wants that.
+            cause = None if delay_ms else Reason.REQUEUED
+            self._queue.return_(
+                _ranges(ended), failed=False, cause=cause, delay_ms=delay_ms or None
+            )
         return outcomes
 
     def discard(self, handles: Sequence[object]) -> list[Outcome]:
@@ -335,7 +341,7 @@ class QueueLeases:
         due = self._table.take_due(self._timers.wall_ms())
         self._mind_time()
         if due:
-            self._queue.return_(_ranges(due))
+            self._queue.return_(_ranges(due), cause=Reason.TIMED_OUT)
 
     def _mind_time(self) -> None:
         if len(self._table) and not self._queue.deleted:

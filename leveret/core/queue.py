@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from leveret.core.appender import AfterBoth
 from leveret.core.backlog import BACKLOGS_AT_ONCE_MAX, FewAtATime, learn_backlog
 from leveret.core.discards import DeadLetter, Discards, Reason, Window, drop
+from leveret.core.groups import GroupLedger
 from leveret.core.ledger import Ledger
 from leveret.core.machine import QueueMachine
 from leveret.core.open_queue import PUMP_RECORDS_MAX, OpenQueue
@@ -81,7 +82,9 @@ class Queue(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
         self.services = services
-        self._priorities: PriorityLedger | None = None
+        # The ledger, where it must learn of records what they are.
+        self._learner: PriorityLedger | GroupLedger | None = None
+        self._learns = RecordFlag(0)  # of which records
         self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
         self._learning = False  # what the backlog's priorities are: until then nothing is offered
         self._until_learned: list[Waiter] = []
@@ -96,6 +99,8 @@ class Queue(OpenQueue):
             retry_delay=settings.retry_delay,
             returns=log.returns,
         )
+        if isinstance(self._learner, GroupLedger):
+            self.machine.groups = self._learner
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
         self.retry_topic = self._find_retry_topic()
@@ -107,26 +112,26 @@ class Queue(OpenQueue):
         self.used()
         self._keep_up()
         if log.settled.gaps(0, log.committed):
-            self._learning = self._priorities is not None
+            self._learning = self._learner is not None
             services.read_backlog(self._learn_backlog)
         else:
             self.machine.committed(log.committed)
 
     def _make_ledger(self) -> Ledger:
         log, settings = self.log, self.settings
-        if settings.max_priority is None:
-            return Ledger(log.first, log.committed, log.settled, log.redelivered_stop)
-        self._noted |= RecordFlag.HAS_PRIORITY
-        self._priorities = PriorityLedger(
-            log.first,
-            log.committed,
-            log.settled,
-            log.redelivered_stop,
-            settings.max_priority,
-            settings.default_priority,
-            settings.returns_first,
-        )
-        return self._priorities
+        state = log.first, log.committed, log.settled, log.redelivered_stop
+        if settings.group_ordering:
+            self._learns = RecordFlag.HAS_GROUP
+            self._learner = GroupLedger(*state)
+        elif settings.max_priority is not None:
+            self._learns = RecordFlag.HAS_PRIORITY
+            self._learner = PriorityLedger(
+                *state, settings.max_priority, settings.default_priority, settings.returns_first
+            )
+        else:
+            return Ledger(*state)
+        self._noted |= self._learns
+        return self._learner
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """See OpenQueue."""
@@ -213,16 +218,16 @@ class Queue(OpenQueue):
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Take in what a batch's records say of themselves, but those that are `settled`."""
-        if self._priorities is not None and batch.features & RecordFlag.HAS_PRIORITY:
-            self._priorities.learn(batch)
+        if self._learner is not None and batch.features & self._learns:
+            self._learner.learn(batch)
         if self._upkeep is None and batch.features & RecordFlag.HAS_EXPIRATION:
             self._upkeep = Upkeep(self)
         if self._upkeep is not None:
             self._upkeep.learn(batch, settled)
 
     def _forget_uncommitted(self) -> None:
-        if self._priorities is not None:
-            self._priorities.forget(self.log.end)
+        if self._learner is not None:
+            self._learner.forget(self.log.end)
         if self._upkeep is not None:
             self._upkeep.forget(self.log.end)
         super()._forget_uncommitted()
@@ -394,6 +399,8 @@ class Queue(OpenQueue):
             return
         self.machine.settle(ranges)
         self.log.settle(ranges)
+        if self.machine.groups is not None:  # others of theirs may have waited for this
+            self.wake()
 
     def return_(
         self,

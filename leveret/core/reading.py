@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.complaints import Complaints
 from leveret.core.loss import loss_error
-from leveret.core.window import LogWindow, batch_of
+from leveret.core.window import LogWindow, ScatteredWindow, batch_of
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.ranges import RangeSet
 
@@ -26,7 +26,9 @@ class QueueReader:
     def __init__(self, queue: Queue, fetched: Callable[[], None]) -> None:
         self._queue = queue
         self._fetched = fetched
-        self._window = LogWindow(queue.log)
+        # Groups take turns, and their messages may lie far from each other.
+        scattered = queue.settings.group_ordering
+        self._window = ScatteredWindow(queue.log) if scattered else LogWindow(queue.log)
         self.complaints = Complaints(queue, queue.services.report)
         self.fetching = False
         self._last: Batch | None = None  # whose records are asked for one by one

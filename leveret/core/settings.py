@@ -87,6 +87,7 @@ class QueueSettings:
     max_priority: int | None = None  # of messages: higher ones count as this one
     default_priority: int = 0  # of a message that states none
     returns_first: bool = False  # before all others, in the order in which they came back
+    group_ordering: bool = False  # one message of a group at a time, whatever their priorities
     single_active: bool = False
     single_active_by_priority: bool = False  # a consumer of higher priority takes over
     delivery_limit: int | None = None  # how often a message may come back
@@ -175,6 +176,7 @@ def resolve_settings(
         max_priority=QUORUM_PRIORITY_MAX if quorum else own_priority or None,
         default_priority=QUORUM_PRIORITY if quorum else 0,
         returns_first=quorum,
+        group_ordering=bool(stated("group-ordering")) and not own_priority,
         single_active=single_active,
         single_active_by_priority=single_active and quorum,
         delivery_limit=_delivery_limit(limit, DELIVERY_LIMIT if quorum else None),

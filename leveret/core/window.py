@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # Read ahead this far: large enough that a read call costs little per message, small enough that a
 # thousand queues being drained stay within a few hundred megabytes.
 READ_BYTES_MAX = 256 * 1024
+# Where messages are taken here and there, so much is read at a time, and so much of it is kept.
+STRETCH_BYTES_MAX = 16 * 1024
+STRETCHES_BYTES_MAX = 2 * 1024 * 1024
+STRETCHES_MAX = 64
 
 
 class LogWindow:
@@ -62,6 +66,62 @@ class LogWindow:
     def clear(self) -> None:
         """Keep nothing: there is nobody to read for."""
         self._batches = []
+
+
+class ScatteredWindow(LogWindow):
+    """Several stretches at once, for whoever takes turns in places that lie far apart.
+
+    Each is shorter, and all together are bounded: only the newest may be larger than that.
+    """
+
+    __slots__ = ("_stretches",)
+
+    def __init__(self, log: TopicLog) -> None:
+        super().__init__(log)
+        self._stretches: list[list[Batch]] = []  # the one used last in front
+
+    def holds(self, offset: int) -> bool:
+        """See LogWindow."""
+        return self._find(offset) is not None
+
+    def at_hand(self, offset: int) -> list[Batch] | None:
+        """See LogWindow."""
+        found = self._find(offset)
+        if found is not None:
+            return found
+        batches = self._log.read(offset, STRETCH_BYTES_MAX)
+        if batches is not None:
+            self._hold(batches, offset)
+        return batches
+
+    async def fill(self, offset: int) -> list[Batch]:
+        """See LogWindow."""
+        batches = await self._log.fetch(offset, STRETCH_BYTES_MAX)
+        self._hold(batches, offset)
+        return batches
+
+    def _find(self, offset: int) -> list[Batch] | None:
+        for place, batches in enumerate(self._stretches):
+            if batches[0].base_offset <= offset < batches[-1].stop_offset:
+                if place:
+                    self._stretches.insert(0, self._stretches.pop(place))
+                return batches
+        return None
+
+    def _hold(self, batches: list[Batch], offset: int) -> None:
+        super()._hold(batches, offset)
+        self._stretches.insert(0, batches)
+        held_bytes = 0
+        for place, stretch in enumerate(self._stretches):
+            held_bytes += sum(batch.size for batch in stretch)
+            if place and (held_bytes > STRETCHES_BYTES_MAX or place >= STRETCHES_MAX):
+                del self._stretches[place:]
+                break
+
+    def clear(self) -> None:
+        """See LogWindow."""
+        super().clear()
+        self._stretches = []
 
 
 def batch_of(batches: list[Batch], offset: int) -> Batch:
