@@ -22,6 +22,7 @@ from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.authentication import authorise, authorise_topic
 from leveret.core.discards import Reason
+from leveret.core.intake import Concern
 from leveret.core.message import StoredMessage
 from leveret.core.names import resource, stripped
 from leveret.core.queue import Queue
@@ -176,27 +177,22 @@ class Channel:
         if publish.flags & RecordFlag.HAS_RETRY:
             check_retry_headers(publish.header)
         self._check_topics(publish)
-        if self._is_taken(publish):
-            return
-        destinations = self.route(publish)
-        if self.transaction is not None:
-            self.transaction.buffer_publish(publish, destinations)
-        else:
-            self.deposit(publish, destinations)
+        intake = self.broker.intake
+        steps = intake.concerned(self.vhost, publish.exchange, publish.requests)
+        concern = Concern(submit(self, publish), steps) if steps else None
+        if self.transaction is not None and publish.exchange not in intake.commands:
+            self.transaction.buffer_publish(publish, concern or self.route(publish))
+        elif concern is None or not self._is_taken(concern):
+            self.deposit(publish, self.route(publish))
 
-    def _is_taken(self, publish: Publish) -> bool:
+    def _is_taken(self, concern: Concern) -> bool:
         """Whether a message is not to be routed now. Raises ChannelError."""
-        steps = self.broker.intake.concerned(self.vhost, publish.exchange, publish.requests)
-        if not steps:
+        committing = concern.take()
+        if committing is None:
             return False
-        submission = submit(self, publish)
-        for step in steps:
-            committing = step.take(submission)
-            if committing is not None:
-                self._taken_by.update(committing)
-                self.connection.mind_alarms()
-                return True
-        return False
+        self._taken_by.update(committing)
+        self.connection.mind_alarms()
+        return True
 
     def _check_topics(self, publish: Publish) -> None:
         """Every key of a message counts, those that its sender selected included."""

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.amqp.destinations import Destinations, stored_form
+from leveret.core.intake import Concern
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
-    from leveret.core.appender import Waiter
+    from leveret.core.appender import Committing, Waiter
 
     Deposit = tuple[Publish, Destinations]
+    Buffered = tuple[Publish, Destinations | Concern]
     Settlement = tuple[int, int, list[Holding]]  # kind, first tag, what it held
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
@@ -27,22 +29,25 @@ class Transaction:
     Messages are routed when they are published, as RabbitMQ does. Settled tags leave the channel's
     outstanding ones at once, so that a tag cannot be settled twice; they reach their queues at the
     commit, and are outstanding again after a rollback.
+
+    What a feature wants to see, such as a message that is due later, it sees at the commit, and has
+    it safe before the rest takes effect: a crash in between may leave it twice, but never loses it.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._publishes: list[Deposit] = []
+        self._publishes: list[Buffered] = []
         self._publish_bytes = 0
         self._settles: list[Settlement] = []
 
-    def buffer_publish(self, publish: Publish, destinations: Destinations) -> None:
-        """Keep a message for the commit."""
+    def buffer_publish(self, publish: Publish, then: Destinations | Concern) -> None:
+        """Keep a message for the commit, and where it goes or who wants to see it then."""
         self._publish_bytes += len(publish.body) + len(publish.header)
         if self._publish_bytes > TRANSACTION_BYTES_MAX:
             raise ChannelError(
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
             )
-        self._publishes.append((publish, destinations))
+        self._publishes.append((publish, then))
 
     def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
         """Keep a run of settlements for the commit. Returns the first tag that is unknown."""
@@ -60,8 +65,21 @@ class Transaction:
         return None
 
     def commit(self) -> Commit:
-        """Everything so far, to be awaited; what comes next belongs to the next transaction."""
-        commit = Commit(self._channel, self._publishes, self._settles)
+        """Everything so far, to be awaited; what comes next belongs to the next transaction.
+
+        Raises ChannelError where a feature refuses a message.
+        """
+        deposits: list[Deposit] = []
+        taken: set[Committing] = set()
+        for publish, then in self._publishes:
+            committing = then.take() if isinstance(then, Concern) else None
+            if committing is not None:
+                taken.update(committing)
+            elif isinstance(then, Concern):
+                deposits.append((publish, self._channel.route(publish)))
+            else:
+                deposits.append((publish, then))
+        commit = Commit(self._channel, deposits, self._settles, taken)
         self._publishes, self._publish_bytes = [], 0
         self._settles = []
         return commit
@@ -90,8 +108,14 @@ class Commit:
     """
 
     def __init__(
-        self, channel: Channel, publishes: list[Deposit], settles: list[Settlement]
+        self,
+        channel: Channel,
+        publishes: list[Deposit],
+        settles: list[Settlement],
+        taken: set[Committing],
     ) -> None:
+        """`taken`: who must have committed before anything takes effect."""
+        self.taken = taken
         self._channel = channel
         self._settles = settles
         self._publishes = [
@@ -126,12 +150,13 @@ class Commit:
     def done(self, *, failed: bool) -> None:
         """The write has taken effect, or has not."""
         if failed:
-            self._give_back()
+            self.give_back()
         else:
             self._take_effect()
         self._waiter.done(failed=failed)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Nothing takes effect: what was settled is outstanding again, or back in its queue."""
         if self._channel.alive:
             restore(self._channel, self._settles)
             return

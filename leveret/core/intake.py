@@ -8,7 +8,7 @@ ChannelError before anything is stored. A message that nobody takes is routed at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -71,6 +71,21 @@ class Step(Protocol):
         The confirm of what was taken waits for all that is returned: nothing, if it is empty.
         """
         ...
+
+
+class Concern(NamedTuple):
+    """A message, and the features that want to see it."""
+
+    submission: Submission
+    steps: Sequence[Step]
+
+    def take(self) -> Collection[Committing] | None:
+        """Let one of them take the message, or none (None). Raises ChannelError."""
+        for step in self.steps:
+            committing = step.take(self.submission)
+            if committing is not None:
+                return committing
+        return None
 
 
 class Intake:

@@ -99,3 +99,68 @@ def test_messages_of_blind_copies_are_taken_with_all_their_keys(client, keeper):
     assert submission.keys == (b"q", b"other")
     assert submission.message.flags & RecordFlag.BLIND_COPIED
     assert submission.message.headers["BCC"] == ["other"]
+
+
+def begin(stage):
+    client = Client(stage).open(1, 2)
+    client.declare("q", channel=2)
+    client.publish("q", b"given", channel=2)
+    assert client.call(commands.Tx.Select()).name == "Tx.SelectOk"
+    client.consume("q")
+    (delivery,) = client.deliveries()
+    client.send(commands.Basic.Ack(delivery_tag=delivery.tag))
+    return client
+
+
+def test_a_transaction_hands_in_its_messages_first_and_takes_effect_when_they_are_safe(
+    stage, keeper
+):
+    client = begin(stage)
+    client.publish("q", b"later", headers={"x-delay": 5})
+    client.publish("q", b"now", headers={"x-delay": 0})
+    assert keeper.taken == []
+    client.send(commands.Tx.Commit())
+    assert len(keeper.taken) == 1
+    assert client.methods() == []
+    assert stage.queue("q").message_count == 0
+    (waiter,) = keeper.waiters
+    waiter.done(failed=False)
+    stage.run()
+    client.send()
+    assert client.received()[0][1].name == "Tx.CommitOk"
+    assert stage.queue("q").machine.leased_count == 1  # of the message that went on at once
+
+
+def test_what_cannot_be_kept_fails_the_transaction_and_gives_its_acks_back(stage, keeper):
+    client = begin(stage)
+    client.publish("q", b"later", headers={"x-delay": 5})
+    client.send(commands.Tx.Commit())
+    (waiter,) = keeper.waiters
+    waiter.done(failed=True)
+    stage.run()
+    client.send()
+    assert client.methods()[-1][0] == "Channel.Close"
+    assert stage.queue("q").message_count == 1
+
+
+def test_what_is_refused_at_the_commit_closes_the_channel_with_nothing_done(stage, keeper):
+    client = begin(stage)
+    client.publish("q", b"later", headers={"x-delay": "bad"})
+    client.send(commands.Tx.Commit())
+    assert client.methods()[-1][0] == "Channel.Close"
+    assert stage.queue("q").message_count == 1
+
+
+def test_a_rollback_forgets_what_a_feature_would_have_taken(stage, keeper):
+    client = begin(stage)
+    client.publish("q", b"later", headers={"x-delay": 5})
+    assert client.call(commands.Tx.Rollback()).name == "Tx.RollbackOk"
+    assert client.call(commands.Tx.Commit()).name == "Tx.CommitOk"
+    assert keeper.taken == []
+
+
+def test_a_command_takes_effect_at_once_in_a_transaction_too(stage, keeper):
+    stage.broker.intake.commands[b"leveret.test"] = keeper
+    client = begin(stage)
+    client.publish("key", b"command", exchange="leveret.test", headers={"x-delay": "drop"})
+    assert len(keeper.taken) == 1

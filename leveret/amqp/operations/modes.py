@@ -49,6 +49,9 @@ def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None]:
 
 
 async def _committed(channel: Channel, commit: Commit) -> None:
+    if not await channel.connection.committed(commit.taken):
+        commit.give_back()
+        raise ChannelError(406, "partial tx completion")
     if not await channel.connection.committed([commit]):
         raise ChannelError(406, "partial tx completion")
     if channel.alive:
