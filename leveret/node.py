@@ -213,6 +213,7 @@ class Node:
                 lambda: not self._stopping.is_set(),
             )
             spawn(management.serve(managed))
+            stack.callback(broker.pulls.close)
             await self._stopping.wait()
             logger.info("stopping")
         for task in background:

@@ -14,18 +14,20 @@ Called by the HTTP API. Times and randomness are the broker's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from leveret.core.discards import Reason
 from leveret.core.message import StoredMessage
+from leveret.core.usage import accounts_of_client
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX, LeaseTable
 from leveret.features.receipts import Receipt, parse_receipt, queue_digest, token_from
 from leveret.ports.contents import open_header
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
+from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
+    from leveret.ports.usage import Account
 
-__all__ = ["HANDLES_MAX", "Outcome", "Pulled", "Pulls", "Receive", "Wanted"]
+__all__ = ["HANDLES_MAX", "Drawn", "Outcome", "Pulled", "Pulls", "Receive", "Wanted"]
 
 COUNT_MAX = 1000  # messages of one receive
 HANDLES_MAX = 1000  # of one settlement
@@ -48,6 +51,7 @@ TERM_MS_DEFAULT = 30 * 60_000  # RabbitMQ's consumer timeout
 LEASES_MAX = 120_000
 # Who will not wait gets what must be read from a device, or committed, if that takes no longer.
 PATIENCE_MS = 1_000
+ADDRESS_LENGTH_BYTES = 2  # of two short strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,29 @@ class Pulled(NamedTuple):
     redelivered: bool
     return_count: int | None
 
+    @property
+    def stored_bytes(self) -> int:
+        """Its content header, body and address, which is what usage counts."""
+        message = self.message
+        address = len(message.exchange) + len(message.routing_key) + ADDRESS_LENGTH_BYTES
+        return address + len(message.header) + len(message.body)
+
+
+class Drawn(NamedTuple):
+    """What one receive has handed out, for the accounts of its user (see core.usage.Metered)."""
+
+    vhost: str
+    user: str
+    usage: Usage
+
+    def accounts(self) -> Sequence[Account]:
+        """See Metered."""
+        return accounts_of_client(self.vhost, self.user)
+
+    def total_usage(self) -> Usage:
+        """See Metered."""
+        return self.usage
+
 
 class Outcome(StrEnum):
     """What became of a request about one handle."""
@@ -104,6 +131,8 @@ class Pulls:
         self.turn = turn
         self.timers = timers
         self._random_name = random_name
+        self.under_way: set[Receive] = set()
+        self._closing = False
         self._leases: dict[Queue, QueueLeases] = {}
 
     def receive(self, queue: Queue, wanted: Wanted, done: Done) -> Receive:
@@ -118,9 +147,17 @@ class Pulls:
         room = LEASES_MAX - len(self._leases.get(queue, ()))
         if room <= 0:
             raise ChannelError(406, f"{LEASES_MAX} messages of the queue are held by receipt")
+        if self._closing:
+            wanted = replace(wanted, wait_ms=0)
         receive = Receive(self, queue, wanted, min(wanted.count, room), done)
         receive.begin()
         return receive
+
+    def close(self) -> None:
+        """The node stops: nobody waits any longer."""
+        self._closing = True
+        for receive in list(self.under_way):
+            receive.finish()
 
     def leases(self, queue: Queue) -> QueueLeases:
         """Those of one queue."""
@@ -153,13 +190,14 @@ class Receive:
         self._done = done
         self._records: list[tuple[int, StoredMessage, bool]] = []
         self.in_flight = 0
-        self._timer = pulls.timers.timer(self._finish)
+        self._timer = pulls.timers.timer(self.finish)
         self.touched = False  # by the turn, as a sender
         self.open = True
 
     def begin(self) -> None:
         """Take part in the next turn."""
         queue, wait_ms = self._queue, self._wanted.wait_ms
+        self._pulls.under_way.add(self)
         queue.used()
         queue.add_consumer(self)
         self._timer.set(self._pulls.timers.wall_ms() + (wait_ms or PATIENCE_MS))
@@ -188,7 +226,6 @@ class Receive:
         if size > self._bytes_left and self._records:
             self._missing = 0
             return False
-        self._queue.delivered.count(1, size + len(exchange) + len(routing_key))
         if flags & RecordFlag.BLIND_COPIED:
             header = open_header(header)
         message = StoredMessage(exchange, routing_key, header, body, flags)
@@ -201,7 +238,7 @@ class Receive:
     def send_pending(self) -> None:
         """The turn has offered what there is (see turn.Sender)."""
         if self.open and (self._records or self._is_in_vain):
-            self._finish()
+            self.finish()
 
     @property
     def _is_in_vain(self) -> bool:
@@ -209,7 +246,8 @@ class Receive:
         queue = self._queue
         return not self._wanted.wait_ms and queue.is_caught_up and not queue.reader.fetching
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Hand over what there is, perhaps nothing."""
         queue, records = self._queue, self._records
         self._close()
         queue.remove_consumer(self)
@@ -219,7 +257,9 @@ class Receive:
         token = self._pulls.draw_token()
         leases = self._pulls.leases(queue)
         leases.begin([offset for offset, _, _ in records], token, self._wanted.term_ms(queue))
-        self._done([self._told(token, *record) for record in records])
+        pulled = [self._told(token, *record) for record in records]
+        queue.delivered.count(len(pulled), sum(one.stored_bytes for one in pulled))
+        self._done(pulled)
 
     def _told(self, token: int, offset: int, message: StoredMessage, redelivered: bool) -> Pulled:
         queue = self._queue
@@ -246,6 +286,7 @@ class Receive:
         self._done(None)
 
     def _close(self) -> None:
+        self._pulls.under_way.discard(self)
         self.open = False
         self._missing = 0
         self._timer.set(None)

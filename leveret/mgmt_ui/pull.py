@@ -23,7 +23,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from leveret.core.authentication import authorise
-from leveret.core.pull import HANDLES_MAX, Wanted
+from leveret.core.pull import HANDLES_MAX, Drawn, Wanted
 from leveret.core.queue import Queue
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError
@@ -33,6 +33,7 @@ from leveret.mgmt_ui.problems import ApiError, not_found
 from leveret.mgmt_ui.resources import Segment, answer
 from leveret.mgmt_ui.views import plain
 from leveret.ports.authentication import UnansweredError
+from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
     from leveret.core.message import StoredMessage
@@ -49,7 +50,6 @@ RECEIVE_KEYS = {"count", "wait_ms", "bytes_max", "visibility_timeout_ms"}
 Asked: TypeAlias = dict[str, Any]
 
 router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
-_waiting: set[asyncio.Future[Any]] = set()
 
 
 def _bad(reason: str) -> ApiError:
@@ -75,6 +75,7 @@ async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Se
     if pulled is None:
         raise not_found("queue_not_found")
     _trace(caller, request, queue, pulled)
+    _account(caller, queue, pulled)
     return answer({"messages": [_row(one, encoding) for one in pulled]})
 
 
@@ -83,21 +84,19 @@ async def _receive(
 ) -> list[Pulled] | None:
     """What came for who asks; nothing where he is gone. None where the queue is."""
     pulls = caller.node.broker.pulls
-    if len(_waiting) >= WAITING_MAX:
+    if len(pulls.under_way) >= WAITING_MAX:
         raise ApiError(429, "too_many_requests", "too many wait", {"retry-after": "1"})
     done: asyncio.Future[list[Pulled] | None] = asyncio.get_running_loop().create_future()
     try:
         receive = pulls.receive(queue, wanted, done.set_result)
     except ChannelError as error:
         raise _refused(error) from None
-    _waiting.add(done)
     try:
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(_hang_up(request, receive, done))
             pulled = await done
             watch.cancel()
     finally:
-        _waiting.discard(done)
         receive.cancel()
     return pulled
 
@@ -154,6 +153,12 @@ def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled])
     origin = Origin(f"{peer} (HTTP)", 0, caller.name)
     for one in pulled:
         broker.tracer.delivered(vhost, one.message, queue.name, origin, redelivered=one.redelivered)
+
+
+def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
+    """Count what was handed out for its user, as a connection's deliveries count."""
+    usage = Usage(messages_out=len(pulled), bytes_out=sum(one.stored_bytes for one in pulled))
+    caller.node.broker.usage.ended(Drawn(queue.definition.vhost, caller.name, usage))
 
 
 # -- settling

@@ -48,6 +48,7 @@ def bench():
     bench = Pulling()
     yield bench
     assert bench.reported == []
+    assert not bench.pulls.under_way
 
 
 def offsets(pulled):
@@ -99,6 +100,13 @@ def test_who_goes_away_holds_nothing(bench):
     assert (answers, bench.queue.consumer_count, bench.ready) == ([], 0, 1)
     bench.advance(30_000)
     assert answers == []
+
+
+def test_nobody_waits_for_a_node_that_stops(bench):
+    _, answers = bench.ask(wait_ms=20_000)
+    bench.pulls.close()
+    assert answers == [[]]
+    assert bench.pull(wait_ms=20_000) == []
 
 
 def test_what_is_not_committed_is_waited_for_a_little():

@@ -196,7 +196,7 @@ async def test_a_node_that_stops_cancels_it(site):
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert queue.consumer_count == 0
-    assert not pull._waiting
+    assert not site.broker.pulls.under_way
 
 
 async def test_others_get_through_while_many_wait(site, monkeypatch):
@@ -228,6 +228,21 @@ async def test_the_firehose_sees_it(site):
     await site.receive()
     site.stage.run()
     assert site.stage.queue("trace").message_count == 1
+
+
+async def test_it_counts_for_the_user_and_for_the_queue(site):
+    site.client.publish("q", b"1", b"2")
+    await site.receive(count=2)
+    used = site.broker.usage.take()
+    drawn = {account: usage for account, usage in used.items() if usage.messages_out}
+    assert {(account.subject.value, account.name) for account in drawn} == {
+        ("vhost", "/"),
+        ("user", "app"),
+    }
+    assert {usage.messages_out for usage in drawn.values()} == {2}
+    assert site.stage.queue("q").total_usage().messages_out == 2
+    (size,) = {usage.bytes_out for usage in drawn.values()}
+    assert size == site.stage.queue("q").total_usage().bytes_out
 
 
 # -- who may

@@ -174,3 +174,23 @@ def test_receipts_are_good_until_the_node_is_killed(broker):
         assert [result["result"] for result in answer["results"]] == ["stale", "stale"]
         (again,) = receive(queue, count=5, wait_ms=5000)
         assert (again["payload"], again["redelivered"]) == ("2", True)
+
+
+def test_a_node_stops_while_somebody_waits(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connected(broker)
+        declare(channel, "q")
+        connection.close()
+        host, port = http_address(broker).rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            body = b'{"wait_ms": 20000}'
+            client.sendall(
+                b"POST /api/leveret/queues/%2F/q/receive HTTP/1.1\r\nhost: node\r\n"
+                b"authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+                b"content-length: " + str(len(body)).encode() + b"\r\n\r\n" + body
+            )
+            time.sleep(0.5)
+            stopping = time.monotonic()
+            broker.stop()
+            assert time.monotonic() - stopping < 8
+        broker.check_untroubled()
