@@ -417,6 +417,22 @@ class Connection:
             slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX, added, counted
         )
 
+    def deliver_runs(  # noqa: PLR0917  # as above
+        self,
+        slot: ChannelSlot,
+        tag: bytes,
+        batches: list[Batch],
+        runs: list[tuple[int, int]],
+        redelivered: bool,
+        added: AddedField | None,
+        counted: Traffic,
+    ) -> int:
+        """The same, for records that need not follow each other."""
+        self.touch()
+        return self.outbox.deliver_runs(
+            slot, tag, batches, runs, redelivered, OUTBOX_BYTES_MAX, added, counted
+        )
+
     # -- services to channels
 
     def client_understands(self, capability: str) -> bool:

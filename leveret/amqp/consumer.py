@@ -91,14 +91,38 @@ class ChannelConsumer:
         if channel.vhost.traced:
             channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)
         if not self.no_ack:
-            count = reached - first
-            channel.unacked.add(tag, count, first, self)
-            self.in_flight += count
-            channel.in_flight += count
-            term_ms = self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms
-            if term_ms is not None and count:
-                channel.needed_leases().begin(self, tag, count, term_ms)
+            channel.unacked.add(tag, reached - first, first, self)
+            self._hold(tag, reached - first)
         return reached
+
+    def send_runs(
+        self, batches: list[Batch], runs: list[tuple[int, int]], *, redelivered: bool
+    ) -> int:
+        """As `send`, for several runs [(first, stop)] in order: what a filter has chosen."""
+        channel = self.channel
+        slot = channel.slot
+        tag = slot.delivery_tag + 1
+        added = self.added_again if redelivered else self.added
+        reached = channel.connection.deliver_runs(
+            slot, self.tag_bytes, batches, runs, redelivered, added, self.queue.delivered
+        )
+        if runs[-1][1] > reached:
+            runs = [(first, min(stop, reached)) for first, stop in runs if first < reached]
+        if channel.vhost.traced:
+            for first, stop in runs:
+                channel.trace_deliveries(self.queue, batches, first, stop, redelivered=redelivered)
+        if not self.no_ack:
+            channel.unacked.add_runs(tag, runs, self)
+            self._hold(tag, slot.delivery_tag + 1 - tag)
+        return reached
+
+    def _hold(self, tag: int, count: int) -> None:
+        """Be answerable for deliveries from `tag` on."""
+        self.in_flight += count
+        self.channel.in_flight += count
+        term_ms = self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms
+        if term_ms is not None and count:
+            self.channel.needed_leases().begin(self, tag, count, term_ms)
 
     def release(self, count: int) -> None:
         """`count` of its deliveries were settled or returned: it can take as many more."""

@@ -27,6 +27,17 @@ class Outbox:
         added: AddedField | None = None,
         counted: Traffic | None = None,
     ) -> int: ...
+    def deliver_runs(
+        self,
+        slot: ChannelSlot,
+        consumer_tag: bytes,
+        batches: list[Batch],
+        runs: list[tuple[int, int]],
+        redelivered: bool,
+        size_max: int,
+        added: AddedField | None = None,
+        counted: Traffic | None = None,
+    ) -> int: ...
     def get_ok(
         self,
         slot: ChannelSlot,

@@ -239,6 +239,32 @@ cdef class Outbox:
                 break
         return first
 
+    def deliver_runs(
+        self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
+        size_t size_max, AddedField added=None, Traffic counted=None,
+    ):
+        """As `deliver`, for the records of several runs [(first, stop)], in order."""
+        cdef Py_ssize_t at = 0, i
+        cdef uint64_t first, stop, reached = 0
+        cdef Batch batch
+        for i in range(len(runs)):
+            first, stop = runs[i]
+            batch = batches[at]
+            while first >= batch.base_offset + batch.count:
+                at += 1
+                batch = batches[at]
+            if stop <= batch.base_offset + batch.count:
+                reached = self._deliver_from(
+                    batch, slot, consumer_tag, first, stop, redelivered, size_max, added, counted
+                )
+            else:
+                reached = self.deliver(
+                    slot, consumer_tag, batches, first, stop, redelivered, size_max, added, counted
+                )
+            if reached != stop or self.earlier + self.filled >= size_max:
+                break
+        return reached
+
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
         bint redelivered, size_t size_max, AddedField added, Traffic counted,

@@ -108,6 +108,13 @@ cdef class Unacked:
         self.entries[self.size] = Entry(tag, tag + count, offset, number)
         self.size += 1
 
+    def add_runs(self, uint64_t tag, list runs, holder):
+        """As `add`, for the records of several runs [(first, stop)], one after the other."""
+        cdef uint64_t first, stop
+        for first, stop in runs:
+            self.add(tag, stop - first, first, holder)
+            tag += stop - first
+
     def take(self, uint64_t first, uint64_t last):
         """Remove the tags [first, last]; each must be outstanding, or its lease have ended.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
+from leveret.core.filter_arguments import FILTER_CHECKS
 from leveret.core.names import resource
 from leveret.core.offsets import STREAM_OFFSET, interval_ms, parse_start
 from leveret.core.terms import field_type, term
@@ -258,13 +259,15 @@ MODULES = {
 EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
 # What a consumer may ask of a queue.
 CONSUMER_TYPES: dict[str, dict[str, Check]] = {
-    "classic": {"x-priority": integer, VISIBILITY_TIMEOUT: lease_term},
+    "classic": {"x-priority": integer, VISIBILITY_TIMEOUT: lease_term, **FILTER_CHECKS},
     "quorum": {
         "x-priority": integer,
         "x-consumer-timeout": time_to_live,
         VISIBILITY_TIMEOUT: lease_term,
+        **FILTER_CHECKS,
     },
     "stream": {
+        **FILTER_CHECKS,
         STREAM_OFFSET: stream_offset,
         "x-stream-filter": anything,
         "x-stream-match-unfiltered": anything,

@@ -57,6 +57,8 @@ class BindingTable:
         """Send through a new binding what its exchange keeps for such."""
         end = binding.destination
         for message in binding.source.router.history():
+            if not binding.lets_through(message):
+                continue
             if isinstance(end, Exchange):
                 queues = self._graph.route(end, [message.routing_key.decode()], message)
             else:

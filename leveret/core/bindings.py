@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from leveret.core.filter_arguments import binding_filter
+from leveret.core.names import resource
 from leveret.core.terms import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from leveret.core.exchange import Exchange
+    from leveret.core.filters import RecordFilter
+    from leveret.core.message import Message
     from leveret.core.policies import EffectivePolicy
     from leveret.ports.definitions import BindingDefinition, QueueDefinition
     from leveret.ports.records import BatchBuilder
@@ -48,9 +52,13 @@ Destination: TypeAlias = "QueueLike | Exchange"
 
 
 class Binding:
-    """A binding with both its ends at hand; equal bindings share an identity, not an object."""
+    """A binding with both its ends at hand; equal bindings share an identity, not an object.
 
-    __slots__ = ("definition", "destination", "identity", "source")
+    Its `filter` is asked once the exchange's type has chosen the binding for a message. Raises the
+    406 that arguments for a filter deserve which cannot be read.
+    """
+
+    __slots__ = ("definition", "destination", "filter", "identity", "source")
 
     def __init__(
         self, definition: BindingDefinition, source: Exchange, destination: Destination
@@ -59,6 +67,16 @@ class Binding:
         self.source = source
         self.destination = destination
         self.identity = identity(definition)
+        self.filter: RecordFilter | None = None
+        if definition.arguments:
+            of = resource("exchange", definition.source, definition.vhost)
+            self.filter = binding_filter(definition.arguments, of)
+
+    def lets_through(self, message: Message | None) -> bool:
+        """Whether its filter wants a message; without one it wants everything."""
+        if self.filter is None:
+            return True
+        return message is not None and self.filter.matches(message.header)
 
     @property
     def durable(self) -> bool:

@@ -23,7 +23,7 @@ class Exchange:
     Its `cache` stays the same object as long as the exchange lives; connections keep it.
     """
 
-    __slots__ = ("cache", "definition", "incoming", "outgoing", "policy", "router")
+    __slots__ = ("cache", "definition", "filters", "incoming", "outgoing", "policy", "router")
 
     def __init__(
         self,
@@ -37,12 +37,18 @@ class Exchange:
         self.router = router
         self.outgoing: dict[Hashable, Binding] = {}
         self.incoming: dict[Hashable, Binding] = {}
+        self.filters = 0  # of its bindings, how many have a filter
         self.cache = RouteCache(self, lambda key: resolve(self, key), router.key_decides)
 
     @property
     def name(self) -> str:
         """Its name; empty for the default exchange."""
         return self.definition.name
+
+    @property
+    def key_decides(self) -> bool:
+        """Whether a message's routing key alone says where it goes."""
+        return self.router.key_decides and not self.filters
 
     @property
     def alternate(self) -> str | None:

@@ -10,18 +10,78 @@ from libc.stdint cimport uint64_t
 from leveret.ports.ranges cimport RangeSet
 
 
+# Ranges that are noted for whoever looks at them again: 1 MB. With more, he looks at everything.
+CAME_BACK_MAX = 65536
+cdef Py_ssize_t _CAME_BACK_MAX = CAME_BACK_MAX
+
+
+cdef RangeSet noted(RangeSet came_back, uint64_t first, uint64_t stop):
+    """The set with [first, stop) in it; None where that is too much."""
+    came_back.add(first, stop)
+    return came_back if came_back.size <= _CAME_BACK_MAX else None
+
+
+cdef class Fresh:
+    """Ready offsets that were passed over by leases of higher ones: they were never delivered."""
+
+    def __cinit__(self):
+        self.offsets = None
+
+    cdef int pass_over(self, RangeSet ready, uint64_t first, uint64_t stop) except -1:
+        """What is ready in [first, stop) was not delivered, and what lies behind it is."""
+        cdef Py_ssize_t i
+        if first >= stop:
+            return 0
+        if self.offsets is None:
+            self.offsets = RangeSet()
+        i = ready._find(first)
+        while i < ready.size and ready.ranges[i].first < stop:
+            self.offsets.add(max(first, ready.ranges[i].first), min(stop, ready.ranges[i].stop))
+            i += 1
+        return 0
+
+    cdef bint kind(self, uint64_t first, uint64_t* stop) noexcept:
+        """Whether the offsets from `first` on may have been delivered; `stop` is cut to those alike."""
+        cdef Py_ssize_t i
+        if self.offsets is None:
+            return True
+        i = self.offsets._find(first)
+        if i == self.offsets.size:
+            return True
+        if self.offsets.ranges[i].first <= first:
+            stop[0] = min(stop[0], self.offsets.ranges[i].stop)
+            return False
+        stop[0] = min(stop[0], self.offsets.ranges[i].first)
+        return True
+
+    cdef int forget(self, uint64_t first, uint64_t stop) except -1:
+        """[first, stop) is delivered now, or gone."""
+        if self.offsets is not None:
+            self.offsets.remove(first, stop)
+            if self.offsets.size == 0:
+                self.offsets = None
+        return 0
+
+    cdef void clear(self) noexcept:
+        """Nothing is ready."""
+        self.offsets = None
+
+
 cdef class Ledger:
     """Ready at first: [first, committed) without `settled`; nothing is leased.
 
-    Offsets below `redelivered_stop` may have been delivered by an earlier run.
+    Offsets below `redelivered_stop` may have been delivered by an earlier run. While `came_back` is a
+    RangeSet, what becomes ready again is added to it; beyond CAME_BACK_MAX ranges it is given up (None).
     """
 
     cdef readonly RangeSet ready
     cdef readonly RangeSet leased
     cdef readonly uint64_t committed
-    # Ready offsets below this one may have been delivered before, all others were not: leases are
-    # taken in order, so that one number says it and no set of returned offsets is needed.
+    # Ready offsets below this one may have been delivered before, all others were not: most leases are
+    # taken in order, so that one number says it, and a set what was passed over.
     cdef readonly uint64_t redelivered_stop
+    cdef Fresh fresh
+    cdef public RangeSet came_back
 
     def __cinit__(
         self, uint64_t first, uint64_t committed, RangeSet settled, uint64_t redelivered_stop=0
@@ -30,6 +90,7 @@ cdef class Ledger:
         self.leased = RangeSet()
         self.committed = committed
         self.redelivered_stop = redelivered_stop
+        self.fresh = Fresh()
 
     @property
     def first_ready(self):
@@ -63,17 +124,36 @@ cdef class Ledger:
         redelivered = first < self.redelivered_stop
         if redelivered:
             stop = min(stop, self.redelivered_stop)
+            redelivered = self.fresh.kind(first, &stop)
         if stop - first > limit:
             stop = first + limit
         return first, stop, redelivered
 
+    def ready_sets(self):
+        """[(level, RangeSet)]: what is ready, in the order in which levels are served; here is one.
+
+        Levels keep their numbers. The sets are the ledger's own: look, and change nothing.
+        """
+        return [(0, self.ready)]
+
+    def kind(self, uint64_t first, uint64_t stop):
+        """(stop, redelivered): how far the ready offsets from `first` on are all of one kind."""
+        cdef bint redelivered = first < self.redelivered_stop
+        if redelivered:
+            stop = min(stop, self.redelivered_stop)
+            redelivered = self.fresh.kind(first, &stop)
+        return stop, redelivered
+
     def lease(self, uint64_t first, uint64_t stop):
-        """[first, stop), the lowest ready offsets, is being delivered."""
+        """[first, stop), which is ready, is being delivered."""
         cdef uint64_t moved
-        assert self.ready.size and self.ready.ranges[0].first == first, "leases are taken in order"
+        assert self.ready.size, "only ready offsets can be leased"
+        if first > self.ready.ranges[0].first:
+            self.fresh.pass_over(self.ready, self.redelivered_stop, first)
         moved = self.ready.remove(first, stop)
         assert moved == stop - first, "only ready offsets can be leased"
         self.leased.add(first, stop)
+        self.fresh.forget(first, stop)
         self.redelivered_stop = max(self.redelivered_stop, stop)
 
     def settle(self, ranges):
@@ -90,6 +170,8 @@ cdef class Ledger:
         for first, stop in ranges:
             self._end_lease(first, stop)
             self.ready.add(first, stop)
+            if self.came_back is not None:
+                self.came_back = noted(self.came_back, first, stop)
 
     cdef int _end_lease(self, uint64_t first, uint64_t stop) except -1:
         cdef uint64_t moved = self.leased.remove(first, stop)
@@ -104,6 +186,7 @@ cdef class Ledger:
             lost += self.ready.gaps(first, stop).gaps(first, stop)
         for first, stop in lost:
             self.ready.remove(first, stop)
+            self.fresh.forget(first, stop)
         return lost
 
     def withdraw(self, ranges):
@@ -149,4 +232,5 @@ cdef class Ledger:
         """Everything ready is settled; returns its ranges."""
         purged = list(self.ready)
         self.ready.clear()
+        self.fresh.clear()
         return purged

@@ -179,7 +179,8 @@ class QueueMachine:
                     return Deliver(consumer, *self.ledger.peek(limit))
         return None
 
-    def _offer_to_active(self) -> Deliver | None:
+    def _choose_active(self) -> Consumer | None:
+        """The one that is served; None while it finishes what it has, and another takes over."""
         active = self._active
         if (
             active is not None
@@ -187,8 +188,12 @@ class QueueMachine:
             and self._lines[0][0].priority > active.priority
         ):
             if active.in_flight:
-                return None  # it may finish what it has
+                return None
             active = self._active = self._lines[0][0]
+        return active
+
+    def _offer_to_active(self) -> Deliver | None:
+        active = self._choose_active()
         capacity = active.capacity() if active is not None else 0
         if active is None or capacity <= 0:
             return None
@@ -200,6 +205,30 @@ class QueueMachine:
         if self._single_active:
             return [] if self._active is None else [self._active]
         return self.consumers
+
+    @property
+    def lines(self) -> list[list[Consumer]]:
+        """Whoever may be served, in lines of one priority, highest first, each in order of service.
+
+        For whoever offers to consumers one by one (`offer_to`), as not all want the lowest offsets.
+        """
+        if self._single_active:
+            active = self._choose_active()
+            return [] if active is None else [[active]]
+        return [list(line) for line in self._lines]
+
+    def share(self, consumer: Consumer, capacity: int, count: int) -> int:
+        """How many of `count` offsets one turn of `consumer` is worth."""
+        if self._single_active:
+            return capacity
+        return _chunk(self._line(consumer.priority), consumer, capacity, count)
+
+    def offer_to(self, consumer: Consumer) -> Deliver | None:
+        """Propose the lowest ready offsets to one consumer, whoever's turn it is."""
+        capacity, ready_count = consumer.capacity(), self.ledger.ready_count
+        if capacity <= 0 or not ready_count:
+            return None
+        return Deliver(consumer, *self.ledger.peek(self.share(consumer, capacity, ready_count)))
 
     def can_deliver(self) -> bool:
         """Whether somebody could take something at once."""
@@ -215,6 +244,15 @@ class QueueMachine:
         if stop == first:
             return
         self.ledger.lease(first, stop)
+        self._pass_turn(consumer)
+
+    def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
+        """Lease ready offsets that were sent, whichever they are; the turn passes on."""
+        for first, stop in runs:
+            self.ledger.lease(first, stop)
+        self._pass_turn(consumer)
+
+    def _pass_turn(self, consumer: Consumer) -> None:
         line = self._line(consumer.priority)
         if line[0] is consumer:
             line.rotate(-1)

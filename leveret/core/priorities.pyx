@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memmove
 
+from leveret.core.ledger cimport Fresh, noted
 from leveret.ports.properties cimport priority
 from leveret.ports.ranges cimport Range, RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
@@ -36,7 +37,8 @@ cdef class Level:
     cdef int priority
     cdef RangeSet ready
     cdef RangeSet leased
-    cdef uint64_t redelivered_stop      # see Ledger: leases of one priority are taken in order
+    cdef uint64_t redelivered_stop      # see Ledger: most leases of one priority are taken in order
+    cdef Fresh fresh
 
 
 cdef class PriorityLedger:
@@ -54,6 +56,7 @@ cdef class PriorityLedger:
     cdef RangeSet earlier               # settled in an earlier run
     cdef uint64_t earlier_stop
     cdef uint64_t first_redelivered_stop
+    cdef public RangeSet came_back      # see Ledger
     cdef readonly uint64_t committed
     cdef readonly uint64_t ready_count
     cdef readonly uint64_t leased_count
@@ -227,6 +230,7 @@ cdef class PriorityLedger:
         level.ready = RangeSet()
         level.leased = RangeSet()
         level.redelivered_stop = self.first_redelivered_stop
+        level.fresh = Fresh()
         self.levels.insert(i, level)
         return level
 
@@ -246,7 +250,30 @@ cdef class PriorityLedger:
         redelivered = first < level.redelivered_stop
         if redelivered:
             stop = min(stop, level.redelivered_stop)
+            redelivered = level.fresh.kind(first, &stop)
         return first, min(stop, first + limit), redelivered
+
+    def ready_sets(self):
+        """See Ledger. What came back to be served first is level -1."""
+        cdef list found = [(-1, self.returned)] if self.returned.size else []
+        for level in self.levels:
+            found.append(((<Level>level).priority, (<Level>level).ready))
+        return found
+
+    def kind(self, uint64_t first, uint64_t stop):
+        cdef Level level
+        cdef bint redelivered = True
+        if self.returned.size and self.returned.overlap(first, first + 1):
+            return min(stop, self.returned.ranges[self.returned._find(first)].stop), True
+        for level in self.levels:
+            if level.ready.overlap(first, first + 1):
+                stop = min(stop, level.ready.ranges[level.ready._find(first)].stop)
+                redelivered = first < level.redelivered_stop
+                if redelivered:
+                    stop = min(stop, level.redelivered_stop)
+                    redelivered = level.fresh.kind(first, &stop)
+                break
+        return stop, redelivered
 
     cdef Level _top(self):
         """The highest priority that has something ready."""
@@ -257,24 +284,46 @@ cdef class PriorityLedger:
         raise AssertionError("nothing is ready")
 
     def lease(self, uint64_t first, uint64_t stop):
+        """[first, stop), which is ready and all of one level, is being delivered."""
         cdef Level level
-        cdef uint64_t moved, first_returned, stop_returned
-        if self.returned.size:
-            first_returned, stop_returned = self.returns.popleft()
-            assert first_returned == first and stop <= stop_returned, "leases are taken in order"
-            if stop < stop_returned:
-                self.returns.appendleft((stop, stop_returned))
-            moved = self.returned.remove(first, stop)
-            self.leased_again.add(first, stop)
+        cdef uint64_t moved
+        if self.returned.size and self.returned.overlap(first, stop):
+            moved = self._lease_again(first, stop)
         else:
-            level = self._top()
-            assert level.ready.ranges[0].first == first, "leases are taken in order"
+            level = self._level_of(first)
+            if first > level.ready.ranges[0].first:
+                level.fresh.pass_over(level.ready, level.redelivered_stop, first)
             moved = level.ready.remove(first, stop)
             level.leased.add(first, stop)
+            level.fresh.forget(first, stop)
             level.redelivered_stop = max(level.redelivered_stop, stop)
         assert moved == stop - first, "only ready offsets can be leased"
         self.ready_count -= moved
         self.leased_count += moved
+
+    cdef Level _level_of(self, uint64_t offset):
+        """The level in which an offset is ready; the highest ones are asked first."""
+        cdef Level level
+        for level in self.levels:
+            if level.ready.size and level.ready.overlap(offset, offset + 1):
+                return level
+        raise AssertionError("only ready offsets can be leased")
+
+    cdef uint64_t _lease_again(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
+        """Lease what came back, of which most is taken in the order in which it did."""
+        cdef uint64_t first_returned, stop_returned, moved
+        cdef list taken = []
+        first_returned, stop_returned = self.returns[0]
+        if first_returned != first or stop > stop_returned:
+            self._take_returned(first, stop, taken)
+            moved = sum([part[1] - part[0] for part in taken])
+        else:
+            self.returns.popleft()
+            if stop < stop_returned:
+                self.returns.appendleft((stop, stop_returned))
+            moved = self.returned.remove(first, stop)
+        self.leased_again.add(first, stop)
+        return moved
 
     def next_ranges(self, uint64_t limit):
         cdef list found = []
@@ -308,6 +357,8 @@ cdef class PriorityLedger:
             if self.returns is not None:
                 self.returns.append((first, stop))
                 self.returned.add(first, stop)
+            if self.came_back is not None:
+                self.came_back = noted(self.came_back, first, stop)
             self.ready_count += stop - first
 
     cdef int _end_lease(self, uint64_t first, uint64_t stop, returned) except -1:
@@ -341,6 +392,7 @@ cdef class PriorityLedger:
             for level in self.levels:
                 parts.clear()
                 _take(level.ready, first, stop, parts)
+                level.fresh.forget(first, stop)
                 for part in parts:
                     level.leased.add(part[0], part[1])
                 taken += parts
@@ -361,6 +413,7 @@ cdef class PriorityLedger:
         for first, stop in ranges:
             for level in self.levels:
                 _take(level.ready, first, stop, lost)
+                level.fresh.forget(first, stop)
             self._take_returned(first, stop, lost)
         for first, stop in lost:
             self.ready_count -= stop - first
@@ -384,6 +437,8 @@ cdef class PriorityLedger:
         for held in self._ready_sets():
             purged += held
             held.clear()
+        for level in self.levels:
+            (<Level>level).fresh.clear()
         if self.returns is not None:
             self.returns.clear()
         self.ready_count = 0

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from leveret.core.appender import AfterBoth
 from leveret.core.backlog import BACKLOGS_AT_ONCE_MAX, FewAtATime, learn_backlog
 from leveret.core.discards import DeadLetter, Discards, Reason, Window, drop
+from leveret.core.filter_arguments import record_filter
+from leveret.core.filtered import FilteredDelivery
 from leveret.core.groups import GroupLedger
 from leveret.core.ledger import Ledger
 from leveret.core.machine import QueueMachine
@@ -106,6 +108,8 @@ class Queue(OpenQueue):
         self.retry_topic = self._find_retry_topic()
         self.eta_hold = self._find_eta_hold()
         self._upkeep: Upkeep | None = None
+        self._searching: FilteredDelivery | None = None  # once somebody came with a filter
+        self._filtered: FilteredDelivery | None = None  # while such a consumer is there
         self._used_ms = 0
         self._unused_timer = services.timers.timer(self._look_whether_unused)
         self._retry_timer = services.timers.timer(self._release_delayed)
@@ -298,11 +302,17 @@ class Queue(OpenQueue):
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
         """Let `consumer` take part from the next turn on. Ask `admits` first."""
         self.machine.add_consumer(consumer, exclusive=exclusive)
+        wanted = record_filter(consumer.arguments) if consumer.arguments else None
+        if wanted is not None:
+            self._filtered = self._searching = self._searching or FilteredDelivery(self)
+            self._filtered.add(consumer, wanted)
         self._turn.touch(self)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Deliver nothing more to `consumer`; what it holds stays leased."""
         self.machine.remove_consumer(consumer)
+        if self._filtered is not None and not self._filtered.remove(consumer):
+            self._filtered = None
         self.used()
         self._turn.touch(self)
 
@@ -311,6 +321,8 @@ class Queue(OpenQueue):
         delivered = 0
         if self._learning:
             return False
+        if self._filtered is not None:
+            return self._pump_filtered(self._filtered)
         while delivered < PUMP_RECORDS_MAX:
             offer = self.machine.offer()
             if offer is None:
@@ -320,15 +332,25 @@ class Queue(OpenQueue):
             batches = self.reader.read(offer.first)
             if batches is None:
                 break
-            delivered += self._deliver(offer, batches)
+            delivered += self.deliver(offer, batches)
         else:
             return True
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
 
-    def _deliver(self, offer: Deliver, batches: list[Batch]) -> int:
+    def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
+        delivered, more = filtered.pump()
+        if more or self._upkeep is None:
+            return more
+        return self._upkeep.enforce(delivered=delivered > 0)
+
+    def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
+        """What of these ready runs has not expired; what has is given up."""
+        return runs if self._upkeep is None else self._upkeep.bury_expired(runs, batches)
+
+    def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records of it were sent (at least one), or expired."""
         if self._upkeep is not None:
-            stop, expired = self._upkeep.alive(offer, batches)
+            stop, expired = self._upkeep.alive(offer.first, offer.stop, batches)
             if expired:
                 self.discards.add(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
                 return stop - offer.first

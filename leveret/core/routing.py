@@ -63,8 +63,9 @@ class RoutingGraph:
         router = exchange.router
         for key in routing_keys if router.takes_each_key else routing_keys[:1]:
             for binding in router.match(key, message):
-                matched = True
-                yield binding.destination
+                if binding.filter is None or binding.lets_through(message):
+                    matched = True
+                    yield binding.destination
         if not matched and exchange.alternate is not None:
             alternate = self.exchanges.get(exchange.alternate)
             if alternate is not None:
@@ -136,6 +137,8 @@ class RoutingGraph:
         source.outgoing[binding.identity] = binding
         self._incoming(binding)[binding.identity] = binding
         source.router.add(binding)
+        if binding.filter is not None:
+            self._filter_added(source)
         if isinstance(destination, Exchange):
             self._edge_added(source, destination)
         else:
@@ -150,6 +153,8 @@ class RoutingGraph:
         if not incoming and not isinstance(binding.destination, Exchange):
             del self.queue_bindings[binding.definition.destination]
         source.router.remove(binding)
+        if binding.filter is not None:
+            self._filter_removed(source)
         if isinstance(binding.destination, Exchange):
             self._edge_removed(source)
         else:
@@ -170,6 +175,20 @@ class RoutingGraph:
             leading = leading[1:]
         for exchange in leading:
             exchange.cache.clear()
+
+    def _filter_added(self, source: Exchange) -> None:
+        """Note that the key does not decide any more where messages of `source` go."""
+        source.filters += 1
+        if source.filters == 1:
+            for exchange in self._leading_to(source):
+                exchange.cache.set_cacheable(False)
+
+    def _filter_removed(self, source: Exchange) -> None:
+        """Note that it may decide again."""
+        source.filters -= 1
+        if not source.filters:
+            for exchange in self._leading_to(source):
+                exchange.cache.set_cacheable(self._key_decides(exchange))
 
     def _edge_added(self, source: Exchange, destination: Exchange) -> None:
         """Note that messages of `source`, and of all before it, may reach `destination` now."""
@@ -195,7 +214,7 @@ class RoutingGraph:
 
     def _key_decides(self, exchange: Exchange) -> bool:
         """Tell whether the routes from here depend on nothing but the key."""
-        return all(x.router.key_decides for x in spread(exchange, self._successors))
+        return all(x.key_decides for x in spread(exchange, self._successors))
 
     def _predecessors(self, exchange: Exchange) -> Iterator[Exchange]:
         for binding in exchange.incoming.values():

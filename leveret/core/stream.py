@@ -11,10 +11,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.complaints import Complaints
+from leveret.core.filter_arguments import record_filter
+from leveret.core.filtered import DELIVERIES_PER_JUDGEMENT
 from leveret.core.loss import loss_error
 from leveret.core.offsets import STREAM_OFFSET, FromAge, FromOffset, FromTime, Place, parse_start
 from leveret.core.open_queue import PUMP_RECORDS_MAX, OpenQueue, QueueConsumer
-from leveret.core.stream_filter import RecordFilter, record_filter
 from leveret.core.window import LogWindow
 from leveret.errors import CorruptBatchError, StorageError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from leveret.core.discards import Reason
+    from leveret.core.filters import RecordFilter
     from leveret.core.queue import QueueServices
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
@@ -178,7 +180,10 @@ class Stream(OpenQueue):
         if batches is None:
             return 0  # it goes on when they have come
         self._deliver(cursor, batches, min(stop, batches[-1].stop_offset), capacity)
-        return cursor.offset - begin
+        passed = cursor.offset - begin
+        if cursor.filter is not None:
+            passed += cursor.filter.judgements * DELIVERIES_PER_JUDGEMENT
+        return passed
 
     def _kept_from(self, offset: int) -> tuple[int, int] | None:
         """The next run of records at or behind `offset` that can be read."""

@@ -1,13 +1,12 @@
 from collections.abc import Iterable
 
+from leveret.core.filters import Condition
 from leveret.ports.definitions import Arguments
-from leveret.ports.records import Batch
 
 STREAM_FILTER: str
 MATCH_UNFILTERED: str
 
-class RecordFilter:
+class StreamValues(Condition):
     def __init__(self, values: Iterable[bytes], unfiltered: bool) -> None: ...
-    def run(self, batches: list[Batch], first: int, stop: int) -> tuple[int, int]: ...
 
-def record_filter(arguments: Arguments) -> RecordFilter | None: ...
+def stream_values(arguments: Arguments) -> StreamValues | None: ...

@@ -4,10 +4,11 @@ RabbitMQ skips blocks of messages by a Bloom filter and leaves it to clients to 
 record comes that was not asked for. Compiled because every record of the stream is looked at.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t
 
+from leveret.core.filters cimport Condition
 from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
-from leveret.ports.records cimport HAS_HEADERS, Batch, RecordView
+from leveret.ports.records cimport HAS_HEADERS, RecordView
 
 STREAM_FILTER = "x-stream-filter"
 MATCH_UNFILTERED = "x-stream-match-unfiltered"
@@ -17,7 +18,7 @@ cdef const uint8_t* FIELD_NAME = <const uint8_t*><const char*>VALUE_FIELD
 cdef uint8_t FIELD_NAME_SIZE = <uint8_t>len(VALUE_FIELD)
 
 
-cdef class RecordFilter:
+cdef class StreamValues(Condition):
     """Lets records through whose filter value is one of `values`, or that have none if `unfiltered`."""
 
     cdef frozenset values
@@ -27,32 +28,7 @@ cdef class RecordFilter:
         self.values = frozenset(values)
         self.unfiltered = unfiltered
 
-    def run(self, list batches, uint64_t first, uint64_t stop):
-        """The first run of wanted records in [first, stop), which the batches hold without a gap.
-
-        (stop, stop) where there is none.
-        """
-        cdef Batch batch
-        cdef RecordView record
-        cdef size_t position
-        cdef uint64_t begin = stop
-        cdef uint64_t offset = first
-        for batch in batches:
-            if offset >= stop:
-                break
-            if offset < batch.base_offset or offset >= batch.base_offset + batch.count:
-                continue
-            position = batch.locate(offset)
-            while offset < min(stop, batch.base_offset + batch.count):
-                position = batch.view(position, &record)
-                if self.wants(&record):
-                    begin = min(begin, offset)
-                elif begin != stop:
-                    return begin, offset
-                offset += 1
-        return begin, stop
-
-    cdef bint wants(self, RecordView* record) except -1:
+    cdef bint holds(self, RecordView* record) except -1:
         cdef HeadersPlace place
         cdef const uint8_t* field
         cdef const uint8_t* after
@@ -73,8 +49,8 @@ cdef class RecordFilter:
         return self.unfiltered
 
 
-def record_filter(dict arguments not None):
-    """The filter that a consumer's arguments ask for; None where they ask for none."""
+def stream_values(dict arguments not None):
+    """The condition that a consumer's arguments ask for; None where they ask for none."""
     wanted = arguments.get(STREAM_FILTER)
     if isinstance(wanted, (str, bytes)):
         wanted = [wanted]
@@ -85,4 +61,4 @@ def record_filter(dict arguments not None):
         for value in wanted
         if isinstance(value, (str, bytes))
     ]
-    return RecordFilter(values, arguments.get(MATCH_UNFILTERED) is True)
+    return StreamValues(values, arguments.get(MATCH_UNFILTERED) is True)

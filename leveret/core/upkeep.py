@@ -17,7 +17,6 @@ from leveret.core.open_queue import PUMP_RECORDS_MAX
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from leveret.core.machine import Deliver
     from leveret.core.queue import Queue
     from leveret.core.settings import QueueSettings
     from leveret.ports.ranges import RangeSet
@@ -74,13 +73,28 @@ class Upkeep:
 
     # -- around a delivery
 
-    def alive(self, offer: Deliver, batches: list[Batch]) -> tuple[int, bool]:
-        """(stop, expired): how far the offer may be sent, or has expired."""
-        first, stop = offer.first, offer.stop
+    def alive(self, first: int, stop: int, batches: list[Batch]) -> tuple[int, bool]:
+        """(stop, expired): how far [first, stop) may be sent, or has expired."""
         if first >= self._offered_stop:
             return stop, False
         now = self._timers.wall_ms()
         return self.expiry.fate(batches, first, min(stop, self._offered_stop), now)
+
+    def bury_expired(
+        self, runs: list[tuple[int, int]], batches: list[Batch]
+    ) -> list[tuple[int, int]]:
+        """Give up what has expired of these ready runs, and leave it out."""
+        alive = []
+        for first, stop in runs:
+            at = first
+            while at < stop:
+                end, expired = self.alive(at, stop, batches)
+                if expired:
+                    self._queue.discards.add(self._machine.withdraw([(at, end)]), Reason.EXPIRED)
+                else:
+                    alive.append((at, end))
+                at = end
+        return alive
 
     def has_expired(self, batch: Batch, offset: int) -> bool:
         """Whether a record may not be handed out any more."""

@@ -82,6 +82,23 @@ class WeighedLedger:
         """See Ledger."""
         return self.inner.peek(limit)
 
+    @property
+    def came_back(self) -> RangeSet | None:
+        """See Ledger."""
+        return self.inner.came_back
+
+    @came_back.setter
+    def came_back(self, ranges: RangeSet | None) -> None:
+        self.inner.came_back = ranges
+
+    def ready_sets(self) -> list[tuple[int, RangeSet]]:
+        """See Ledger."""
+        return self.inner.ready_sets()
+
+    def kind(self, first: int, stop: int) -> tuple[int, bool]:
+        """See Ledger."""
+        return self.inner.kind(first, stop)
+
     def next_ranges(self, limit: int) -> list[tuple[int, int]]:
         """See Ledger."""
         return self.inner.next_ranges(limit)

@@ -219,6 +219,11 @@ cdef class RangeSet:
             i += 1
         return found
 
+    def first_from(self, uint64_t offset):
+        """The lowest offset that is not below this one, or None."""
+        cdef Py_ssize_t i = self._find(offset)
+        return max(offset, self.ranges[i].first) if i < self.size else None
+
     def take_first(self, uint64_t limit):
         """Remove and return the lowest range, cut to `limit` offsets: (first, stop), or None."""
         cdef uint64_t first, stop

@@ -311,3 +311,30 @@ def test_what_a_consumer_cannot_ask_for(kind, arguments, text):
 )
 def test_what_a_consumer_can_ask_for(kind, arguments):
     check_consumer_arguments(QueueDefinition("/", "q", arguments={"x-queue-type": kind}), arguments)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_consumers_of_every_type_may_filter(kind):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    for unmatched in ("keep", "skip"):
+        arguments = {"x-filter-tags": "a", "x-filter-sql": "b = 1", "x-filter-unmatched": unmatched}
+        check_consumer_arguments(definition, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"x-filter-tags": "a &&"}, "expected a tag, found the end at character 5, after 'a &&'"),
+        ({"x-filter-tags": 5}, "{unacceptable_type,signedint}"),
+        ({"x-filter-sql": "a ? b"}, "unexpected '?' at character 3, after 'a '"),
+        ({"x-filter-sql": True}, "{unacceptable_type,bool}"),
+        ({"x-filter-sql": "a", "x-filter-unmatched": "drop"}, "expected 'keep' or 'skip'"),
+        ({"x-filter-unmatched": "skip"}, "nothing is unmatched without a filter"),
+        ({"x-filter-tags": "a", "x-filter-unmatched": 1}, "{unacceptable_type,signedint}"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_refused(arguments, problem):
+    with pytest.raises(ChannelError) as refused:
+        check_consumer_arguments(QueueDefinition("/", "q"), arguments)
+    key = next(reversed(arguments))
+    assert refused.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"

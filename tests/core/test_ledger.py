@@ -1,6 +1,6 @@
 import pytest
 
-from leveret.core.ledger import Ledger
+from leveret.core.ledger import CAME_BACK_MAX, Ledger
 from leveret.ports.ranges import RangeSet
 
 
@@ -87,7 +87,6 @@ def test_purge_leaves_leases_and_flags_nothing_that_comes_later():
         lambda ledger: ledger.return_([(1, 3)]),  # partly settled
         lambda ledger: ledger.return_([(1, 2), (1, 2)]),  # one offset twice
         lambda ledger: ledger.lease(1, 2),  # leased already
-        lambda ledger: ledger.lease(4, 5),  # out of order
         lambda ledger: ledger.lease(3, 7),  # not committed
         lambda ledger: ledger.commit(5),  # back
         lambda ledger: ledger.peek(0),  # nothing asked
@@ -108,3 +107,52 @@ def test_only_what_is_ready_can_be_lost():
     assert ledger.lose([(1, 3), (3, 7), (20, 30)]) == [(2, 3), (3, 4), (5, 7)]
     assert list(ledger.ready) == [(7, 10)]
     assert list(ledger.leased) == [(0, 2)]
+
+
+def test_what_was_passed_over_was_never_delivered():
+    ledger = Ledger(0, 10, RangeSet())
+    ledger.lease(0, 2)
+    ledger.lease(5, 6)
+    ledger.lease(8, 9)
+    ledger.return_([(1, 2), (5, 6)])
+    assert ledger.redelivered_stop == 9
+    assert ledger.kind(1, 10) == (2, True)
+    assert ledger.kind(2, 10) == (5, False)
+    assert ledger.kind(5, 10) == (6, True)
+    assert ledger.kind(6, 8) == (8, False)
+    assert ledger.kind(9, 10) == (10, False)
+    assert ledger.peek(10) == (1, 2, True)
+    ledger.lease(1, 2)
+    assert ledger.peek(10) == (2, 5, False)
+    ledger.lease(2, 5)
+    assert ledger.peek(10) == (5, 6, True)
+    ledger.return_([(2, 4)])
+    assert ledger.peek(10) == (2, 4, True)
+
+
+def test_what_is_lost_or_purged_is_not_passed_over_any_more():
+    ledger = Ledger(0, 10, RangeSet())
+    ledger.lease(9, 10)
+    assert ledger.lose([(0, 3)]) == [(0, 3)]
+    assert ledger.peek(10) == (3, 9, False)
+    ledger.purge()
+    ledger.commit(12)
+    assert ledger.peek(10) == (10, 12, False)
+
+
+def test_notes_what_comes_back_while_somebody_wants_to_know():
+    ledger = Ledger(0, 10, RangeSet())
+    ledger.lease(0, 6)
+    ledger.return_([(0, 1)])
+    ledger.came_back = RangeSet()
+    ledger.return_([(2, 4), (5, 6)])
+    assert list(ledger.came_back) == [(2, 4), (5, 6)]
+
+
+def test_gives_up_noting_what_is_too_much():
+    count = 2 * CAME_BACK_MAX + 2
+    ledger = Ledger(0, count, RangeSet())
+    ledger.lease(0, count)
+    ledger.came_back = RangeSet()
+    ledger.return_([(offset, offset + 1) for offset in range(0, count, 2)])
+    assert ledger.came_back is None

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.amqp.methods import encode_properties
-from leveret.core.stream_filter import RecordFilter, record_filter
+from leveret.core.filters import RecordFilter
+from leveret.core.stream_filter import StreamValues, stream_values
 from leveret.ports.records import BatchBuilder, RecordFlag
 from tests.amqp.strategies import header_values, properties
 
@@ -55,7 +56,7 @@ def test_exactly_the_wanted_records_come(groups, values, unfiltered, data):
     first = data.draw(st.integers(100, 100 + len(stored) - 1))
     stop = data.draw(st.integers(first + 1, 100 + len(stored)))
     found = []
-    chosen = RecordFilter([value.encode() for value in values], unfiltered)
+    chosen = RecordFilter(None, StreamValues([value.encode() for value in values], unfiltered))
     at = first
     while at < stop:
         begin, end = chosen.run(batches, at, stop)
@@ -85,7 +86,7 @@ def test_what_a_consumer_asks_for(arguments, wanted):
         commands.Basic.Properties(),
     ]
     batches = batches_of([stored])
-    chosen = record_filter(arguments)
+    chosen = RecordFilter(None, stream_values(arguments))
     assert [at for at in range(3) if chosen.run(batches, at, at + 1) == (at, at + 1)] == wanted
 
 
@@ -93,7 +94,7 @@ def test_what_a_consumer_asks_for(arguments, wanted):
     "arguments", [{}, {"x-stream-match-unfiltered": True}, {"x-stream-filter": 5}]
 )
 def test_who_asks_for_nothing_gets_everything(arguments):
-    assert record_filter(arguments) is None
+    assert stream_values(arguments) is None
 
 
 @given(st.binary(max_size=40))
@@ -101,5 +102,5 @@ def test_headers_that_make_no_sense_have_no_value(head):
     builder = BatchBuilder()
     builder.add(RecordFlag.HAS_HEADERS, 1, b"", b"s", head, b"")
     batches = [builder.seal(0)]
-    assert RecordFilter([b"a"], True).run(batches, 0, 1) == (0, 1)
-    assert RecordFilter([b"a"], False).run(batches, 0, 1) == (1, 1)
+    assert RecordFilter(None, StreamValues([b"a"], True)).run(batches, 0, 1) == (0, 1)
+    assert RecordFilter(None, StreamValues([b"a"], False)).run(batches, 0, 1) == (1, 1)

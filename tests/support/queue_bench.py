@@ -26,6 +26,7 @@ class Waiter:
 
 class Consumer:
     priority = 0
+    arguments = {}
 
     def __init__(self, limit=1 << 30, *, no_ack=False, at_once=1 << 30):
         self.limit, self.no_ack, self.at_once = limit, no_ack, at_once

@@ -11,6 +11,7 @@ from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.consumer import ChannelConsumer, return_counts
 from leveret.core.arguments import check_consumer_arguments, type_of
+from leveret.core.filtered import check_filterable
 from leveret.core.names import resource, stripped
 from leveret.core.offsets import STREAM_OFFSET
 from leveret.core.stream import Stream
@@ -56,6 +57,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     queue = channel.queue(name)
     arguments = plain_table(method.arguments)
     check_consumer_arguments(queue.definition, arguments)
+    check_filterable(queue, arguments)
     _check_credit(channel, queue, no_ack=method.no_ack)
     if not queue.admits(exclusive=method.exclusive):
         raise ChannelError(403, f"queue '{name}' in vhost '{channel.vhost.name}' in exclusive use")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.exchanges.router import KeyRouter
+from leveret.core.filter_arguments import FILTER_SQL, FILTER_TAGS
 from leveret.core.terms import field_type, frozen, term
 from leveret.errors import ChannelError
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.ports.definitions import Arguments
 
+# What a binding's arguments say beside the headers that they compare.
+NOT_COMPARED = ("x-match", FILTER_TAGS, FILTER_SQL)
 MODES = ("all", "any", "all-with-x", "any-with-x")
 
 
@@ -29,7 +32,7 @@ class Condition:
         self.present: list[str] = []
         self.values: dict[str, Hashable] = {}
         for key, value in arguments.items():
-            if key == "x-match" or (key.startswith("x-") and mode in ("all", "any")):
+            if key in NOT_COMPARED or (key.startswith("x-") and mode in ("all", "any")):
                 continue
             if value is None:  # no value: the header's presence is enough
                 self.present.append(key)

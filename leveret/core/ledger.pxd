@@ -1,0 +1,15 @@
+from libc.stdint cimport uint64_t
+
+from leveret.ports.ranges cimport RangeSet
+
+
+cdef RangeSet noted(RangeSet came_back, uint64_t first, uint64_t stop)
+
+
+cdef class Fresh:
+    cdef RangeSet offsets       # None while there are none, as nearly always
+
+    cdef int pass_over(self, RangeSet ready, uint64_t first, uint64_t stop) except -1
+    cdef bint kind(self, uint64_t first, uint64_t* stop) noexcept
+    cdef int forget(self, uint64_t first, uint64_t stop) except -1
+    cdef void clear(self) noexcept
