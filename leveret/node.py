@@ -181,6 +181,7 @@ class Node:
                 configuration.version,
                 encryption,
                 broker.schedules,
+                broker.redrives,
             )
             await self._import_definitions(administered)
             control = ControlServer(configuration.control_socket_path, administered, spawn)

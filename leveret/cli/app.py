@@ -10,6 +10,7 @@ from leveret import __version__
 from leveret.cli import (
     certs,
     definitions,
+    dlq,
     encryption,
     limits,
     logs,
@@ -17,6 +18,7 @@ from leveret.cli import (
     perf,
     permissions,
     policies,
+    retry,
     schedule,
     serve,
     topic_permissions,
@@ -51,6 +53,8 @@ app.add_typer(parameters.global_app, name="global-parameter")
 app.add_typer(definitions.app, name="definitions")
 app.add_typer(logs.app, name="log")
 app.add_typer(trace.app, name="trace")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(retry.app, name="retry")
 app.add_typer(encryption.app, name="encryption")
 app.command("usage")(usage.usage)
 app.add_typer(schedule.app, name="schedule")

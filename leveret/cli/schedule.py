@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json as json_text
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.output import show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
+from leveret.cli.values import header_values, iso, moment_ms, show_count
 
 __all__ = ["app"]
 
@@ -85,7 +85,7 @@ def show(
     if json:
         typer.echo(json_text.dumps(row, ensure_ascii=False))
         return
-    row["due"] = _iso(row.pop("due_ms"))
+    row["due"] = iso(row.pop("due_ms"))
     for name, value in row.items():
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
         typer.echo(f"{name}: {text}")
@@ -108,7 +108,7 @@ def cancel(
     """Never deliver one message, or those for which all holds that is stated."""
     common = _common(exchange, routing_key, header, due_from, due_before)
     count = ask(data_dir, "schedule.cancel", vhost=vhost, queue=queue, id=id_, all=all_, **common)
-    _show_count(count, "cancelled", as_json=json)
+    show_count(count, "cancelled", as_json=json)
 
 
 @app.command("deliver-now")
@@ -127,7 +127,7 @@ def deliver_now(
     """Deliver one message at once, or those for which all holds that is stated."""
     common = _common(exchange, routing_key, header, due_from, due_before)
     count = ask(data_dir, "schedule.deliver_now", vhost=vhost, id=id_, all=all_, **common)
-    _show_count(count, "delivered", as_json=json)
+    show_count(count, "delivered", as_json=json)
 
 
 @app.command("reschedule")
@@ -156,11 +156,11 @@ def reschedule(
         vhost=vhost,
         id=id_,
         all=all_,
-        due_ms=None if at is None else _moment(at),
+        due_ms=None if at is None else moment_ms(at),
         delay_ms=None if in_ is None else _interval(in_),
         **_common(exchange, routing_key, header, due_from, due_before),
     )
-    _show_count(count, "rescheduled", as_json=json)
+    show_count(count, "rescheduled", as_json=json)
 
 
 def _common(
@@ -170,32 +170,13 @@ def _common(
     due_from: str | None,
     due_before: str | None,
 ) -> dict[str, object]:
-    headers = {}
-    for text in header or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            fail(f"--header is NAME=VALUE, not {text!r}")
-        headers[name] = value
     return {
         "exchange": exchange,
         "routing_key": routing_key,
-        "headers": headers,
-        "due_from_ms": None if due_from is None else _moment(due_from),
-        "due_before_ms": None if due_before is None else _moment(due_before),
+        "headers": header_values(header),
+        "due_from_ms": None if due_from is None else moment_ms(due_from),
+        "due_before_ms": None if due_before is None else moment_ms(due_before),
     }
-
-
-def _moment(text: str) -> int:
-    """Milliseconds since 1970, from a number of them or from a time, UTC unless it says else."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{text!r} is neither an ISO 8601 time nor milliseconds since 1970")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def _interval(text: str) -> int:
@@ -212,16 +193,4 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
         repeats = f"every {row['repeat_every_ms']} ms"
     if row["deliveries_left"] is not None:
         repeats += f", {row['deliveries_left']} left"
-    return {**row, "due": _iso(row["due_ms"]), "repeats": repeats}
-
-
-def _iso(ms: int) -> str:
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _show_count(count: int, done: str, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json_text.dumps({"count": count}))
-    else:
-        typer.echo(f"{count} {'message was' if count == 1 else 'messages were'} {done}")
+    return {**row, "due": iso(row["due_ms"]), "repeats": repeats}

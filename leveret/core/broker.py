@@ -26,6 +26,7 @@ from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.pull import Pulls
 from leveret.core.queue import Queue, QueueServices
+from leveret.core.redrive import Redrives
 from leveret.core.retrying import RetryTopics
 from leveret.core.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
 from leveret.core.schedules import Schedules
@@ -135,6 +136,7 @@ class Broker:
         self.delayed: DelayedDelivery | None = None
         self.schedules: Schedules | None = None
         self._delay_messages(state)
+        self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         self._queue_services = QueueServices(
             turn,
             spawn,

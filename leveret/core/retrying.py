@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retry_topic"]
 
 SUFFIX = ".retry"
+PAGE_RECORDS = 1000  # of a topic that is gone through, in memory at a time
 
 
 def retry_topic(queue: str) -> str:
@@ -216,6 +217,35 @@ class RetryTopic:
     def _try_again(self) -> None:
         refused, self._refused = self._refused, []
         self.come_back(refused)
+
+    # -- by hand
+
+    async def bring_back(self, offsets: Sequence[int] | None) -> int:
+        """Let messages come back now; None: all. Returns how many. Raises StorageError."""
+        count = 0
+        for page in self._pages(offsets):
+            records = [r for r in await self.room.read(page) if r.offset not in self._coming]
+            self.come_back(records)
+            count += len(records)
+        return count
+
+    def cancel(self, offsets: Sequence[int] | None) -> int:
+        """Give messages up that wait; None: all. Returns how many. They are not dead letters."""
+        return sum(
+            offset not in self._coming and self.room.cancel(offset)
+            for page in self._pages(offsets)
+            for offset in page
+        )
+
+    def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
+        """These, or all that wait, some at a time."""
+        if offsets is not None:
+            yield offsets
+            return
+        after: tuple[int, int] | None = None
+        while page := self.room.scan(after, None, PAGE_RECORDS):
+            yield [offset for _, offset in page]
+            after = page[-1]
 
     # -- the end
 

@@ -11,6 +11,7 @@ from leveret import __version__
 if TYPE_CHECKING:
     from leveret.core.administration import Administration
     from leveret.core.limits import NodeLimits
+    from leveret.core.redrive import Redrives
     from leveret.core.schedules import Schedules
     from leveret.core.vhost import Vhost
     from leveret.ports.usage import Account, Usage
@@ -31,7 +32,7 @@ class UsageRecords(Protocol):
 class Administered:
     """`vhosts` are what `administration` decides about; exports name product and version.
 
-    `schedules` are the delayed messages of a running node.
+    `schedules` are the delayed messages of a running node, `redrives` reach those of its queues.
     """
 
     administration: Administration
@@ -42,6 +43,7 @@ class Administered:
     version: str = __version__
     encryption: KeyAdministration | None = None  # None where a command does not ask for it
     schedules: Schedules | None = None
+    redrives: Redrives | None = None
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -23,7 +23,9 @@ from leveret.core.passwords import (
     import_hash,
 )
 from leveret.errors import StorageError
+from leveret.mgmt_ui.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.encryption import ENCRYPTION
+from leveret.mgmt_ui.retries import RETRIES
 from leveret.mgmt_ui.rules import RULES
 from leveret.mgmt_ui.schedules import SCHEDULES
 from leveret.mgmt_ui.transfer import TRANSFER
@@ -217,6 +219,8 @@ OPERATIONS: Final[Operations] = {
     "permission.clear": (_permission_clear, {"user": str, "vhost": str}),
     "permission.list": (_permission_list, {"user": None, "vhost": None}),
     **RULES,
+    **DEAD_LETTERS,
+    **RETRIES,
     **TRANSFER,
     **ENCRYPTION,
     **USAGE,

@@ -4,7 +4,9 @@ from leveret.core.model import Model
 from leveret.core.passwords import verify_password
 from leveret.errors import StorageError
 from leveret.mgmt_ui.administered import Administered
+from leveret.mgmt_ui.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations import OPERATIONS, create_defaults, perform
+from leveret.mgmt_ui.retries import RETRIES
 from leveret.mgmt_ui.schedules import SCHEDULES
 from leveret.ports.definitions import Definitions
 from leveret.storage.files import RealFileSystem
@@ -108,7 +110,8 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("vhost.delete", {"name": "v"}),
         ("usage.list", {"since": 0, "until": 3600, "subject": "queue"}),
     ]
-    running = {"vhost.trace_on", "vhost.trace_off", *SCHEDULES}  # which a node has to do for
+    # What a node has to run for.
+    running = {"vhost.trace_on", "vhost.trace_off", *SCHEDULES, *DEAD_LETTERS, *RETRIES}
     assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:
         assert (await ask(node, operation, **parameters))["ok"], operation

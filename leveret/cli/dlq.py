@@ -1,0 +1,230 @@
+"""`leveret dlq …`: dead letters, and their way back, on a running node."""
+
+from __future__ import annotations
+
+import json as json_text
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
+from leveret.cli.values import header_values, moment_ms, show_count, show_fields
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Look at dead letters, and send them back to where they came from.", no_args_is_help=True
+)
+
+COLUMNS = ["offset", "message_id", "reason", "queue", "exchange", "routing_keys", "attempts"]
+PAGE_ROWS = 1000
+SHOWN_ROWS = 100
+POLL_SECONDS = 0.2  # while somebody watches a redrive
+
+Queue = Annotated[str, typer.Argument(help="The queue that holds them.")]
+QueueOption = Annotated[str, typer.Argument(help="The queue that is being emptied.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Options that say which messages are meant; all that is stated must fit."""
+
+    id: Annotated[
+        list[str] | None, typer.Option("--id", help="An offset or a message id; repeatable.")
+    ] = None
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Died of this, or last failed in this way.")
+    ] = None
+    source: Annotated[str | None, typer.Option("--source", help="Died in this queue.")] = None
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+    ] = None
+    since: Annotated[
+        str | None, typer.Option("--since", help="Died then or later: ISO 8601, or ms since 1970.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", help="Died before then.")] = None
+
+
+@app.command("list")
+@with_options_of(Selected)
+def list_(
+    *,
+    queue: Queue,
+    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **selected: Any,
+) -> None:
+    """Show messages, the oldest first; those too that a consumer has just now."""
+    common = _common(vhost, queue, selected)
+    rows: list[dict[str, Any]] = []
+    after: Any = None
+    while not limit or len(rows) < limit:
+        wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
+        page = ask(data_dir, "dlq.list", limit=wanted, after=after, **common)
+        rows += page["rows"]
+        after = page["after"]
+        if after is None:
+            break
+    show_rows(rows, COLUMNS, as_json=json)
+
+
+@app.command("show")
+def show(
+    queue: Queue,
+    id_: Annotated[str, typer.Argument(help="The message's offset, or its message id.")],
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show one message with its properties and its payload."""
+    row = ask(data_dir, "dlq.show", vhost=vhost, queue=queue, id=id_)
+    if json:
+        typer.echo(json_text.dumps(row, ensure_ascii=False))
+    else:
+        show_fields(row)
+
+
+@app.command("redrive")
+@with_options_of(Selected)
+def redrive(
+    *,
+    queue: Queue,
+    exchange: Annotated[
+        str | None, typer.Option("--exchange", help="Publish them there instead.")
+    ] = None,
+    routing_key: Annotated[
+        str | None, typer.Option("--routing-key", help="With this key instead of their own.")
+    ] = None,
+    routed: Annotated[
+        bool,
+        typer.Option(
+            "--routed", help="Route them anew from their exchange, not just to their queue."
+        ),
+    ] = False,
+    rate: Annotated[float | None, typer.Option("--rate", help="Messages per second.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the end.")] = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **selected: Any,
+) -> None:
+    """Send messages back to where they came from: all, or those that are selected.
+
+    Each returns to the queue in which it died; where that is gone, what it had been published with
+    decides. Its attempts begin anew.
+    """
+    status = ask(
+        data_dir,
+        "dlq.redrive",
+        exchange=exchange,
+        routing_key=routing_key,
+        routed=routed,
+        rate=rate,
+        **_common(vhost, queue, selected),
+    )
+    if not detach:
+        status = _watch(data_dir, vhost, queue, status, quiet=json)
+    _show_status(status, as_json=json)
+    if status["phase"] == "failed":
+        raise typer.Exit(1)
+
+
+@app.command("status")
+def status(
+    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+) -> None:
+    """How far a queue's redrive has come."""
+    _show_status(ask(data_dir, "dlq.status", vhost=vhost, queue=queue), as_json=json)
+
+
+@app.command("pause")
+def pause(
+    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+) -> None:
+    """Let a redrive rest."""
+    _show_status(ask(data_dir, "dlq.pause", vhost=vhost, queue=queue), as_json=json)
+
+
+@app.command("resume")
+def resume(
+    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+) -> None:
+    """Let a redrive go on."""
+    _show_status(ask(data_dir, "dlq.resume", vhost=vhost, queue=queue), as_json=json)
+
+
+@app.command("cancel")
+def cancel(
+    queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+) -> None:
+    """End a redrive; what it has not moved stays."""
+    _show_status(ask(data_dir, "dlq.cancel", vhost=vhost, queue=queue), as_json=json)
+
+
+@app.command("delete")
+@with_options_of(Selected)
+def delete(
+    *,
+    queue: Queue,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **selected: Any,
+) -> None:
+    """Delete the messages that are selected."""
+    count = ask(data_dir, "dlq.delete", **_common(vhost, queue, selected))
+    show_count(count, "deleted", as_json=json)
+
+
+@app.command("purge")
+def purge(
+    queue: Queue, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+) -> None:
+    """Delete all messages but those that consumers have."""
+    show_count(ask(data_dir, "dlq.purge", vhost=vhost, queue=queue), "deleted", as_json=json)
+
+
+def _common(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, object]:
+    since, until = selected["since"], selected["until"]
+    return {
+        "vhost": vhost,
+        "queue": queue,
+        "ids": list(selected["id"] or ()),
+        "reason": selected["reason"],
+        "source": selected["source"],
+        "headers": header_values(selected["header"]),
+        "since": None if since is None else moment_ms(since),
+        "until": None if until is None else moment_ms(until),
+    }
+
+
+def _watch(
+    data_dir: Any, vhost: str, queue: str, status: dict[str, Any], *, quiet: bool
+) -> dict[str, Any]:
+    """Show how a redrive comes along, until it ends or rests."""
+    while status["phase"] == "running":
+        time.sleep(POLL_SECONDS)
+        status = ask(data_dir, "dlq.status", vhost=vhost, queue=queue)
+        if not quiet:
+            typer.echo(f"{status['looked_at']} of {status['total']}", err=True)
+    return status
+
+
+def _show_status(status: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json_text.dumps(status, ensure_ascii=False))
+        return
+    text = f"{status['phase']}: {status['moved']} moved, {status['looked_at']} of "
+    text += f"{status['total']} looked at"
+    for kind in ("unroutable", "refused"):
+        if status[kind]:
+            text += f", {status[kind]} {kind}"
+    typer.echo(text)
+    if status["explanation"]:
+        fail(status["explanation"])

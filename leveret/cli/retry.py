@@ -1,0 +1,92 @@
+"""`leveret retry …`: messages that failed and wait to be tried again, on a running node."""
+
+from __future__ import annotations
+
+import json as json_text
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.output import show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
+from leveret.cli.values import iso, show_count, show_fields
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Messages that failed and wait to be tried again.", no_args_is_help=True)
+
+COLUMNS = ["id", "due", "retry_count", "last_failure", "exchange", "routing_key", "payload_bytes"]
+PAGE_ROWS = 1000
+SHOWN_ROWS = 100
+
+Queue = Annotated[str, typer.Argument(help="The queue to which they come back.")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `retry list` shows them.")]
+All = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
+
+
+@app.command("list")
+def list_(
+    queue: Queue,
+    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show the messages that wait, the next one that is due first."""
+    rows: list[dict[str, Any]] = []
+    after: Any = None
+    while not limit or len(rows) < limit:
+        wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
+        page = ask(data_dir, "retry.list", vhost=vhost, queue=queue, limit=wanted, after=after)
+        rows += page["rows"]
+        after = page["after"]
+        if after is None:
+            break
+    shown = rows if json else [{**row, "due": iso(row["due_ms"])} for row in rows]
+    show_rows(shown, COLUMNS, as_json=json)
+
+
+@app.command("show")
+def show(
+    queue: Queue,
+    id_: Annotated[str, typer.Argument(help="The message's id, as `retry list` shows it.")],
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show one message with its properties and its payload."""
+    row = ask(data_dir, "retry.show", vhost=vhost, queue=queue, id=id_)
+    if json:
+        typer.echo(json_text.dumps(row, ensure_ascii=False))
+    else:
+        show_fields({**row, "due": iso(row["due_ms"])})
+
+
+@app.command("retry-now")
+def retry_now(
+    queue: Queue,
+    ids: Ids = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Let messages come back at once."""
+    count = ask(
+        data_dir, "retry.retry_now", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_
+    )
+    show_count(count, "brought back", as_json=json)
+
+
+@app.command("cancel")
+def cancel(
+    queue: Queue,
+    ids: Ids = None,
+    all_: All = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Delete messages that wait: they never come back, and are no dead letters either."""
+    count = ask(data_dir, "retry.cancel", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_)
+    show_count(count, "deleted", as_json=json)

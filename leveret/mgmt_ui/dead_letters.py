@@ -1,0 +1,237 @@
+"""Operations on dead letters (see leveret.mgmt_ui.operations, leveret.core.redrive and letters).
+
+What is stated of `ids`, `reason`, `source`, `headers`, `since` and `until` is what the messages
+meant have in common; times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core import letters
+from leveret.core.administration import AdministrationError
+from leveret.core.json_fields import plain
+from leveret.core.message import read_properties
+from leveret.core.redrive import Target
+from leveret.features.redrive import RATE_MAX, Selection
+from leveret.ports.tables import MalformedFieldError
+
+if TYPE_CHECKING:
+    from leveret.core.letters import Letter
+    from leveret.core.queue import Queue
+    from leveret.core.redrive import Redrive, Redrives
+    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+
+__all__ = ["DEAD_LETTERS", "integer", "payload", "properties"]
+
+ROWS_MAX = 1000  # of one answer; whoever wants more asks for the next ones
+HEADERS_MAX = 100
+IDS_MAX = 10_000
+
+
+async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+    queue, selection = _queue(node, parameters), _selection(parameters)
+    limit = min(max(parameters["limit"], 1), ROWS_MAX)
+    after = parameters["after"]
+    first = queue.log.first if after is None else integer("after", after) + 1
+    rows: list[dict[str, object]] = []
+    async for found in letters.letters(queue, selection, first, queue.log.committed):
+        rows += map(_row, found[: limit + 1 - len(rows)])
+        if len(rows) > limit:
+            break
+    more, rows = len(rows) > limit, rows[:limit]
+    return {
+        "rows": rows,
+        "after": rows[-1]["offset"] if more else None,
+        "ready": queue.message_count,
+        "unacknowledged": queue.leased_count,
+    }
+
+
+async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
+    queue, id_ = _queue(node, parameters), parameters["id"]
+    selection = Selection(frozenset({id_}))
+    async for found in letters.letters(queue, selection, queue.log.first, queue.log.committed):
+        for letter in found:
+            return {**_row(letter), **properties(letter.header), **payload(letter.body)}
+    raise AdministrationError("not_found", f"no message '{id_}' in queue '{queue.name}'")
+
+
+async def _redrive(node: Administered, parameters: Parameters) -> dict[str, object]:
+    queue, selection = _queue(node, parameters), _selection(parameters)
+    exchange, key = parameters["exchange"], parameters["routing_key"]
+    if exchange is None and key is not None:
+        raise AdministrationError("invalid", "a routing key is for an exchange that is named")
+    if exchange is not None and parameters["routed"]:
+        raise AdministrationError("invalid", "either the original exchange, or another one")
+    target = Target(exchange, key, routed=parameters["routed"])
+    rate = parameters["rate"]
+    if rate is not None and not (_is_number(rate) and 0 < rate <= RATE_MAX):
+        raise AdministrationError("invalid", f"a rate is a number above 0, at most {RATE_MAX}")
+    return _status_of(_redrives(node).start(queue, selection, target, rate))
+
+
+async def _status(node: Administered, parameters: Parameters) -> dict[str, object]:
+    return _status_of(_redrives(node).latest(_queue(node, parameters)))
+
+
+async def _pause(node: Administered, parameters: Parameters) -> dict[str, object]:
+    redrive = _redrives(node).latest(_queue(node, parameters))
+    redrive.pause()
+    return _status_of(redrive)
+
+
+async def _resume(node: Administered, parameters: Parameters) -> dict[str, object]:
+    redrive = _redrives(node).latest(_queue(node, parameters))
+    redrive.resume()
+    return _status_of(redrive)
+
+
+async def _cancel(node: Administered, parameters: Parameters) -> dict[str, object]:
+    redrive = _redrives(node).latest(_queue(node, parameters))
+    redrive.cancel()
+    return _status_of(redrive)
+
+
+async def _delete(node: Administered, parameters: Parameters) -> int:
+    queue, selection = _queue(node, parameters), _selection(parameters)
+    if selection == Selection():
+        raise AdministrationError("invalid", "state which messages; `purge` deletes all")
+    count = await letters.delete(queue, selection)
+    _tell(node, queue, count)
+    return count
+
+
+async def _purge(node: Administered, parameters: Parameters) -> int:
+    queue = _queue(node, parameters)
+    count = queue.purge()
+    _tell(node, queue, count)
+    return count
+
+
+def _tell(node: Administered, queue: Queue, count: int) -> None:
+    told = {"queue": queue.name, "vhost": queue.definition.vhost, "deleted": count}
+    _redrives(node).emit("dead_letters.deleted", told)
+
+
+# -- what is asked for
+
+
+def _redrives(node: Administered) -> Redrives:
+    if node.redrives is None:
+        raise AdministrationError("invalid", "no node runs here: only a running one has messages")
+    return node.redrives
+
+
+def _queue(node: Administered, parameters: Parameters) -> Queue:
+    return _redrives(node).queue(parameters["vhost"], parameters["queue"])
+
+
+def _selection(parameters: Parameters) -> Selection:
+    ids, headers = parameters["ids"], parameters["headers"]
+    if len(ids) > IDS_MAX or len(headers) > HEADERS_MAX:
+        raise AdministrationError("invalid", f"at most {IDS_MAX} ids and {HEADERS_MAX} headers")
+    if not all(isinstance(value, str) for value in headers.values()):
+        raise AdministrationError("invalid", "headers are compared with text")
+    return Selection(
+        frozenset(ids),
+        parameters["reason"],
+        parameters["source"],
+        tuple(headers.items()),
+        _seconds("since", parameters),
+        _seconds("until", parameters),
+    )
+
+
+def _seconds(name: str, parameters: Parameters) -> int | None:
+    value = parameters[name]
+    return None if value is None else integer(name, value) // 1000
+
+
+def integer(name: str, value: Any) -> int:
+    """A number that came as JSON. Raises AdministrationError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise AdministrationError("invalid", f"bad parameter '{name}'")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# -- what is answered
+
+
+def _row(letter: Letter) -> dict[str, object]:
+    told = letter.told
+    return {
+        "offset": told.offset,
+        "message_id": told.message_id,
+        "reason": told.reason,
+        "queue": told.queue,
+        "exchange": told.exchange,
+        "routing_keys": list(told.routing_keys),
+        "died_at": told.died_at,
+        "attempts": told.attempts,
+        "last_failure": told.last_failure,
+        "payload_bytes": len(letter.body),
+    }
+
+
+def properties(header: bytes) -> dict[str, object]:
+    """A message's properties and headers for people."""
+    try:
+        return {"properties": plain(read_properties(header))}
+    except MalformedFieldError:
+        return {"properties": {}}
+
+
+def payload(body: bytes) -> dict[str, object]:
+    """A message's body, as text if it is text."""
+    try:
+        return {"payload": body.decode(), "payload_encoding": "string"}
+    except UnicodeDecodeError:
+        return {"payload": b64encode(body).decode(), "payload_encoding": "base64"}
+
+
+def _status_of(redrive: Redrive) -> dict[str, object]:
+    progress = redrive.progress
+    return {
+        "queue": redrive.queue.name,
+        "vhost": redrive.queue.definition.vhost,
+        "phase": str(progress.phase),
+        "total": progress.total,
+        "looked_at": progress.looked_at,
+        "moved": progress.moved,
+        "unroutable": progress.unroutable,
+        "refused": progress.refused,
+        "rate": redrive.per_second,
+        "explanation": progress.explanation,
+    }
+
+
+_QUEUE: Final = {"vhost": str, "queue": str}
+_SELECTION: Final = {
+    **_QUEUE,
+    "ids": list,
+    "reason": None,
+    "source": None,
+    "headers": dict,
+    "since": object,
+    "until": object,
+}
+DEAD_LETTERS: Final[Operations] = {
+    "dlq.list": (_list, {**_SELECTION, "limit": int, "after": object}),
+    "dlq.show": (_show, {**_QUEUE, "id": str}),
+    "dlq.redrive": (
+        _redrive,
+        {**_SELECTION, "exchange": None, "routing_key": None, "routed": bool, "rate": object},
+    ),
+    "dlq.status": (_status, _QUEUE),
+    "dlq.pause": (_pause, _QUEUE),
+    "dlq.resume": (_resume, _QUEUE),
+    "dlq.cancel": (_cancel, _QUEUE),
+    "dlq.delete": (_delete, _SELECTION),
+    "dlq.purge": (_purge, _QUEUE),
+}

@@ -1,0 +1,177 @@
+"""Operations on dead letters and on what waits to be tried again."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from leveret.mgmt_ui.operations import perform
+from tests.core.test_redrive import Yard, bodies
+
+ANY = {
+    "vhost": "/",
+    "queue": "q.dlq",
+    "ids": [],
+    "reason": None,
+    "source": None,
+    "headers": {},
+    "since": None,
+    "until": None,
+}
+THERE = {**ANY, "exchange": None, "routing_key": None, "routed": False, "rate": None}
+DLQ = {"vhost": "/", "queue": "q.dlq"}
+Q = {"vhost": "/", "queue": "q"}
+
+
+class Console:
+    """Asks a node, as the control socket does."""
+
+    def __init__(self, **arguments):
+        self.yard = Yard(**arguments)
+        self.told = []
+        self.yard.redrives.emit = lambda event, headers: self.told.append((event, headers))
+        administration = SimpleNamespace(store=self.yard.stage.metadata)
+        self.node = SimpleNamespace(administration=administration, redrives=self.yard.redrives)
+
+    def answer(self, operation, **parameters):
+        answers = []
+
+        async def work():
+            request = {"operation": operation, "parameters": parameters}
+            answers.append(await perform(self.node, json.loads(json.dumps(request))))
+
+        self.yard.stage.spawn(work())
+        self.yard.stage.run()
+        return json.loads(json.dumps(answers[0]))
+
+    def ask(self, operation, **parameters):
+        answer = self.answer(operation, **parameters)
+        assert answer["ok"], answer
+        return answer["result"]
+
+    def refusal(self, operation, **parameters):
+        answer = self.answer(operation, **parameters)
+        assert not answer["ok"]
+        return answer["error"]
+
+
+@pytest.fixture
+def console():
+    return Console()
+
+
+@pytest.mark.covers("C-206")
+def test_dead_letters_are_listed_page_by_page(console):
+    console.yard.die(5)
+    page = console.ask("dlq.list", **ANY, limit=3, after=None)
+    assert [row["message_id"] for row in page["rows"]] == ["id0", "id1", "id2"]
+    assert page["rows"][0] | {"died_at": 0} == {
+        "offset": 0,
+        "message_id": "id0",
+        "reason": "rejected",
+        "queue": "q",
+        "exchange": "x",
+        "routing_keys": ["key"],
+        "died_at": 0,
+        "attempts": 1,
+        "last_failure": "rejected",
+        "payload_bytes": 1,
+    }
+    page = console.ask("dlq.list", **ANY, limit=3, after=page["after"])
+    assert [row["message_id"] for row in page["rows"]] == ["id3", "id4"]
+    assert page["after"] is None
+    selected = {**ANY, "ids": ["id4"], "since": 0}
+    assert len(console.ask("dlq.list", **selected, limit=9, after=None)["rows"]) == 1
+
+
+@pytest.mark.covers("C-206")
+def test_one_dead_letter_is_shown_with_its_payload(console):
+    console.yard.die(2, headers={"own": "x"})
+    shown = console.ask("dlq.show", **DLQ, id="id1")
+    assert (shown["offset"], shown["payload"], shown["payload_encoding"]) == (1, "1", "string")
+    assert shown["properties"]["headers"]["own"] == "x"
+    assert console.refusal("dlq.show", **DLQ, id="id9") == "not_found"
+
+
+@pytest.mark.covers("C-206")
+def test_a_redrive_is_watched_paused_and_cancelled(console):
+    console.yard.die(9)
+    assert console.ask("dlq.redrive", **{**THERE, "rate": 1})["phase"] == "running"
+    assert console.refusal("dlq.redrive", **THERE) == "already_exists"
+    assert console.ask("dlq.pause", **DLQ)["phase"] == "paused"
+    assert console.ask("dlq.resume", **DLQ)["phase"] == "running"
+    assert console.ask("dlq.cancel", **DLQ)["phase"] == "cancelled"
+    assert console.refusal("dlq.cancel", **DLQ) == "invalid"
+    assert console.ask("dlq.status", **DLQ)["total"] == 9
+    assert [event for event, _ in console.told][-1] == "dead_letters.redrive_cancelled"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rate": 0},
+        {"rate": -1},
+        {"rate": True},
+        {"rate": "fast"},
+        {"rate": 1e9},
+        {"routing_key": "k"},
+        {"exchange": "", "routed": True},
+        {"headers": {"a": 1}},
+        {"since": -1},
+        {"until": "now"},
+        {"ids": ["1"] * 10_001},
+    ],
+)
+def test_a_redrive_that_makes_no_sense_is_refused(console, wrong):
+    console.yard.die()
+    assert console.refusal("dlq.redrive", **{**THERE, **wrong}) == "invalid"
+
+
+def test_what_is_not_there_is_not_found(console):
+    console.yard.die()
+    assert console.refusal("dlq.redrive", **{**THERE, "queue": "?"}) == "not_found"
+    assert console.refusal("dlq.redrive", **{**THERE, "vhost": "?"}) == "not_found"
+    assert console.refusal("dlq.redrive", **{**THERE, "exchange": "?"}) == "not_found"
+    assert console.refusal("dlq.status", **DLQ) == "not_found"
+    console.yard.declare("s", {"x-queue-type": "stream"})
+    assert console.refusal("dlq.redrive", **{**THERE, "queue": "s"}) == "invalid"
+    console.node.redrives = None
+    assert console.refusal("dlq.status", **DLQ) == "invalid"
+    assert console.refusal("retry.list", **Q, limit=1, after=None) == "invalid"
+
+
+def test_deleting_says_which(console):
+    console.yard.die(3)
+    assert console.refusal("dlq.delete", **ANY) == "invalid"
+    assert console.ask("dlq.delete", **{**ANY, "ids": ["id1"]}) == 1
+    assert console.ask("dlq.purge", **DLQ) == 2
+    assert console.told[-1] == (
+        "dead_letters.deleted",
+        {"queue": "q.dlq", "vhost": "/", "deleted": 2},
+    )
+
+
+@pytest.mark.covers("C-205")
+def test_messages_that_wait_are_listed_brought_back_and_deleted():
+    console = Console(**{"x-retry-delays": [60_000]})
+    assert console.ask("retry.list", **Q, limit=9, after=None)["rows"] == []
+    assert console.ask("retry.retry_now", **Q, ids=[], all=True) == 0
+    console.yard.die(4)
+    page = console.ask("retry.list", **Q, limit=3, after=None)
+    assert [row["id"] for row in page["rows"]] == ["0", "1", "2"]
+    row = page["rows"][0]
+    assert (row["retry_count"], row["last_failure"], row["routing_key"]) == (1, "rejected", "key")
+    page = console.ask("retry.list", **Q, limit=3, after=page["after"])
+    assert [row["id"] for row in page["rows"]] == ["3"]
+    assert console.ask("retry.show", **Q, id="2")["payload"] == "2"
+    assert console.refusal("retry.show", **Q, id="x") == "not_found"
+    assert console.ask("retry.retry_now", **Q, ids=["1"], all=False) == 1
+    assert console.ask("retry.cancel", **Q, ids=["1", "2", "77"], all=False) == 1
+    assert bodies(console.yard.drain("q")) == [b"1"]
+    assert console.ask("retry.retry_now", **Q, ids=[], all=True) == 2
+    assert bodies(console.yard.drain("q")) == [b"0", b"3"]
+    console.yard.stage.advance(1)
+    assert console.ask("retry.list", **Q, limit=3, after=None)["pending"] == 0
+    assert console.refusal("retry.cancel", **Q, ids=[], all=False) == "invalid"
+    assert console.refusal("retry.cancel", **Q, ids=["x"], all=False) == "invalid"
+    assert console.refusal("retry.list", **Q, limit=3, after=[1]) == "invalid"
