@@ -3,14 +3,24 @@
 import shutil
 from pathlib import Path
 
+from leveret.ports.records import BatchBuilder
 from leveret.storage.files import RealFileSystem
 from leveret.storage.keyring import Keyring
 from leveret.storage.recovery import recover
-from tests.storage.harness import bodies, open_log, put, store_at
+from tests.storage.harness import (
+    PERSISTENT,
+    abandon,
+    bodies,
+    make_store,
+    open_log,
+    put,
+    store_at,
+)
 from tests.storage.keys import encrypted_keyring, make_keyring
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log-v1"
 GOLDEN_2 = GOLDEN.with_name("log-v2")  # records came back
+GOLDEN_4 = GOLDEN.with_name("log-v4")  # with parts of transactions
 SEALED = GOLDEN.with_name("log-v3")  # encrypted: a keyring beside the log
 
 
@@ -30,6 +40,16 @@ def test_a_log_of_version_2_is_recovered(tmp_path):
     assert list(found.returns.runs()) == [(2, 4, 1, 0), (6, 7, 3, 2), (11, 12, 1, 1)]
 
 
+def test_a_log_of_version_4_is_recovered(tmp_path):
+    shutil.copytree(GOLDEN_4, tmp_path / "log")
+    found = recover(RealFileSystem(), tmp_path / "log", None)
+    assert (found.end, found.findings) == (10, [])
+    assert list(found.settled) == [(0, 1), (3, 4)]
+    assert list(found.told.undone) == [(3, 4)]
+    parts = {each: (p.first, p.stop, list(p.settles)) for each, p in found.unresolved.items()}
+    assert parts == {3: (4, 6, [(1, 2)]), 4: (0, 0, [(2, 3)]), 5: (9, 10, [])}
+
+
 async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
     async with store_at(tmp_path) as store:
         directory = open_log(store).directory
@@ -42,8 +62,11 @@ async def test_a_log_of_version_1_is_read_and_written_to(tmp_path):
 
 
 async def test_the_same_calls_still_write_the_same_bytes(tmp_path):
-    for golden in (GOLDEN, GOLDEN_2):
-        directory = await write_golden(tmp_path / golden.name, returns=golden is GOLDEN_2)
+    for golden in (GOLDEN, GOLDEN_2, GOLDEN_4):
+        if golden is GOLDEN_4:
+            directory = await write_parts(tmp_path / golden.name)
+        else:
+            directory = await write_golden(tmp_path / golden.name, returns=golden is GOLDEN_2)
         written = {path.name: path.read_bytes() for path in directory.glob("0*.*")}
         assert written == {path.name: path.read_bytes() for path in golden.iterdir()}
 
@@ -87,6 +110,35 @@ async def write_golden(data: Path, *, returns: bool, keyring: Keyring | None = N
             come_back(log, 11, 12, 1, 1)
         log.write_settlements()
         return log.directory
+
+
+async def write_parts(data: Path) -> Path:
+    """The same with transactions: one commits, one aborts, three are undecided."""
+    store = make_store(data, segment_bytes_max=600)
+    log = open_log(store)
+    put(log, b"consumed 0", b"consumed 1", b"consumed 2")
+    log.prepare(1, BatchBuilder(), [(0, 1)], ignore)
+    log.resolve(1, committed=True)
+    prepare(log, 2, b"undone")
+    log.resolve(2, committed=False)
+    log.write_settlements()
+    prepare(log, 3, b"moved 1", b"moved 1 again", settles=[(1, 2)])
+    log.prepare(4, BatchBuilder(), [(2, 3)], ignore)
+    put(log, b"x" * 100, b"by itself", b"by itself")
+    prepare(log, 5, b"last")
+    abandon(store)
+    return log.directory
+
+
+def prepare(log, transaction, *bodies, settles=()):
+    records = BatchBuilder()
+    for body in bodies:
+        records.add(PERSISTENT, 1_700_000_000_000, b"x", b"key", b"header", body)
+    log.prepare(transaction, records, settles, ignore)
+
+
+def ignore(_error):
+    """Nobody waits."""
 
 
 def come_back(log, first, stop, acquired, failures):
