@@ -38,6 +38,7 @@ __all__ = [
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 PORT_MAX: Final = 65_535
+GIGA: Final = 1_000_000_000  # messages a second: beyond what any node takes
 
 
 class VerifyPeer(StrEnum):
@@ -349,6 +350,34 @@ class Configuration(BaseSettings):
     )
     usage_days_max: int = Field(
         400, ge=1, description="Days for which usage is kept: a year, and time to bill it."
+    )
+
+    connection_publish_rate: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages a second that each connection may publish: who sends more is slowed "
+        "down, and told by connection.blocked. -1 for no limit.",
+    )
+    connection_publish_burst: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages that a connection may publish at once after it was quiet; -1 for "
+        "what `connection_publish_rate` brings in a second.",
+    )
+    connection_consume_rate: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages a second that are delivered to each connection; -1 for no limit.",
+    )
+    connection_consume_burst: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages that are delivered to a connection at once after it was quiet; -1 "
+        "for what `connection_consume_rate` brings in a second.",
     )
 
     # Alarms: while one stands, publishers are held (connection.blocked) and consumers drain.

@@ -40,9 +40,11 @@ from leveret.core.limits import NodeLimits
 from leveret.core.log_exchange import LogExchange
 from leveret.core.passwords import verify_password
 from leveret.core.policies import Policies
+from leveret.core.rates import ConnectionRates
 from leveret.core.turn import Turn
 from leveret.core.usage_keeping import UsageKeeper
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
+from leveret.features.rates import rate_of
 from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
@@ -319,6 +321,7 @@ class Node:
             on_vhost_deleted=broker.remove_vhost,
             on_vhost_changed=broker.change_vhost,
             on_user_deleted=broker.shut_user,
+            on_user_changed=broker.change_user,
             emit=broker.events.emit,
             on_policies_changed=broker.apply_policies,
             policies=policies,
@@ -354,6 +357,7 @@ class Node:
             queues_max=configuration.queues_max,
             exchanges_max=configuration.exchanges_max,
             consumers_per_channel_max=configuration.consumers_per_channel_max,
+            connection_rates=_connection_rates(configuration),
         )
 
     def _open_authenticators(self, access: AccessControl) -> AuthenticatorChain:
@@ -425,6 +429,17 @@ async def _write_state(
 ) -> None:
     """Bring changes to the disk beside the event loop."""
     await asyncio.to_thread(state.write, changes, durable=True)
+
+
+def _connection_rates(configuration: Configuration) -> ConnectionRates:
+    """What each connection may do by itself."""
+    values = {
+        "publish-rate": configuration.connection_publish_rate,
+        "publish-burst": configuration.connection_publish_burst,
+        "consume-rate": configuration.connection_consume_rate,
+        "consume-burst": configuration.connection_consume_burst,
+    }
+    return ConnectionRates(rate_of(values, "publish"), rate_of(values, "consume"))
 
 
 def memory_bytes_total() -> int:

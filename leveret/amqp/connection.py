@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from pamqp import commands
 
 from leveret.amqp import announcements, handshake
-from leveret.amqp.alarm_hold import AlarmHold
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import State
+from leveret.amqp.holds import Cause, Holds
 from leveret.amqp.methods import closing, decode_method, encode_method, method_ids
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.frames import ChannelSlot
     from leveret.amqp.link import Link
+    from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.config import Configuration
     from leveret.core.appender import Committing
     from leveret.core.broker import Broker
@@ -91,7 +92,9 @@ class Connection:
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation = -1  # of what the reader remembers of routes
         self._waiting = False
-        self._alarm_hold = AlarmHold(self)
+        self.holds = Holds(self)
+        self.limits: ConnectionLimits  # of rates, once it is open
+        self._rate_hold: RateHold | None = None  # where a rate limits what it publishes
         self._event: Event | None = None  # the one being handled
         self._again: Event | None = None  # the one to be handled again: an answer has come
         self._method_ids = (0, 0)  # of the method being handled, for close methods
@@ -110,8 +113,8 @@ class Connection:
 
     @property
     def is_held(self) -> bool:
-        """Whether an alarm keeps it from publishing."""
-        return self._alarm_hold.active
+        """Whether an alarm or a rate keeps it from publishing."""
+        return self.holds.active
 
     @property
     def channel_count(self) -> int:
@@ -177,7 +180,11 @@ class Connection:
                 self._again = None
                 if event is None:
                     self._collect()
-                    return
+                    if self._rate_hold is None:
+                        return
+                    if self._rate_hold.goes_on():
+                        continue
+                    break
                 self._event = event
                 self._handle(*event)
                 if self.outbox.size >= OUTBOX_BYTES_MAX and not self._waiting:
@@ -218,7 +225,7 @@ class Connection:
     def mind_alarms(self) -> None:
         """Something was published: while there is an alarm, nothing more is read."""
         if self.broker.alarms.reason:
-            self._alarm_hold.begin(self.broker.alarms.reason)
+            self.holds.begin(Cause.ALARM, self.broker.alarms.reason)
 
     def _handle(self, number: int, event: bytes | Publish | ChannelError) -> None:
         self._channel_number = number
@@ -335,7 +342,6 @@ class Connection:
         self.state = State.CLOSING
         self.send(closing(commands.Connection.Close, error))
         self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
-        self._alarm_hold.give_up()
         self.release()
 
     def close_socket(self) -> None:
@@ -350,6 +356,8 @@ class Connection:
             self._release()
 
     def _release(self) -> None:
+        self.holds.give_up()
+        self._end_rates()
         self.channels.release()
         if self in self.broker.connections:
             self.broker.connections.discard(self)
@@ -367,9 +375,31 @@ class Connection:
     def alarm_changed(self, reason: str) -> None:
         """An alarm came or went. Connections that publish are held; others notice when they do."""
         if not reason:
-            self._alarm_hold.end()
+            self.holds.end(Cause.ALARM)
         elif self.channels.have_published:
-            self._alarm_hold.begin(reason)
+            self.holds.begin(Cause.ALARM, reason)
+
+    def follow_rates(self) -> None:
+        """It is open now, or a limit has changed that may concern it."""
+        if self.state is not State.RUNNING:
+            return
+        was_held = self._rate_hold is not None and self._rate_hold.is_holding
+        self._end_rates()
+        self._rate_hold = self.limits.publish_hold()
+        self.limits.follow()
+        if was_held:  # not at once: one of its own methods may have changed the limit
+            timers = self.broker.timers
+            timers.timer(self.go_on).set(timers.wall_ms())
+
+    def _end_rates(self) -> None:
+        if self._rate_hold is not None:
+            self._rate_hold.end()
+            self._rate_hold = None
+
+    def go_on(self) -> None:
+        """Work through what was read and kept, if nothing else is waited for."""
+        if self.reader.unread or self.reader.stopped:
+            self._advance()
 
     def tracing_changed(self) -> None:
         """The firehose of the virtual host was turned on or off."""

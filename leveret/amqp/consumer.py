@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
     from leveret.core.open_queue import OpenQueue
+    from leveret.core.rates import ConsumeMeter
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
@@ -51,6 +52,7 @@ class ChannelConsumer:
         self.added_again = added_again
         self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
         self.in_flight = 0
+        self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self) -> int:
         """How many more deliveries its prefetch, its channel's and its connection's room allow."""
@@ -63,11 +65,11 @@ class ChannelConsumer:
         return self._limit() if self.channel.connection.keeps_up else 0
 
     def _limit(self) -> int:
+        limit = UNLIMITED if self.meter is None else self.meter.available()
         if self.no_ack:
-            return UNLIMITED
-        limit = UNLIMITED
+            return limit
         if self.prefetch:
-            limit = self.prefetch - self.in_flight
+            limit = min(limit, self.prefetch - self.in_flight)
         channel = self.channel
         if channel.prefetch:
             limit = min(limit, channel.prefetch - channel.in_flight)
@@ -90,6 +92,8 @@ class ChannelConsumer:
         )
         if channel.vhost.traced:
             channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)
+        if self.meter is not None:
+            self.meter.delivered(reached - first)
         if not self.no_ack:
             channel.unacked.add(tag, reached - first, first, self)
             self._hold(tag, reached - first)
@@ -132,6 +136,8 @@ class ChannelConsumer:
     def queue_gone(self) -> None:
         """The queue was deleted: the client hears basic.cancel if it said that it understands."""
         self.channel.consumers.pop(self.tag, None)
+        if self.meter is not None:
+            self.meter.stop()
         announcements.consumer_ended(self)
         self.channel.tell_cancelled(self.tag)
 

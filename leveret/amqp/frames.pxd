@@ -1,5 +1,5 @@
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from leveret.core.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties
@@ -81,6 +81,9 @@ cdef class FrameReader:
     cdef list dirty
     cdef list filled
     cdef readonly Traffic published
+    cdef public int64_t allowance       # publishes that may be taken before `next` stops
+    cdef readonly bint stopped          # whether it has, before a basic.publish
+    cdef public set packed              # the builders packed into, where somebody asks, else None
 
     cdef ChannelSlot slot_of(self, uint16_t number)
     cdef int mark(self, ChannelSlot slot) except -1

@@ -90,6 +90,8 @@ cdef enum:
     LEAVES = SELECTS_KEYS | WANTS_DELAY | WANTS_ORDER | WANTS_PREPARE | HAS_RETRY
 
 # What a `multiple` acknowledgement of tag 0 means: everything outstanding.
+UNLIMITED = 1 << 62     # as FrameReader.allowance: no number of publishes is too many
+
 cdef uint64_t _ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
 ALL_TAGS = _ALL_TAGS
 
@@ -301,6 +303,9 @@ cdef class FrameReader:
     for the disk), call `stash()`: the bytes that were not read yet are copied and `next()` goes on with
     them later. After each pause or event, `take_dirty()` names the slots that have settles or confirmed
     publishes to collect, `take_filled()` the builders that got their first record.
+
+    After `allowance` messages it stops before the next basic.publish, as if the bytes had ended:
+    `stopped` says so. With a larger allowance `next()` goes on.
     """
 
     def __init__(self, uint32_t frame_max, uint64_t message_size_max, uint64_t unfinished_bytes_max=0):
@@ -312,6 +317,7 @@ cdef class FrameReader:
         self.carry = Buffer()
         self.dirty = []
         self.filled = []
+        self.allowance = UNLIMITED
         self.published = Traffic()
 
     def accept_user_id(self, str user):
@@ -388,6 +394,7 @@ cdef class FrameReader:
         """Work until there is an event (see the module's docstring) or the bytes end (None)."""
         cdef size_t available, total
         cdef object event
+        self.stopped = False
         if self.lost:
             self.position = self.size
         while True:
@@ -407,7 +414,7 @@ cdef class FrameReader:
                     event = self.frame(self.data + self.position, available)
                 finally:
                     self.position += self.used
-            if event is not None:
+            if event is not None or self.stopped:
                 return event
 
     def _keep_rest(self):
@@ -434,7 +441,10 @@ cdef class FrameReader:
         cdef Buffer carry = self.carry
         # The frame is read from its own block, so that a nested call could never disturb it.
         self.carry = Buffer()
-        return self.frame(carry.data, carry.size)
+        event = self.frame(carry.data, carry.size)
+        if self.stopped:
+            self.carry = carry
+        return event
 
     cdef size_t frame_length(self, const uint8_t* p) except 0:
         """Length of the whole frame whose first seven bytes stand at `p`; checked before it has come."""
@@ -503,6 +513,11 @@ cdef class FrameReader:
                 raise publish_error(505, "expected content body, got non content body frame instead")
             elif class_id == CLASS_BASIC:
                 if method_id == BASIC_PUBLISH:
+                    if self.allowance <= 0:
+                        self.stopped = True
+                        self.used = 0
+                        self.frames -= 1
+                        return None
                     return self.publish(slot, p, total, available)
                 if method_id == BASIC_ACK or method_id == BASIC_NACK or method_id == BASIC_REJECT:
                     self.settle(slot, method_id, p + 7, size)
@@ -716,6 +731,7 @@ cdef class FrameReader:
             slot.closing = True
             return slot.number, error
         slot.published += 1
+        self.allowance -= 1
         self.published.add(1, RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size)
         if slot.confirming:
             self.mark(slot)
@@ -797,6 +813,8 @@ cdef class FrameReader:
                 slot.touch(builder)
                 if builder.origins is not None:
                     (<Origins>builder.origins).note(slot.channel, slot.published, builder.count - 1)
+            if self.packed is not None:
+                self.packed.add(builder)
         return 0
 
     def deposit(self, ChannelSlot slot, builders, Publish publish):

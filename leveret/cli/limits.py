@@ -22,7 +22,10 @@ class _Kind(StrEnum):
 
 Kind = Annotated[_Kind, typer.Argument(help="What is limited.")]
 Name = Annotated[str, typer.Argument(help="Its name.")]
-LIMITS = "max-connections; of a vhost max-queues, of a user max-channels"
+LIMITS = (
+    "max-connections; of a vhost max-queues, of a user max-channels; publish-rate, "
+    "publish-burst, consume-rate, consume-burst, in messages (a second)"
+)
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # -1 is a value

@@ -63,6 +63,7 @@ class Administration:
         on_vhost_deleted: Callable[[str], None],
         on_vhost_changed: Callable[[VhostDefinition], None] = nothing,
         on_user_deleted: Callable[[str], None] = nothing,
+        on_user_changed: Callable[[str], None] = nothing,
         on_policies_changed: Callable[[str], None] = nothing,
         policies: Policies | None = None,
         emit: Emit = silent,
@@ -83,6 +84,7 @@ class Administration:
         self._on_vhost_deleted = on_vhost_deleted
         self._on_vhost_changed = on_vhost_changed
         self._on_user_deleted = on_user_deleted
+        self._on_user_changed = on_user_changed
         self._on_policies_changed = on_policies_changed
         self._emit = emit
         self._trace = trace
@@ -144,6 +146,7 @@ class Administration:
         """Replace a user's limits, see USER_LIMITS. Raises AdministrationError."""
         checked = well_formed_limits(limits, USER_LIMITS, "user-limits")
         self._keep_user(replace(self._user(name), limits=checked))
+        self._on_user_changed(name)
 
     def put_user(self, user: UserDefinition) -> None:
         """Add a user or replace all that is known of it. Raises AdministrationError."""
@@ -153,6 +156,8 @@ class Administration:
         self._keep_user(replace(user, tags=checked_tags(user.tags), limits=checked))
         if is_new:
             self._emit("user.created", {"name": user.name})
+        else:
+            self._on_user_changed(user.name)
 
     def delete_user(self, name: str) -> None:
         """Delete a user and its permissions. Raises AdministrationError."""

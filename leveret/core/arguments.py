@@ -18,6 +18,7 @@ from leveret.errors import ChannelError
 from leveret.features import retry
 from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
+from leveret.features.rates import RATE_MAX
 from leveret.ports.definitions import Arguments, QueueDefinition
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
@@ -73,6 +74,14 @@ def lease_term(value: Any, arguments: Arguments) -> str | None:
     """Check for milliseconds for which somebody may have a message to himself."""
     problem = positive(value, arguments)
     if problem is None and value > TERM_MS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return problem
+
+
+def rate(value: Any, arguments: Arguments) -> str | None:
+    """Check for messages, a second or at once."""
+    problem = positive(value, arguments)
+    if problem is None and value > RATE_MAX:
         return f"{{value_too_large,{value}}}"
     return problem
 
@@ -244,6 +253,10 @@ HOLDING: dict[str, Check] = {"x-celery-eta": boolean}
 # What queues of every type take beyond RabbitMQ's arguments.
 FEATURES: dict[str, Check] = {
     DEDUP_WINDOW: dedup_window,
+    "x-publish-rate": rate,
+    "x-publish-burst": rate,
+    "x-consume-rate": rate,
+    "x-consume-burst": rate,
 }
 TYPES = {
     "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},

@@ -26,6 +26,7 @@ from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.pull import Pulls
 from leveret.core.queue import Queue, QueueServices
+from leveret.core.rates import Rates
 from leveret.core.redrive import Redrives
 from leveret.core.retrying import RetryTopics
 from leveret.core.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
@@ -132,6 +133,7 @@ class Broker:
         self.waiting_rooms = WaitingRooms(
             self.internal_topics, state, turn, self.timers, spawn, report
         )
+        self.rates = Rates(self.timers, access.user, limits.connection_rates, self._follow_rates)
         self.pulls = Pulls(turn, self.timers, random_name)
         self.delayed: DelayedDelivery | None = None
         self.schedules: Schedules | None = None
@@ -221,7 +223,10 @@ class Broker:
 
     def change_vhost(self, definition: VhostDefinition) -> None:
         """Take over what has become of a virtual host's description and limits."""
-        self.vhosts[definition.name].definition = definition
+        vhost = self.vhosts[definition.name]
+        limits, vhost.definition = vhost.definition.limits, definition
+        if limits != definition.limits:
+            self.rates.limits_changed()
 
     def apply_policies(self, vhost_name: str) -> None:
         """Let every exchange and queue follow the policies of a virtual host as they are now.
@@ -235,6 +240,7 @@ class Broker:
             if policy != queue.policy:
                 queue.policy = policy
                 queue.reconfigure(resolve_settings(queue.definition, policy.definition))
+                self.rates.follow_queue(queue)
                 self._tell_policy(queue)
 
     def _tell_policy(self, queue: OpenQueue) -> None:
@@ -283,6 +289,14 @@ class Broker:
             if connection.vhost is traced:
                 connection.tracing_changed()
 
+    def change_user(self, _name: str) -> None:
+        """Take over what has become of a user's limits."""
+        self.rates.limits_changed()
+
+    def _follow_rates(self) -> None:
+        for connection in self.connections:
+            connection.follow_rates()
+
     def _tell_alarm(self, resource: Resource, *, low: bool) -> None:
         key = "alarm.set" if low else "alarm.cleared"
         self.events.emit(key, {"source": resource.value, "node": self.node_name})
@@ -310,6 +324,7 @@ class Broker:
         else:
             queue = Stream(definition, settings, log, self._queue_services)
         queue.policy = policy
+        self.rates.follow_queue(queue)
         return queue
 
     def delete_queue(
@@ -329,6 +344,7 @@ class Broker:
         if queue.deleted:
             return
         vhost.remove_queue(queue)
+        self.rates.forget_queue(queue)
         queue.mark_deleted()
         self.usage.ended(queue)
         self._spawn(queue.log.delete())

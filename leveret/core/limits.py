@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.names import resource
+from leveret.core.rates import NO_RATES, ConnectionRates
 from leveret.core.terms import binary, json_term
 from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
 
@@ -32,8 +33,9 @@ __all__ = [
 ]
 
 NO_LIMIT: Final = -1
-VHOST_LIMITS: Final = ("max-connections", "max-queues")
-USER_LIMITS: Final = ("max-connections", "max-channels")
+RATE_LIMITS: Final = ("publish-rate", "publish-burst", "consume-rate", "consume-burst")
+VHOST_LIMITS: Final = ("max-connections", "max-queues", *RATE_LIMITS)
+USER_LIMITS: Final = ("max-connections", "max-channels", *RATE_LIMITS)
 
 
 class InvalidLimitError(LeveretError):
@@ -49,6 +51,7 @@ class NodeLimits:
     queues_max: int = NO_LIMIT
     exchanges_max: int = NO_LIMIT
     consumers_per_channel_max: int = NO_LIMIT
+    connection_rates: ConnectionRates = NO_RATES
 
 
 def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:

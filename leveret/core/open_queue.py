@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.dedup import DedupServices
     from leveret.core.discards import Reason
     from leveret.core.queue import QueueServices
+    from leveret.core.rates import QueueRates
     from leveret.core.settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import Arguments, QueueDefinition
@@ -74,6 +75,7 @@ class OpenQueue(Appender):
         self.delivered = Traffic()
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
+        self.rates: QueueRates | None = None  # where the settings ask for any
         self._spawn = services.spawn
         self._dedup_services = services.dedup
         self._dedup: DedupWindow | None = None

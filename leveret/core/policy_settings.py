@@ -117,6 +117,8 @@ _WITHOUT_EFFECT: Final = (
 SETTINGS: Final[dict[str, Setting]] = {
     "alternate-exchange": Setting("alternate exchange name", text),
     "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
+    "consume-burst": _bounded("consume burst", minimum=1),
+    "consume-rate": _bounded("consume rate", minimum=1),
     "consumer-disconnected-timeout": Setting("consumer disconnected timeout", at_least(0)),
     "consumer-timeout": Setting("consumer timeout", at_least(0)),
     "dead-letter-exchange": Setting("dead letter exchange name", text),
@@ -147,6 +149,8 @@ SETTINGS: Final[dict[str, Setting]] = {
         one_of("drop-head", "reject-publish", "reject-publish-dlx"),
         operator=True,
     ),
+    "publish-burst": _bounded("publish burst", minimum=1),
+    "publish-rate": _bounded("publish rate", minimum=1),
     "queue-leader-locator": Setting(
         "queue leader locator value",
         one_of("client-local", "balanced", "random", "least-leaders"),

@@ -14,6 +14,7 @@ from leveret.core.arguments import DEDUP_WINDOW, EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.offsets import interval_ms
 from leveret.features import deaths
 from leveret.features.dedup import window_ms
+from leveret.features.rates import Rate, rate_of
 from leveret.features.retry import Ladder, ladder_of
 from leveret.ports import Retention
 
@@ -98,6 +99,8 @@ class QueueSettings:
     visibility_timeout_ms: int | None = None  # what is not settled by then comes back
     celery_eta: bool = False  # whether tasks are held until the time in their header
     dedup_window_ms: int | None = None  # within which no message is stored twice
+    publish_rate: Rate | None = None  # at which messages come in
+    consume_rate: Rate | None = None  # at which they are delivered, to all consumers together
     retention: Retention | None = None  # of a stream; all other queues settle what was consumed
 
     @property
@@ -135,6 +138,8 @@ def resolve_settings(
         return QueueSettings(
             retention=_retention(arguments, policy),
             dedup_window_ms=window_ms(arguments.get(DEDUP_WINDOW, policy.get("dedup-window"))),
+            publish_rate=_rate("publish", arguments, policy),
+            consume_rate=_rate("consume", arguments, policy),
         )
     quorum = arguments.get(QUEUE_TYPE) == "quorum"
 
@@ -193,7 +198,18 @@ def resolve_settings(
         visibility_timeout_ms=stated("visibility-timeout"),
         celery_eta=bool(stated("celery-eta")),
         dedup_window_ms=window_ms(stated("dedup-window")),
+        publish_rate=_rate("publish", arguments, policy),
+        consume_rate=_rate("consume", arguments, policy),
     )
+
+
+def _rate(what: str, arguments: Arguments, policy: Mapping[str, Any]) -> Rate | None:
+    """The smaller rate of what the queue and its policy say, and the smaller burst."""
+    values = {}
+    for key in (f"{what}-rate", f"{what}-burst"):
+        stated = [arguments.get(f"x-{key}"), policy.get(key)]
+        values[key] = min((value for value in stated if value is not None), default=-1)
+    return rate_of(values, what)
 
 
 def _retention(arguments: Arguments, policy: Mapping[str, Any]) -> Retention:

@@ -233,10 +233,11 @@ routing-key"""
 OPERATOR_KEYS = """expires message-ttl max-length max-length-bytes max-in-memory-length
 max-in-memory-bytes delivery-limit queue-version overflow target-group-size delayed-retry-type
 delayed-retry-min delayed-retry-max"""
+OWN_OPERATOR_KEYS = {"publish-rate", "publish-burst", "consume-rate", "consume-burst"}
 
 
 @pytest.mark.covers("B-401", "B-402")
 def test_every_key_of_rabbitmq_is_known():
     assert set(KEYS.split()) <= set(SETTINGS)
     operator_keys = {key for key, one in SETTINGS.items() if one.operator and key[:3] != "ha-"}
-    assert operator_keys == set(OPERATOR_KEYS.split())
+    assert operator_keys == set(OPERATOR_KEYS.split()) | OWN_OPERATOR_KEYS

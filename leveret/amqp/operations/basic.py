@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from leveret.core.open_queue import OpenQueue
     from leveret.core.queue import Queue
 
+GET_PAUSE_MS_MAX = 1000  # a limit that was lifted is noticed this late
+
 OFFSET = AddedField(STREAM_OFFSET)  # consumers of streams are told where each message stands
 
 
@@ -72,6 +74,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         added=OFFSET if isinstance(queue, Stream) else None,
         added_again=return_counts(queue),
     )
+    channel.connection.limits.follow_consumer(consumer)
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
     channel.add_consumer(consumer, exclusive=method.exclusive)
@@ -121,9 +124,36 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
             f"cannot obtain access to locked {name}. basic.get operations are not supported by "
             "quorum queues with single active consumer",
         )
+    if queue.rates is not None or channel.connection.limits.consume:
+        return _get_within_rates(channel, queue, no_ack=method.no_ack)
+    return _get(channel, queue, no_ack=method.no_ack)
+
+
+async def _get_within_rates(channel: Channel, queue: Queue, *, no_ack: bool) -> None:
+    """Hand out one message when the rates allow it; the connection is not read meanwhile.
+
+    To say that the queue is empty would be wrong, and ends the work of many a client.
+    """
+    connection = channel.connection
+    while (meter := connection.limits.meter(queue)) is not None and channel.alive:
+        wait_ms = meter.wait_ms()
+        if not wait_ms:
+            break
+        await connection.link.pause(min(wait_ms, GET_PAUSE_MS_MAX) / 1000)
+    if not channel.alive:
+        return
+    before = channel.slot.delivery_tag
+    work = _get(channel, queue, no_ack=no_ack)
+    if work is not None:
+        await work
+    if meter is not None:
+        meter.delivered(channel.slot.delivery_tag - before)
+
+
+def _get(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:
     if queue.is_caught_up:
-        return _get_ready(channel, queue, no_ack=method.no_ack)
-    return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=method.no_ack))
+        return _get_ready(channel, queue, no_ack=no_ack)
+    return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=no_ack))
 
 
 def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:

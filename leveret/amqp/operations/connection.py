@@ -14,6 +14,7 @@ from leveret.amqp import announcements, handshake
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
+from leveret.amqp.rate_hold import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
 from leveret.core.authentication import check_vhost
 from leveret.errors import ConnectionClosingError
@@ -126,6 +127,8 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     connection.connected_at_ms = connection.link.wall_ms()
     connection.broker.connections.add(connection)
     connection.state = State.RUNNING
+    connection.limits = ConnectionLimits(connection)
+    connection.follow_rates()
     connection.send(commands.Connection.OpenOk())
     announcements.connection_opened(connection)
 
