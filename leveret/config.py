@@ -433,6 +433,30 @@ class Configuration(BaseSettings):
         description="Bytes of recently appended batches kept in memory for all queues together: "
         "consumers that keep up never read a file. It is most of a node's memory.",
     )
+    producers_max: int = Field(
+        100_000,
+        ge=1,
+        description="Publishers of one virtual host that number their messages, about 300 bytes of "
+        "memory each: a new one is refused beyond that.",
+    )
+    producer_idle_ms: int = Field(
+        7 * 24 * 60 * 60 * 1000,
+        ge=1000,
+        description="Milliseconds after its last message at which a publisher's number is "
+        "forgotten: longer than any outage that it comes back from within its epoch.",
+    )
+    prepared_messages_max: int = Field(
+        100_000,
+        ge=1,
+        description="Half messages of one virtual host that wait to be committed, some 500 bytes "
+        "of memory each: a publisher that commits none must not fill it.",
+    )
+    prepared_checks_max: int = Field(
+        15,
+        ge=0,
+        description="How often the broker asks what has become of a half message; then it waits "
+        "until somebody decides. As in RocketMQ.",
+    )
     dedup_keys_max: int = Field(
         1_000_000,
         ge=1,

@@ -38,6 +38,7 @@ from leveret.core.broker import Broker
 from leveret.core.definitions import DefinitionsError, decode
 from leveret.core.limits import NodeLimits
 from leveret.core.log_exchange import LogExchange
+from leveret.core.once import SendingOnceLimits
 from leveret.core.passwords import verify_password
 from leveret.core.policies import Policies
 from leveret.core.rates import ConnectionRates
@@ -74,6 +75,9 @@ SCHEMES = {"amqp/ssl": "amqps"}
 
 # How long clients may take to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
+
+# How often it is looked whether all is known that an earlier run has seen of publishers.
+LEARNING_POLL_SECONDS = 0.005
 
 # A password check takes 19 MiB for some 30 ms of one core: more of them at a time would finish no
 # sooner, and whoever guesses many would take that much more memory.
@@ -184,6 +188,7 @@ class Node:
                 encryption,
                 broker.schedules,
                 broker.redrives,
+                broker.once_operations,
             )
             await self._import_definitions(administered)
             control = ControlServer(configuration.control_socket_path, administered, spawn)
@@ -311,6 +316,12 @@ class Node:
             counts_every_return=self._configuration.delivery_limit_counts == "returns",
             write_state=partial(_write_state, state),
             dedup_keys_max=self._configuration.dedup_keys_max,
+            once_limits=SendingOnceLimits(
+                self._configuration.producers_max,
+                self._configuration.producer_idle_ms,
+                self._configuration.prepared_messages_max,
+                self._configuration.prepared_checks_max,
+            ),
         )
         self._broker = broker
         broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
@@ -330,6 +341,8 @@ class Node:
         definitions = await metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
+        while broker.once is not None and broker.once.is_learning:  # noqa: ASYNC110  # at the start
+            await asyncio.sleep(LEARNING_POLL_SECONDS)
         if self._configuration.definitions is None:  # else they say who may enter
             await create_defaults(administration)
         return broker, administration

@@ -113,8 +113,9 @@ class Channel:
         if exchange in self.broker.intake.commands:
             return None
         cache = self.vhost.cache(name)
-        if self._restricts_topics(cache.exchange):
-            # Others share the exchange's routes, so this channel's keys are looked at one by one.
+        exchange_ = cache.exchange
+        if self._restricts_topics(exchange_) or exchange_.dedup_window_ms is not None:
+            # Others share the exchange's routes, so this channel's messages are looked at singly.
             return RouteCache(cache.exchange, cache.lookup, cacheable=False)
         return cache
 
@@ -219,6 +220,21 @@ class Channel:
             self.slot.unroutable += 1
         for address in replies:
             direct_reply.answer(self.broker, address, publish)
+
+    @property
+    def confirms_publishes(self) -> bool:
+        """See Publisher."""
+        return self.confirms is not None
+
+    @property
+    def is_transactional(self) -> bool:
+        """See Publisher."""
+        return self.transaction is not None
+
+    def close(self, error: ChannelError) -> None:
+        """See Publisher."""
+        self.connection.channels.close(self.number, error)
+        self.connection.touch()
 
     def send_back(self, message: Message) -> None:
         """Return a mandatory message that was kept, and that nobody takes now."""

@@ -9,6 +9,7 @@ import typer
 from leveret import __version__
 from leveret.cli import (
     certs,
+    dedup,
     definitions,
     dlq,
     encryption,
@@ -18,6 +19,8 @@ from leveret.cli import (
     perf,
     permissions,
     policies,
+    prepared,
+    producers,
     retry,
     schedule,
     serve,
@@ -58,6 +61,9 @@ app.add_typer(retry.app, name="retry")
 app.add_typer(encryption.app, name="encryption")
 app.command("usage")(usage.usage)
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(dedup.app, name="dedup")
+app.add_typer(producers.app, name="producers")
+app.add_typer(prepared.app, name="prepared")
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,6 +22,8 @@ from leveret.core.intake import Intake
 from leveret.core.internal_topics import InternalTopics
 from leveret.core.limits import Admission, NodeLimits, Quota
 from leveret.core.names import resource
+from leveret.core.once import SendingOnce, SendingOnceLimits
+from leveret.core.once_operations import OnceOperations
 from leveret.core.policies import NO_POLICY, Policies
 from leveret.core.publishing import InternalPublisher
 from leveret.core.pull import Pulls
@@ -98,6 +100,7 @@ class Broker:
         log_exchange: bool = False,
         write_state: Callable[[Changes], Awaitable[None]] | None = None,
         dedup_keys_max: int = 1_000_000,
+        once_limits: SendingOnceLimits | None = None,
     ) -> None:
         self.access = access
         self.policies = policies or Policies()
@@ -139,6 +142,11 @@ class Broker:
         self.schedules: Schedules | None = None
         self._delay_messages(state)
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
+        dedup = self._dedup_services(state, write_state, dedup_keys_max)
+        self.once = None if dedup is None else SendingOnce(self, dedup, once_limits)
+        self.once_operations = (
+            None if self.once is None else OnceOperations(self.once, self._queues)
+        )
         self._queue_services = QueueServices(
             turn,
             spawn,
@@ -152,7 +160,7 @@ class Broker:
                 wall_ms,
             ),
             counts_every_return,
-            self._dedup_services(state, write_state, dedup_keys_max),
+            dedup,
             RetryTopics(self.waiting_rooms, lambda: random_below(CHANCES) / CHANCES),
             EtaHolds(self.waiting_rooms),
         )
@@ -205,6 +213,8 @@ class Broker:
 
         if self.delayed is not None:
             self.delayed.restore(self.vhosts.values())
+        if self.once is not None:
+            self.once.restore(self.vhosts.values())
 
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Open a virtual host with its predeclared exchanges."""
@@ -267,6 +277,8 @@ class Broker:
             self._drop_queue(vhost, self._opened(queue))
         if self.delayed is not None:
             self.delayed.forget(name)
+        if self.once is not None:
+            self.once.forget_vhost(name)
         self.waiting_rooms.delete_of_vhost(name)
         vhost.close()
         for exchange in vhost.exchanges:
@@ -376,6 +388,9 @@ class Broker:
         yield from self.connections
         for vhost in self.vhosts.values():
             yield from map(self._opened, vhost.queues.values())
+
+    def _queues(self, vhost: Vhost) -> Iterator[OpenQueue]:
+        return map(self._opened, vhost.queues.values())
 
     @staticmethod
     def _opened(queue: QueueLike) -> OpenQueue:

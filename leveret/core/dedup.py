@@ -1,6 +1,7 @@
 """The window of a queue within which no message is stored twice.
 
-Called by the queue around an append. The truth is the queue's own log, whose records carry their
+Called by the queue around an append; and for exchanges by the topic that has their keys (see
+leveret.core.dedup_exchanges). The truth is the log, whose records carry their
 keys: what is known in memory can always be learned from there. So that a restart need not read the
 whole window, the keys are written behind into the state store, with the offset up to which they are
 complete; the log keeps its segments from there on, even where everything in them is settled.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.dedup_keys import SeenKeys
 from leveret.errors import CorruptBatchError, StorageError
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from typing import TypeAlias
 
-    from leveret.core.open_queue import OpenQueue
     from leveret.core.timers import Timers
-    from leveret.ports import StateStore
-    from leveret.ports.records import BatchBuilder
+    from leveret.ports import StateStore, TopicLog
+    from leveret.ports.records import Batch, BatchBuilder
 
     Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
@@ -69,6 +69,32 @@ class DedupServices:
     keys_max: int
 
 
+class Windowed(Protocol):
+    """What has a window: a queue, or a topic of keys."""
+
+    log: TopicLog
+    deleted: bool
+    held: bool
+
+    @property
+    def window_ms(self) -> int:
+        """How long a key counts as seen."""
+        ...
+
+    @property
+    def window_id(self) -> bytes:
+        """What its entries in the state store are named by; unlike any other's, of any time."""
+        ...
+
+    def keep_from(self, offset: int, seen_from: int) -> None:
+        """Keep records from `offset` on, settled or not; the keys before `seen_from` are old."""
+        ...
+
+    def resume(self) -> None:
+        """What had to be known to append is known."""
+        ...
+
+
 @dataclass(slots=True)
 class Chunk:
     """Keys that were written down together: those of the records [first, stop)."""
@@ -82,24 +108,29 @@ class Chunk:
 class DedupWindow:
     """Which keys a queue has seen of late. Without `keeps`, only this run's memory knows them."""
 
-    def __init__(self, queue: OpenQueue, services: DedupServices, *, keeps: bool) -> None:
+    def __init__(self, queue: Windowed, services: DedupServices, *, keeps: bool) -> None:
         self.duplicates = 0  # messages that were not stored since the start
         self._queue = queue
         self._log = queue.log
         self._services = services
         self._keeps = keeps
-        self._prefix = b"dedup/%s/" % queue.definition.incarnation.encode()
+        self._prefix = b"dedup/%s/" % queue.window_id
         self._seen = SeenKeys()
         self._complete = queue.log.end  # the keys below are in the state store
         self._chunks: deque[Chunk] = deque()
         self._off = False
         self._writing = False
+        # What was forgotten by hand, and not written down yet: keys of cold chunks, chunks to be
+        # written again, and how far the log may have to be passed over.
+        self._forgotten: dict[bytes, None] = {}
+        self._rewritten: dict[int, None] = {}
+        self._rewritten_stop = 0
         self._timer = services.timers.timer(self._look_after)
 
     @property
     def window_ms(self) -> int:
         """How long a key counts as seen; 0 where the setting has gone."""
-        return self._queue.settings.dedup_window_ms or 0
+        return self._queue.window_ms
 
     @property
     def key_count(self) -> int:
@@ -110,17 +141,56 @@ class DedupWindow:
 
     def admit(self, builder: BatchBuilder) -> None:
         """Take duplicates out of what is about to be appended, and remember the others."""
-        cold = self._chunks and self._chunks[0].cold
         duplicates = self._seen.admit(
             builder.preview(self._log.end),
             self.window_ms,
             UNCHECKED,
-            self._time_of_cold if cold else None,
+            self._time_of_cold if self._has_cold else None,
         )
         if duplicates is not None:
             self.duplicates += duplicates.count
             builder.drop(duplicates)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+
+    def learn(self, batch: Batch) -> None:
+        """Remember records that are about to be appended, and are no duplicates."""
+        self._seen.learn(batch, 0, UNCHECKED)
+        self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+
+    def forget_key(self, key: bytes) -> bool:
+        """A message with this key may come again; on disk once `is_saved`. False: none was seen."""
+        if self.seen_ms(key) is None:
+            return False
+        offset = self._seen.forget(key)
+        if offset is None:
+            self._forgotten[self._prefix + b"k/" + key] = None
+        else:
+            self._rewritten_stop = max(self._rewritten_stop, offset + 1)
+            self._rewritten.update(
+                (chunk.first, None) for chunk in self._chunks if chunk.first <= offset < chunk.stop
+            )
+        self._wake_by(self._services.timers.wall_ms())
+        return True
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the state store has been told of all that was forgotten."""
+        if not self._keeps or self._off:
+            return True
+        told = not self._forgotten and not self._rewritten and not self._writing
+        return told and self._rewritten_stop <= self._complete
+
+    def seen_ms(self, key: bytes) -> int | None:
+        """When the message with a key came; None where that is too long ago, or never was."""
+        self._seen.expire(self._services.timers.wall_ms(), self.window_ms)
+        found = self._seen.find(key)
+        if found is not None:
+            return found[0]
+        return self._time_of_cold(key) if self._has_cold else None
+
+    @property
+    def _has_cold(self) -> bool:
+        return bool(self._chunks) and self._chunks[0].cold
 
     def cut(self) -> None:
         """The records from the log's end on are lost; they may come again."""
@@ -128,11 +198,12 @@ class DedupWindow:
 
     def forget(self, first: int, stop: int) -> None:
         """The records [first, stop), never committed, are undone; they may come again."""
-        for key, _, _ in ENTRY.iter_unpack(self._seen.pack(first, stop)):
-            self._seen.forget(key)
+        self._seen.forget_range(first, stop)
 
     def _time_of_cold(self, key: bytes) -> int | None:
         value = self._services.state.get(self._prefix + b"k/" + key)
+        if self._prefix + b"k/" + key in self._forgotten:
+            return None
         return None if value is None else TIME.unpack(value)[0]
 
     # -- beginning and end
@@ -207,7 +278,6 @@ class DedupWindow:
         self._off = True
         self._seen.clear()
         self._chunks.clear()
-        self._log.keep_from = None
         self._timer.set(None)
         self._look_after()
 
@@ -216,7 +286,8 @@ class DedupWindow:
     def _pin(self) -> None:
         """Let the log keep what only it knows."""
         if self._keeps:
-            self._log.keep_from = self._complete
+            oldest = self._chunks[0].first if self._chunks else self._complete
+            self._queue.keep_from(self._complete, oldest)
 
     def _wake_by(self, due_ms: int) -> None:
         if self._timer.due_ms is None or self._timer.due_ms > due_ms:
@@ -270,7 +341,13 @@ class DedupWindow:
             changes.append((self._chunk_key(chunk), packed))
             changes.append(self._described(chunk))
         changes.append((self._prefix + b"mark", MARK.pack(VERSION, stop)))
+        forgotten, rewritten = list(self._forgotten), list(self._rewritten)
+        changes += self._without_forgotten(forgotten, rewritten)
         await self._services.write(changes)
+        for key in forgotten:
+            self._forgotten.pop(key, None)
+        for first in rewritten:
+            self._rewritten.pop(first, None)
         if self._off:
             return
         for _ in range(expired):
@@ -280,6 +357,18 @@ class DedupWindow:
         self._complete = stop
         self._pin()
         await self._cool()
+
+    def _without_forgotten(
+        self, keys: list[bytes], firsts: list[int]
+    ) -> list[tuple[bytes, bytes | None]]:
+        """Take what was forgotten by hand out of what was written down before."""
+        changes: list[tuple[bytes, bytes | None]] = [(key, None) for key in keys]
+        changes += [
+            (self._chunk_key(chunk), self._seen.pack(chunk.first, chunk.stop))
+            for chunk in self._chunks
+            if chunk.first in firsts and not chunk.cold
+        ]
+        return changes
 
     def _expired(self, now_ms: int, changes: list[tuple[bytes, bytes | None]]) -> int:
         """Say what is to go of chunks that are too old; returns how many these are."""

@@ -384,6 +384,13 @@ cdef class SeenKeys:
         self._forget(entry)
         return entry.offset
 
+    def forget_range(self, uint64_t first, uint64_t stop):
+        """Messages with these keys may come again: those of the records [first, stop)."""
+        cdef uint64_t number
+        for number in range(self._place_of(first), self._place_of(stop)):
+            if not _is_forgotten(self._entry(number)):
+                self._forget(self._entry(number))
+
     def cut(self, uint64_t offset):
         """The messages from this offset on are lost: their keys were never seen."""
         cdef Entry* entry

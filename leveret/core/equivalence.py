@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.arguments import ALTERNATE_EXCHANGE, known_arguments
+from leveret.core.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, known_arguments
 from leveret.core.names import resource
 from leveret.core.terms import atom, field_type, frozen, plain
 from leveret.errors import ChannelError
@@ -23,7 +23,8 @@ def check_exchange(current: ExchangeDefinition, received: ExchangeDefinition) ->
     check_flag("durable", name, received.durable, current.durable)
     check_flag("auto_delete", name, received.auto_delete, current.auto_delete)
     check_flag("internal", name, received.internal, current.internal)
-    check_argument(ALTERNATE_EXCHANGE, name, received.arguments, current.arguments)
+    for key in (ALTERNATE_EXCHANGE, DEDUP_WINDOW):
+        check_argument(key, name, received.arguments, current.arguments)
 
 
 def check_queue(current: QueueDefinition, received: QueueDefinition) -> None:

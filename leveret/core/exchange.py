@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.arguments import ALTERNATE_EXCHANGE
+from leveret.core.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW
 from leveret.core.policies import NO_POLICY
 from leveret.core.routes import Route, RouteCache
+from leveret.features.dedup import window_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -56,6 +57,12 @@ class Exchange:
         given = self.policy.definition.get(ALTERNATE_EXCHANGE)
         name = self.definition.arguments.get(ALTERNATE_EXCHANGE, given)
         return name if isinstance(name, str) else None
+
+    @property
+    def dedup_window_ms(self) -> int | None:
+        """Within which time no message is taken twice; None where it may be."""
+        stated = self.definition.arguments.get(DEDUP_WINDOW)
+        return window_ms(self.policy.definition.get("dedup-window") if stated is None else stated)
 
     def __repr__(self) -> str:
         return f"Exchange({self.definition!r})"

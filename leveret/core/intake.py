@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from leveret.core.appender import Committing
     from leveret.core.message import Message
+    from leveret.core.trace import Origin
     from leveret.core.vhost import Vhost
+    from leveret.errors import ChannelError
     from leveret.ports.authentication import Kind, Permission
 
 
@@ -33,6 +35,25 @@ class Publisher(Protocol):
 
     def require(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raise ChannelError 403 unless its user has this permission on the resource."""
+        ...
+
+    @property
+    def confirms_publishes(self) -> bool:
+        """Whether it answers each publish."""
+        ...
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether what is published takes effect with tx.commit only."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """How the firehose names it."""
+        ...
+
+    def close(self, error: ChannelError) -> None:
+        """End it, for what a publish deserves that was looked at later."""
         ...
 
     def send_back(self, message: Message) -> None:

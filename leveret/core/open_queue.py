@@ -103,12 +103,26 @@ class OpenQueue(Appender):
         if self.settings.dedup_window_ms is None:
             if self.dedup is not None:
                 self.dedup.end()
-                self.dedup = None
+                self.dedup = self.log.keep_from = None
         elif self.dedup is None and self._dedup_services is not None:
             if self._dedup is None:
                 self._dedup = self._make_window(self._dedup_services)
             self.dedup = self._dedup
             self.dedup.begin()
+
+    @property
+    def window_ms(self) -> int:
+        """See Windowed."""
+        return self.settings.dedup_window_ms or 0
+
+    @property
+    def window_id(self) -> bytes:
+        """See Windowed."""
+        return self.definition.incarnation.encode()
+
+    def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # all of it is kept
+        """See Windowed."""
+        self.log.keep_from = offset
 
     def resume(self) -> None:
         """What had to be known to append is known."""

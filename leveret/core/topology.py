@@ -36,8 +36,8 @@ __all__ = ["Topology"]
 class Topology:
     """Exchanges and queues by name, with the bindings between them.
 
-    `generation` changes whenever an exchange comes or goes: connections then drop the RouteCaches
-    they hold. The arguments are Vhost's.
+    `generation` changes whenever an exchange comes, goes or changes: connections then drop the
+    RouteCaches they hold. The arguments are Vhost's.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Topology:
             policy = self._policies.for_exchange(self._vhost, exchange.name)
             if policy != exchange.policy:
                 self.graph.set_policy(exchange, policy)
+                self.generation += 1  # it may look at each message now
 
     # ----- queues
 

@@ -14,9 +14,12 @@ from leveret.core import equivalence
 from leveret.core.arguments import (
     ALTERNATE_EXCHANGE,
     DEAD_LETTER_EXCHANGE,
+    DEDUP_WINDOW,
     check_exchange_name,
     check_queue_arguments,
     check_server_named,
+    check_value,
+    dedup_window,
     with_default_type,
 )
 from leveret.core.bindings import Binding
@@ -317,6 +320,7 @@ class Vhost:
     def _create_exchange(self, received: ExchangeDefinition) -> Exchange:
         name = received.name
         check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), received.arguments)
+        check_value(DEDUP_WINDOW, dedup_window, self._describe(name), received.arguments)
         self._quota.check_exchange(self.definition, name)
         return self.topology.add_exchange(received)
 

@@ -18,9 +18,9 @@ WINDOW_MS_MAX: Final = 24 * 60 * 60_000
 
 def is_window(value: object) -> bool:
     """Whether a value can be a window: true, or milliseconds."""
-    if value is True:
-        return True
-    return type(value) is int and 1 <= value <= WINDOW_MS_MAX
+    if isinstance(value, bool):
+        return value
+    return isinstance(value, int) and 1 <= value <= WINDOW_MS_MAX
 
 
 def window_ms(value: object) -> int | None:

@@ -11,6 +11,7 @@ from leveret import __version__
 if TYPE_CHECKING:
     from leveret.core.administration import Administration
     from leveret.core.limits import NodeLimits
+    from leveret.core.once_operations import OnceOperations
     from leveret.core.redrive import Redrives
     from leveret.core.schedules import Schedules
     from leveret.core.vhost import Vhost
@@ -44,6 +45,7 @@ class Administered:
     encryption: KeyAdministration | None = None  # None where a command does not ask for it
     schedules: Schedules | None = None
     redrives: Redrives | None = None
+    once: OnceOperations | None = None  # of a running node
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -25,6 +25,7 @@ from leveret.core.passwords import (
 from leveret.errors import StorageError
 from leveret.mgmt_ui.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.encryption import ENCRYPTION
+from leveret.mgmt_ui.once import ONCE
 from leveret.mgmt_ui.retries import RETRIES
 from leveret.mgmt_ui.rules import RULES
 from leveret.mgmt_ui.schedules import SCHEDULES
@@ -225,4 +226,5 @@ OPERATIONS: Final[Operations] = {
     **ENCRYPTION,
     **USAGE,
     **SCHEDULES,
+    **ONCE,
 }

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 import time
 
+from pamqp import commands
+
 from tests.harness.broker import BrokerProcess
 from tests.harness.resender import Resender
 from tests.harness.wire import Client
+
+WINDOW = {"x-dedup-window": True}
 
 
 def drained(port: int, queue: str) -> list[int]:
@@ -42,4 +46,37 @@ def test_a_queue_window(tmp_path):
         resender = Resender("", "once", lambda number: {"message_id": f"m{number}"})
         under_kills(broker, resender, 5)
         assert drained(broker.port, "once") == list(range(resender.next))
+        broker.check_untroubled()
+
+
+def test_an_exchange_window(tmp_path):
+    with BrokerProcess(tmp_path / "data", dedup_keys_max=1000) as broker:
+        with Client(broker.port) as client:
+            client.call(
+                1,
+                commands.Exchange.Declare(
+                    exchange="once", exchange_type="fanout", durable=True, arguments=WINDOW
+                ),
+            )
+            for queue in ("one", "two"):
+                client.declare(queue)
+                client.call(1, commands.Queue.Bind(queue=queue, exchange="once", routing_key=""))
+        resender = Resender("once", "", lambda number: {"headers": {"x-dedup-id": number}})
+        under_kills(broker, resender, 5)
+        assert drained(broker.port, "one") == list(range(resender.next))
+        assert drained(broker.port, "two") == list(range(resender.next))
+        broker.check_untroubled()
+
+
+def test_a_numbering_publisher(tmp_path):
+    def numbered(number: int) -> dict[str, object]:
+        claim = {"x-producer-id": "p", "x-producer-epoch": 3, "x-producer-seq": number}
+        return {"headers": claim}
+
+    with BrokerProcess(tmp_path / "data", durability="fsync") as broker:
+        with Client(broker.port) as client:
+            client.declare("q")
+        resender = Resender("", "q", numbered)
+        under_kills(broker, resender, 5)
+        assert drained(broker.port, "q") == list(range(resender.next))
         broker.check_untroubled()

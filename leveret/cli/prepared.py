@@ -1,0 +1,53 @@
+"""`leveret prepared …`: half messages that wait to be committed, on a running node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Half messages that wait to be committed.", no_args_is_help=True)
+
+COLUMNS = [
+    "id",
+    "exchange",
+    "routing_key",
+    "prepared_at",
+    "check_queue",
+    "checks",
+    "next_check_at",
+]
+
+Id = Annotated[str, typer.Argument(help="The message's x-prepare-id, or message-id.")]
+
+
+@app.command("list")
+def list_(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show them, the oldest first; times are ms since 1970."""
+    show_rows(ask(data_dir, "prepared.list", vhost=vhost), COLUMNS, as_json=json)
+
+
+@app.command("show")
+def show(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show one."""
+    row = ask(data_dir, "prepared.show", vhost=vhost, id=id_)
+    show_rows([row], COLUMNS, as_json=json)
+
+
+@app.command("commit")
+def commit(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Put a message into its queues."""
+    ask(data_dir, "prepared.commit", vhost=vhost, id=id_)
+    show_done(f"message '{id_}' is committed", as_json=json)
+
+
+@app.command("rollback")
+def rollback(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Remove a message that nobody has seen."""
+    ask(data_dir, "prepared.rollback", vhost=vhost, id=id_)
+    show_done(f"message '{id_}' is rolled back", as_json=json)

@@ -1,0 +1,78 @@
+"""Publishers that number their messages, so that what is sent again is known as such.
+
+Headers: `x-producer-id` names the publisher, `x-producer-seq` counts 0, 1, 2, … its messages within
+one `x-producer-epoch`. A publisher that lost its count begins a newer epoch, and nothing of an
+older one is taken any more. A sequence begins with 0: were its first number free, a lost first
+message could not be told from one that never was.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Claim", "Position", "Verdict", "expected", "judge", "read_claim"]
+
+PRODUCER_ID: Final = "x-producer-id"
+EPOCH: Final = "x-producer-epoch"
+SEQUENCE: Final = "x-producer-seq"
+ID_BYTES_MAX: Final = 255
+
+
+class Claim(NamedTuple):
+    """What a message says of its publisher and its own place."""
+
+    producer: str
+    epoch: int
+    sequence: int
+
+
+class Position(NamedTuple):
+    """How far a publisher has come: the last message that was taken."""
+
+    epoch: int
+    sequence: int
+
+
+class Verdict(Enum):
+    """What becomes of a message."""
+
+    NEXT = "next"
+    SEEN = "seen"  # confirmed, and not stored again
+    GAP = "gap"  # one before it is missing
+    FENCED = "fenced"  # a newer epoch has begun
+
+
+def read_claim(headers: Mapping[str, Any]) -> Claim:
+    """Read the three headers. Raises ValueError that says which is wrong, and why."""
+    producer = headers.get(PRODUCER_ID)
+    if not isinstance(producer, str) or not producer:
+        raise ValueError(f"'{PRODUCER_ID}' is not a text")
+    if len(producer.encode(errors="surrogateescape")) > ID_BYTES_MAX:
+        raise ValueError(f"'{PRODUCER_ID}' is longer than {ID_BYTES_MAX} bytes")
+    return Claim(producer, _number(headers, EPOCH), _number(headers, SEQUENCE))
+
+
+def _number(headers: Mapping[str, Any], name: str) -> int:
+    value = headers.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise ValueError(f"'{name}' is not a number of 0 or more")
+    return value
+
+
+def judge(known: Position | None, claim: Claim) -> Verdict:
+    """Say what becomes of a message of a publisher that has come as far as `known`."""
+    if known is not None and claim.epoch < known.epoch:
+        return Verdict.FENCED
+    last = known.sequence if known is not None and claim.epoch == known.epoch else -1
+    if claim.sequence <= last:
+        return Verdict.SEEN
+    return Verdict.NEXT if claim.sequence == last + 1 else Verdict.GAP
+
+
+def expected(known: Position | None, epoch: int) -> int:
+    """The number that comes next in an epoch."""
+    return known.sequence + 1 if known is not None and known.epoch == epoch else 0

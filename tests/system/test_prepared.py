@@ -1,0 +1,209 @@
+"""Half messages, numbers and windows as an application meets them, over kills."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.harness.broker import BrokerProcess
+
+
+def connected(broker):
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    return connection, channel
+
+
+def prepare(channel, id_, body=b"x", queue="q", **headers):
+    properties = pika.BasicProperties(
+        delivery_mode=2, message_id=id_, headers={"x-prepare": True, "mine": id_, **headers}
+    )
+    channel.basic_publish("", queue, body, properties)
+
+
+def decide(channel, command, id_, **options):
+    """The outcome, as the reply says."""
+    reply = channel.queue_declare("", exclusive=True).method.queue
+    properties = pika.BasicProperties(headers={"x-prepare-id": id_}, reply_to=reply)
+    channel.basic_publish("leveret.prepare", command, b"", properties, **options)
+    _, answered, body = channel.basic_get(reply, auto_ack=True)
+    assert answered.content_type == "application/json"
+    told = json.loads(body)
+    assert told["id"] == id_
+    return told["outcome"]
+
+
+def drained(channel, queue="q"):
+    found = []
+    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(got[2])
+    return found
+
+
+def test_half_messages_survive_kills_and_are_decided_once(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connected(broker)
+        channel.queue_declare("q", durable=True)
+        for id_ in ("a", "b", "c"):
+            prepare(channel, id_, id_.encode())
+        assert drained(channel) == []
+        assert decide(channel, "commit", "a") == "committed"
+        connection.close()
+        broker.kill()
+        broker.start()
+        connection, channel = connected(broker)
+        assert decide(channel, "commit", "a") == "unknown"
+        prepare(channel, "b", b"sent again")
+        assert decide(channel, "commit", "b") == "committed"
+        assert decide(channel, "rollback", "c") == "rolled back"
+        connection.close()
+        broker.kill()
+        broker.start()
+        connection, channel = connected(broker)
+        assert drained(channel) == [b"a", b"b"]
+        assert decide(channel, "commit", "c") == "unknown"
+        connection.close()
+        broker.check_untroubled()
+
+
+def test_who_does_not_decide_is_asked(tmp_path):
+    with BrokerProcess(tmp_path / "data", prepared_checks_max=3) as broker:
+        connection, channel = connected(broker)
+        for queue in ("q", "checks"):
+            channel.queue_declare(queue, durable=True)
+        prepare(channel, "a", **{"x-check-queue": "checks", "x-check-after": 300})
+        prepare(channel, "b", **{"x-check-queue": "checks", "x-check-after": 3_600_000})
+        time.sleep(0.5)
+        connection.close()
+        broker.kill()
+        broker.start()
+        connection, channel = connected(broker)
+        time.sleep(2.0)
+        asked = []
+        while (got := channel.basic_get("checks", auto_ack=True))[0] is not None:
+            headers = got[1].headers
+            assert headers["x-prepare-id"] == headers["mine"] == "a"
+            assert headers["x-prepare-routing-key"] == "q"
+            asked.append(headers["x-check-attempt"])
+        assert asked == [1, 2, 3]
+        assert decide(channel, "commit", "a") == "committed"
+        assert decide(channel, "rollback", "b") == "rolled back"
+        assert drained(channel) == [b"x"]
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ({"x-prepare": "yes"}, "'x-prepare' is neither true nor false"),
+        ({"x-prepare": True}, "neither 'x-prepare-id' nor a message-id"),
+        ({"x-prepare": True, "x-prepare-id": 1}, "'x-prepare-id' is not a text"),
+        ({"x-prepare": True, "x-prepare-id": "a", "x-check-after": 5}, "nobody could be asked"),
+        ({"x-prepare": True, "x-prepare-id": "a", "x-check-queue": "none"}, "no queue 'none'"),
+        ({"x-prepare": True, "x-prepare-id": "a", "x-delay": 5}, "cannot be delayed"),
+        ({"x-producer-id": "p", "x-producer-epoch": 0}, "'x-producer-seq' is not a number"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_stored(shared, headers, text):
+    connection, channel = connected(shared)
+    properties = pika.BasicProperties(headers=headers)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=text):
+        channel.basic_publish("", "q", b"x", properties)
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("once") / "data") as broker:
+        connection, channel = connected(broker)
+        channel.queue_declare("q", durable=True)
+        connection.close()
+        yield broker
+
+
+def number(channel, sequence, epoch=0, producer="p", body=None, **options):
+    headers = {"x-producer-id": producer, "x-producer-epoch": epoch, "x-producer-seq": sequence}
+    properties = pika.BasicProperties(delivery_mode=2, headers=headers)
+    body = f"{epoch}.{sequence}".encode() if body is None else body
+    channel.basic_publish("", "q", body, properties, **options)
+
+
+def test_numbers(shared):
+    connection, channel = connected(shared)
+    number(channel, 0)
+    number(channel, 1)
+    number(channel, 1)
+    number(channel, 0)
+    with pytest.raises(pika.exceptions.NackError):
+        number(channel, 3)
+    number(channel, 2)
+    number(channel, 0, epoch=1)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="has begun epoch 1"):
+        number(channel, 3)
+    channel = connection.channel()
+    assert drained(channel) == [b"0.0", b"0.1", b"0.2", b"1.0"]
+    number(channel, 5, epoch=1)  # without confirms
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="expected sequence 1, got 5"):
+        channel.queue_declare("q", passive=True)
+    connection.close()
+
+
+def test_an_unroutable_number_counts_and_comes_back(shared):
+    connection, channel = connected(shared)
+    headers = {"x-producer-id": "u", "x-producer-epoch": 0, "x-producer-seq": 0}
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish(
+            "", "nowhere", b"x", pika.BasicProperties(headers=headers), mandatory=True
+        )
+    number(channel, 1, producer="u")
+    assert drained(channel) == [b"0.1"]
+    connection.close()
+
+
+def test_a_full_queue_refuses_one_message_and_not_its_neighbours(shared):
+    connection, channel = connected(shared)
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.queue_declare("full", durable=True, arguments=arguments)
+    channel.exchange_declare("w", "direct", durable=True, arguments={"x-dedup-window": 60_000})
+    for queue in ("full", "q"):
+        channel.queue_bind(queue, "w", queue)
+
+    def publish(queue, id_):
+        channel.basic_publish("w", queue, b"x", pika.BasicProperties(message_id=id_))
+
+    publish("full", "1")
+    with pytest.raises(pika.exceptions.NackError):
+        publish("full", "2")
+    publish("q", "3")
+    publish("full", "1")
+    assert drained(channel, "full") == [b"x"]
+    publish("full", "2")
+    assert drained(channel, "full") == [b"x"]
+    assert drained(channel) == [b"x"]
+    connection.close()
+
+
+def test_exchanges_have_windows_of_their_own_also_by_policy(shared):
+    connection, channel = connected(shared)
+    channel.exchange_declare("v", "fanout", durable=True, arguments={"x-dedup-window": True})
+    channel.queue_bind("q", "v")
+    channel.exchange_declare("plain", "fanout", durable=True)
+    channel.queue_bind("q", "plain")
+    for exchange in ("v", "v", "plain", "plain"):
+        channel.basic_publish(exchange, "", b"x", pika.BasicProperties(message_id="same"))
+    channel.basic_publish("v", "", b"no key")
+    channel.basic_publish("v", "", b"no key")
+    assert drained(channel) == [b"x", b"x", b"x", b"no key", b"no key"]
+    for wrong in (0, -1, 86_400_001, "5m", False):
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="invalid arg"):
+            channel.exchange_declare("bad", "fanout", arguments={"x-dedup-window": wrong})
+        channel = connection.channel()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="invalid arg"):
+            channel.queue_declare("bad", arguments={"x-dedup-window": wrong})
+        channel = connection.channel()
+    connection.close()
