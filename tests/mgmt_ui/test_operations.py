@@ -5,6 +5,7 @@ from leveret.core.passwords import verify_password
 from leveret.errors import StorageError
 from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.dead_letters import DEAD_LETTERS
+from leveret.mgmt_ui.once import ONCE
 from leveret.mgmt_ui.operations import OPERATIONS, create_defaults, perform
 from leveret.mgmt_ui.retries import RETRIES
 from leveret.mgmt_ui.schedules import SCHEDULES
@@ -111,7 +112,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("usage.list", {"since": 0, "until": 3600, "subject": "queue"}),
     ]
     # What a node has to run for.
-    running = {"vhost.trace_on", "vhost.trace_off", *SCHEDULES, *DEAD_LETTERS, *RETRIES}
+    running = {"vhost.trace_on", "vhost.trace_off", *SCHEDULES, *DEAD_LETTERS, *RETRIES, *ONCE}
     assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:
         assert (await ask(node, operation, **parameters))["ok"], operation

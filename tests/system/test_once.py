@@ -9,6 +9,7 @@ from pamqp import commands
 
 from tests.harness.broker import BrokerProcess
 from tests.harness.resender import Resender
+from tests.harness.transformer import Transformer
 from tests.harness.wire import Client
 
 WINDOW = {"x-dedup-window": True}
@@ -79,4 +80,35 @@ def test_a_numbering_publisher(tmp_path):
         resender = Resender("", "q", numbered)
         under_kills(broker, resender, 5)
         assert drained(broker.port, "q") == list(range(resender.next))
+        broker.check_untroubled()
+
+
+def test_a_chain_from_a_window_over_transactions_is_exactly_once(tmp_path):
+    rng = random.Random(3)
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Client(broker.port) as client:
+            client.declare("in", **WINDOW)
+            client.declare("out", **WINDOW)
+        resender = Resender("", "in", lambda number: {"message_id": f"m{number}"})
+        worker = Transformer("in", ("out",), 5)
+        for _ in range(4):
+            resender.start(broker.port)
+            worker.start(broker.port)
+            time.sleep(rng.uniform(0.3, 1.0))
+            broker.kill()
+            resender.join()
+            worker.join()
+            broker.start()
+        resender.start(broker.port)
+        resender.stop()
+        worker.start(broker.port)
+        worker.stop()
+        assert not resender.troubles
+        assert not worker.troubles
+        with Client(broker.port) as client:
+            left = drained(broker.port, "in")
+            count = client.count("out")
+            client.consume("out", no_ack=True)
+            moved = [int(delivery.body[4:]) for delivery in client.deliveries(count)]
+        assert sorted(left + moved) == list(range(resender.next))
         broker.check_untroubled()
