@@ -6,19 +6,18 @@ of one batch, and batches that lie near each other, are read once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from leveret.core.complaints import Complaints
 from leveret.core.loss import loss_error
 from leveret.core.window import batch_of
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.features.due_list import MOVED, NOTE, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.core.appender import Appender
-    from leveret.errors import StorageError
     from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
@@ -39,11 +38,24 @@ class Waiting(NamedTuple):
     body: bytes
 
 
-class Found(NamedTuple):
-    """What reading brought: records in no particular order, and whether each had been moved."""
+# The same as it comes from the log: offset, due time with MOVED beside it, flags, exchange, routing
+# key, header, body. Unlike a named tuple, a plain one of plain values costs the collector nothing.
+Raw: TypeAlias = tuple[int, int, int, bytes, bytes, bytes, bytes]
 
-    records: list[tuple[Waiting, bool]]
-    missing: list[int]  # offsets for which one would have to wait
+
+def due_ms_of(raw: Raw) -> int:
+    """When a record is due."""
+    return raw[1] & NOTE
+
+
+def waiting_of(raw: Raw) -> Waiting:
+    """The record as others see it."""
+    return Waiting(raw[0], raw[1] & NOTE, *raw[2:])
+
+
+def by_due_time(raw: Raw) -> tuple[int, bool, int]:
+    """Sorts by due time; those of a millisecond as they were added, as far as can be told."""
+    return raw[1] & NOTE, not raw[1] & MOVED, raw[0]
 
 
 class WaitingReader:
@@ -59,26 +71,32 @@ class WaitingReader:
         self._lost = lost
         self._complaints = Complaints(room, report)
 
-    def at_hand(self, offsets: Sequence[int]) -> Found:
-        """Those of ascending committed `offsets` that need no waiting.
+    def at_hand(self, offsets: Sequence[int], reads_max: int) -> tuple[list[Raw], int]:
+        """The first of ascending committed `offsets` that can be had without waiting.
 
-        Raises StorageError.
+        Returns what was found of them, and how many were looked for, with `reads_max` reads. Raises
+        StorageError where the first cannot be read.
         """
-        found = Found([], [])
+        found: list[Raw] = []
         batches: list[Batch] = []
         for at, offset in enumerate(offsets):
             if not _holds(batches, offset):
-                more = self._log.read(offset, READ_BYTES_MAX)
-                if more is None:
-                    found.missing.extend(offsets[at:])
-                    break
-                batches = _checked(more, offset)
+                try:
+                    more = self._log.read(offset, READ_BYTES_MAX) if reads_max else None
+                    reads_max -= 1
+                    if more is None:
+                        return found, at
+                    batches = _checked(more, offset)
+                except StorageError:
+                    if at:
+                        return found, at  # the others first
+                    raise
             _note(found, batches, offset)
-        return found
+        return found, len(offsets)
 
-    async def fetch(self, offsets: Sequence[int]) -> Found:
+    async def fetch(self, offsets: Sequence[int]) -> list[Raw]:
         """All of ascending committed `offsets` but those that are lost. Raises StorageError."""
-        found = Found([], [])
+        found: list[Raw] = []
         batches: list[Batch] = []
         for offset in offsets:
             if not _holds(batches, offset):
@@ -125,11 +143,8 @@ def _checked(batches: list[Batch], offset: int) -> list[Batch]:
     return batches
 
 
-def _note(found: Found, batches: list[Batch], offset: int) -> None:
+def _note(found: list[Raw], batches: list[Batch], offset: int) -> None:
     """Take one record over, unless it is none that waits."""
-    batch = batch_of(batches, offset)
-    _, mask, flags, exchange, routing_key, header, body = record_of(batch, offset)
-    due_ms = mask & NOTE
-    if due_ms != NOTE:
-        record = Waiting(offset, due_ms, flags, exchange, routing_key, header, body)
-        found.records.append((record, bool(mask & MOVED)))
+    raw = record_of(batch_of(batches, offset), offset)
+    if due_ms_of(raw) != NOTE:
+        found.append(raw)

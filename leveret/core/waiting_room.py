@@ -10,29 +10,34 @@ truth; what is in memory and in the state store can be made anew from it.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.core.appender import Appender
 from leveret.core.waiting_index import INTERVAL_MS, WaitingIndex
-from leveret.core.waiting_reader import Waiting, WaitingReader
+from leveret.core.waiting_reader import (
+    Waiting,
+    WaitingReader,
+    by_due_time,
+    due_ms_of,
+    waiting_of,
+)
+from leveret.core.waiting_stage import AHEAD_MS, URGENT_MS, Stage
 from leveret.errors import StorageError
 from leveret.features.due_list import DUE_MS_MAX, DueList, DuePage, put_record
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
+    from leveret.core.waiting_reader import Raw
     from leveret.features.wheel import TimingWheel
     from leveret.ports import StateStore, TopicLog
 
 __all__ = ["RoomServices", "Waiting", "WaitingRoom"]
 
-# One turn's share of reading, so that many records due at once keep nobody waiting for long.
-RELEASED_AT_ONCE_MAX = 1000
 # Of the log in one piece, after a start; and how many records of it may wait for the index.
 SCAN_BYTES_MAX = 1 << 20
 SCANNED_COUNT_MAX = 250_000
@@ -43,14 +48,15 @@ ROOM_BITS = 48  # of a timer's key below the room's number
 
 @dataclass(frozen=True, slots=True)
 class RoomServices:
-    """What the waiting rooms of a node share. `look()` sees to it that the wheel is looked at."""
+    """What the waiting rooms of a node share. `look()` sees to it that the wheels are looked at."""
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
     report: Callable[[Appender, Exception], None]
     timers: Timers
     state: StateStore
-    wheel: TimingWheel
+    soon: TimingWheel  # when to read what
+    due: TimingWheel  # when to hand out what was read
     look: Callable[[], None]
 
 
@@ -75,15 +81,19 @@ class WaitingRoom(Appender):
         self._on_due = on_due
         self._key = number << ROOM_BITS
         self._gathered = DueList()  # added, not yet committed
-        self._index = WaitingIndex(services.state, identity, log, services.wheel, self._admit)
-        self._leased = (
-            RangeSet()
-        )  # handed out, cancelled or settled: whatever the log does not know
-        self._done = RangeSet()  # those of them that the log is to be told of
-        self._due: deque[int] = deque()  # offsets to be read and handed out, in due order
-        self._reading = False
-        self._note_count = 0
+        self._index = WaitingIndex(services.state, identity, log, services.soon, self._admit)
+        # Handed out, cancelled or settled, as far as the log does not know; and what it is to know.
+        self._leased = RangeSet()
+        self._done = RangeSet()
         self._reader = WaitingReader(self, services.report, self._lost)
+        self._stage = Stage(
+            self._reader,
+            waits=self._waits,
+            staged=self._staged,
+            retry=self._try_again,
+            spawn=services.spawn,
+            touch=lambda: self._turn.touch(self),
+        )
         self._settle_timer = services.timers.timer(self._settle_done)
         self._keep_timer = services.timers.timer(self._keep_index)
         self._keeping = False
@@ -130,11 +140,6 @@ class WaitingRoom(Appender):
             self._index.learn(dues)
             if self._keep_timer.due_ms is None and not self._keeping:
                 self._keep_timer.set(self._services.timers.wall_ms() + INTERVAL_MS)
-
-    def _admit(self, dues: DueList) -> None:
-        """These are near."""
-        self._services.wheel.add_all(dues, self._key)
-        self._services.look()
 
     def _forget_uncommitted(self) -> None:
         self._gathered.cut(self.log.end)
@@ -200,33 +205,27 @@ class WaitingRoom(Appender):
 
     # -- what is due
 
-    def due(self, offsets: Iterable[int]) -> None:
-        """The wheel says that these are due."""
+    def _admit(self, dues: DueList) -> None:
+        """These are near: what is due within seconds is read, the others go to the wheel."""
+        now = self._services.timers.wall_ms()
+        for from_ms, before_ms in ((0, now + URGENT_MS), (now + URGENT_MS, now + AHEAD_MS)):
+            soon = dues.between(from_ms, before_ms)
+            if len(soon):
+                soon.sort()
+                self._stage.want(soon.offsets(), urgent=from_ms == 0)
+        later = dues.between(now + AHEAD_MS, DUE_MS_MAX + 1)
+        if len(later):
+            self._services.soon.add_all(later, self._key, AHEAD_MS)
+            self._services.look()
+
+    def soon(self, offsets: Iterable[int]) -> None:
+        """The wheel says that these will be due soon."""
         if not self.deleted:
-            self._due.extend(offsets)
-            self._turn.touch(self)
+            self._stage.want(offsets, urgent=False)
 
     def pump(self) -> bool:
-        """Hand out what is due. Returns whether there is more."""
-        if self._reading or not self._due:
-            return False
-        offsets = self._take_due()
-        try:
-            found = self._reader.at_hand(offsets)
-        except StorageError:
-            found = None  # whoever fetches meets it again, and deals with it
-        if found is None or found.missing:
-            self._reading = True
-            self._services.spawn(self._read_and_hand_out(offsets))
-            return False
-        self._hand_out(found.records)
-        return bool(self._due)
-
-    def _take_due(self) -> list[int]:
-        """The next of those that are due and still wait, as they stand in the log."""
-        count = min(len(self._due), RELEASED_AT_ONCE_MAX)
-        taken = (self._due.popleft() for _ in range(count))
-        return sorted({offset for offset in taken if self._waits(offset)})
+        """Read what is due soon. Returns whether there is more."""
+        return self._stage.work()
 
     def _waits(self, offset: int) -> bool:
         return (
@@ -235,45 +234,28 @@ class WaitingRoom(Appender):
             and offset not in self.log.settled
         )
 
-    async def _read_and_hand_out(self, offsets: list[int]) -> None:
-        try:
-            found = await self._reader.fetch(offsets)
-        except StorageError as error:
-            self._reader.complain(error)
-            self._try_again(offsets)
-        else:
-            self._hand_out(found.records)
-        finally:
-            self._reading = False
-        if self._due:
-            self._turn.touch(self)
-
-    def _try_again(self, offsets: list[int]) -> None:
-        later = self._services.timers.wall_ms() + RETRY_MS
-        for offset in offsets:
-            self._services.wheel.add(self._key + offset, later)
+    def _staged(self, found: list[Raw]) -> None:
+        """Records were read: by their own words, this is when they are due."""
+        dues = DueList()
+        for raw in found:
+            dues.add(due_ms_of(raw), raw[0])
+        self._services.due.add_all(dues, self._key)
         self._services.look()
 
-    def _hand_out(self, records: list[tuple[Waiting, bool]]) -> None:
-        """Lease what was read and is due indeed."""
-        if self.deleted:
-            return
-        now = self._services.timers.wall_ms()
-        ready = []
-        for record, moved in records:
-            if not self._waits(record.offset):
-                continue
-            if record.due_ms > now:  # the clock was set back meanwhile
-                self._services.wheel.add(self._key + record.offset, record.due_ms)
-                self._services.look()
-                continue
-            ready.append((record.due_ms, not moved, record.offset, record))
-        if ready:
-            ready.sort()
-            handed = [entry[3] for entry in ready]
-            for record in handed:
-                self._leased.add(record.offset, record.offset + 1)
-            self._on_due(handed)
+    def _try_again(self, offsets: Collection[int]) -> None:
+        later = self._services.timers.wall_ms() + RETRY_MS
+        for offset in offsets:
+            self._services.soon.add(self._key + offset, later)
+        self._services.look()
+
+    def due(self, offsets: Iterable[int]) -> None:
+        """The wheel says that these are due: lease them, and hand them out."""
+        taken = (self._stage.take(offset) for offset in offsets if self._waits(offset))
+        ready = sorted((raw for raw in taken if raw is not None), key=by_due_time)
+        if ready and not self.deleted:
+            for raw in ready:
+                self._leased.add(raw[0], raw[0] + 1)
+            self._on_due([waiting_of(raw) for raw in ready])
 
     def _lost(self, lost: RangeSet) -> None:
         """No device gives these back."""
@@ -295,7 +277,9 @@ class WaitingRoom(Appender):
             return False
         if offset in self._leased or offset in self.log.settled:
             return False
-        self._services.wheel.cancel(self._key + offset)
+        self._services.soon.cancel(self._key + offset)
+        self._services.due.cancel(self._key + offset)
+        self._stage.take(offset)
         self.settle([(offset, offset + 1)])
         return True
 
@@ -312,7 +296,7 @@ class WaitingRoom(Appender):
         for first, stop in ranges:
             self._leased.remove(first, stop)
             for offset in range(first, stop):
-                self._services.wheel.add(self._key + offset, again_ms)
+                self._services.soon.add(self._key + offset, again_ms)
         self._services.look()
 
     def _settle_done(self) -> None:
@@ -335,7 +319,7 @@ class WaitingRoom(Appender):
     def pending_count(self) -> int:
         """How many records wait, those included that are not committed yet."""
         held = self.log.end + self.builder.count - self.log.settled.count
-        return held - self._leased.count - self._note_count
+        return held - self._leased.count
 
     @property
     def next_due_ms(self) -> int | None:
@@ -362,7 +346,7 @@ class WaitingRoom(Appender):
         Raises StorageError.
         """
         wanted = sorted({offset for offset in offsets if self._waits(offset)})
-        return [record for record, _ in (await self._reader.fetch(wanted)).records]
+        return [waiting_of(raw) for raw in await self._reader.fetch(wanted)]
 
     # -- the end
 
@@ -389,4 +373,4 @@ class WaitingRoom(Appender):
         self.deleted = True
         self._settle_timer.set(None)
         self._keep_timer.set(None)
-        self._due.clear()
+        self._stage.clear()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.internal_topics import INCARNATION
 from leveret.core.waiting_room import ROOM_BITS, RoomServices, Waiting, WaitingRoom
+from leveret.core.waiting_stage import GATHER_MS
 from leveret.errors import StorageError
 from leveret.features.wheel import TimingWheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from leveret.core.appender import Appender
     from leveret.core.internal_topics import InternalTopics
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Waiting", "WaitingRooms"]
 
-EXPIRED_AT_ONCE_MAX = 5000  # timers in one turn of the loop, if ever so many are due
+# Timers of each wheel in one turn of the loop, if ever so many are due.
+DUE_AT_ONCE_MAX = 1000
+SOON_AT_ONCE_MAX = 50_000
 ROOMS_MAX = 1 << 16
 OFFSET_BITS = (1 << ROOM_BITS) - 1
 
@@ -44,9 +47,15 @@ class WaitingRooms:
     ) -> None:
         self._topics = topics
         self._timers = timers
-        self._timer = timers.timer(self._expire)
-        self._wheel = TimingWheel(timers.wall_ms())
-        self._services = RoomServices(turn, spawn, report, timers, state, self._wheel, self._look)
+        self._due_timer = timers.timer(self._hand_out)
+        self._soon_timer = timers.timer(self._read_ahead)
+        self._soon = TimingWheel(timers.wall_ms())
+        self._due = TimingWheel(timers.wall_ms())
+        self._handing_out = False
+        self._read_ms = 0  # when was last read ahead
+        self._services = RoomServices(
+            turn, spawn, report, timers, state, self._soon, self._due, self._look_now
+        )
         self._rooms: dict[int, WaitingRoom] = {}  # by number
         self._names: dict[tuple[str, str, str], int] = {}
         self._number = 0
@@ -104,7 +113,8 @@ class WaitingRooms:
 
     async def close(self) -> None:
         """The node stops: nothing is handed out any more. The logs are closed by their store."""
-        self._timer.set(None)
+        self._due_timer.set(None)
+        self._soon_timer.set(None)
         for room in self._rooms.values():
             try:
                 await room.close()
@@ -118,19 +128,48 @@ class WaitingRooms:
         """Every open room."""
         return list(self._rooms.values())
 
-    # -- the wheel
+    # -- the wheels
+
+    def _look_now(self) -> None:
+        """Something has come to the wheels."""
+        wakes_ms = self._due.wakes_ms
+        if wakes_ms is not None and wakes_ms <= self._timers.wall_ms() and not self._handing_out:
+            self._hand_out()
+        else:
+            self._look()
 
     def _look(self) -> None:
-        self._timer.set(self._wheel.wakes_ms)
+        self._due_timer.set(self._due.wakes_ms)
+        wakes_ms = self._soon.wakes_ms
+        if wakes_ms is not None and self._read_ms <= self._timers.wall_ms():
+            # Not more often than need be: the more are read in one go, the less is read twice.
+            wakes_ms = max(wakes_ms, self._read_ms + GATHER_MS)
+        self._soon_timer.set(wakes_ms)
 
-    def _expire(self) -> None:
+    def _hand_out(self) -> None:
         """Tell each room what is due."""
-        keys = self._wheel.expire(self._timers.wall_ms(), EXPIRED_AT_ONCE_MAX)
-        due: dict[int, list[int]] = {}
-        for key in keys:
-            due.setdefault(key >> ROOM_BITS, []).append(key & OFFSET_BITS)
-        for number, offsets in due.items():
+        self._handing_out = True
+        try:
+            for room, offsets in self._expired(self._due, DUE_AT_ONCE_MAX):
+                room.due(offsets)
+        finally:
+            self._handing_out = False
+            self._look()
+
+    def _read_ahead(self) -> None:
+        """Tell each room what will be due soon."""
+        for room, offsets in self._expired(self._soon, SOON_AT_ONCE_MAX):
+            self._read_ms = self._timers.wall_ms()
+            room.soon(offsets)
+        self._look()
+
+    def _expired(
+        self, wheel: TimingWheel, count_max: int
+    ) -> Iterator[tuple[WaitingRoom, list[int]]]:
+        found: dict[int, list[int]] = {}
+        for key in wheel.expire(self._timers.wall_ms(), count_max):
+            found.setdefault(key >> ROOM_BITS, []).append(key & OFFSET_BITS)
+        for number, offsets in found.items():
             room = self._rooms.get(number)
             if room is not None:
-                room.due(offsets)
-        self._look()
+                yield room, offsets

@@ -121,11 +121,16 @@ cdef class TimingWheel:
         """Let `key` expire at `due_ms`. Returns whether it is new; else the earlier time counts."""
         return self._add(key, due_ms)
 
-    def add_all(self, DueList dues not None, uint64_t base):
-        """Add all records of a list; the key of each is `base` plus its offset."""
+    def add_all(self, DueList dues not None, uint64_t base, uint64_t early_ms=0):
+        """Add all records of a list; the key of each is `base` plus its offset.
+
+        They expire `early_ms` before they are due.
+        """
         cdef Py_ssize_t i
+        cdef uint64_t due_ms
         for i in range(dues.size):
-            self._add(base + dues.items[i].offset, dues.items[i].due_ms)
+            due_ms = dues.items[i].due_ms
+            self._add(base + dues.items[i].offset, due_ms - min(due_ms, early_ms))
 
     def cancel(self, uint64_t key):
         """Let `key` not expire. Returns its due time, None where it is not here."""

@@ -414,10 +414,10 @@ def restarted(stage: Stage) -> tuple[Client, Stage]:
     """Another run on the same logs and the same state; queues are declared anew."""
     again = Stage(topics=stage.topics, state=stage.state)
     again.now = stage.now
-    again.broker.delayed.restore(again.broker.vhosts.values())
-    again.run()
     client = Client(again).open()
     client.declare("q")
+    again.broker.delayed.restore(again.broker.vhosts.values())
+    again.run()
     return client, again
 
 

@@ -33,9 +33,11 @@ async def test_all_that_waits_comes_in_its_time_after_a_stop_or_a_kill(disk, clo
             life.add(delay, b"%d" % delay)
         await life.run()
         await life.end(cleanly=cleanly)
+        handed = life.handed
         life = Life(disk, clock)
         await life.advance(3 * DAY)
-        assert life.handed == [b"%d" % delay for delay in DELAYS]
+        found = list(dict.fromkeys(handed + life.handed))  # the first may come twice
+        assert found == [b"%d" % delay for delay in DELAYS]
         assert life.early == []
         await life.advance(60_000)
         assert life.room.pending_count == 0

@@ -153,11 +153,22 @@ def test_a_clock_set_back_makes_nothing_early(bench):
     assert all(now >= record.due_ms for now, record in bench.handed)
 
 
-def test_what_a_device_must_give_is_waited_for(bench):
-    bench.add(100)
+def test_a_clock_set_back_leaves_nothing_unread(bench):
+    bench.add(10_000, b"first")
     bench.run()
+    bench.advance(7000)  # it has been read ahead
+    bench.jump(-3_600_000)
+    bench.add(20_000, b"second")
+    bench.run()
+    bench.advance(20_000)
+    assert [(now - record.due_ms, record.body) for now, record in bench.handed] == [(0, b"second")]
+
+
+def test_what_a_device_must_give_is_waited_for(bench):
     bench.log.at_hand = False
     bench.log.fetch_error = StorageError("later")
+    bench.add(100)
+    bench.run()
     bench.advance(200)
     assert bench.handed == []
     assert len(bench.reported) == 1
@@ -167,11 +178,11 @@ def test_what_a_device_must_give_is_waited_for(bench):
 
 
 def test_lost_records_are_said_and_hold_up_nothing(bench):
+    bench.log.damaged = {0}
     bench.add(100, b"lost")
     bench.run()
     bench.add(100, b"kept")
     bench.run()
-    bench.log.damaged = {0}
     bench.advance(200)
     assert bench.bodies == [b"kept"]
     assert "messages lost: 1" in str(bench.reported[0])

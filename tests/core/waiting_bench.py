@@ -98,6 +98,7 @@ class Bench:
     def advance(self, milliseconds: int) -> None:
         """Let time pass, turns of the loop included."""
         end = self.clock.monotonic + milliseconds
+        self.run()
         while True:
             calls = [call.due for call in self.clock.calls if not call.cancelled]
             due = min(calls, default=end)
