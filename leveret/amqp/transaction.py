@@ -129,6 +129,8 @@ class Commit:
     def await_commit(self, waiter: Waiter) -> None:
         """Begin, and tell `waiter` how it ended."""
         self._waiter = waiter
+        if self._publishes:
+            self._channel.connection.mind_alarms()
         write = self._channel.broker.atomic.begin()
         for publish, found in self._publishes:
             flags, header = stored_form(publish)

@@ -2,6 +2,7 @@ import pytest
 from pamqp import commands
 
 from leveret.amqp import transaction
+from leveret.core.alarms import Resource
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.support.client import Client, message, wire
@@ -232,6 +233,20 @@ def test_a_transaction_has_a_limit(client, monkeypatch):
     client.publish("q", b"x" * 60)
     text = "PRECONDITION_FAILED - a transaction holds at most 100 bytes; commit more often"
     assert client.methods() == [("Channel.Close", 406, text, 60, 40)]
+
+
+@pytest.mark.covers("B-010")
+def test_a_commit_that_publishes_is_held_by_an_alarm_behind_it(stage):
+    client = Client(stage).open(capabilities={"connection.blocked": True})
+    client.declare("q")
+    begin(client)
+    stage.broker.alarms.set(Resource.DISK, low=True)
+    commit(client)
+    assert not client.link.held
+    client.publish("q", b"m")
+    client.send(commands.Tx.Commit())
+    assert client.link.held
+    assert set(client.names()) == {"Tx.CommitOk", "Connection.Blocked"}
 
 
 # -- settlements

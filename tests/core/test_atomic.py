@@ -1,10 +1,15 @@
 """Atomic writes over queues of a stage: admission, order, and what others see meanwhile."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from pamqp import commands
+
+from leveret.core.dedup import DedupServices
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.support.client import Client
+from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
 
@@ -218,3 +223,84 @@ def test_a_stream_takes_records_and_keeps_what_is_settled(stage, client):
     put(stage, write, "s", b"n")
     assert commit(stage, write) is False
     assert (client.count("s"), client.count("a")) == (2, 1)
+
+
+# -- queues with a window of de-duplication
+
+
+def give_windows(stage):
+    """Let queues that are declared from now on have windows."""
+
+    async def write(changes):
+        stage.state.write(changes, durable=True)
+
+    services = DedupServices(
+        stage.state, write, stage.spawn, stage.broker.timers, stage.report, keys_max=1000
+    )
+    stage.broker._queue_services = replace(stage.broker._queue_services, dedup=services)
+
+
+def with_id(client, queue, *ids):
+    for name in ids:
+        client.publish(queue, b"m", delivery_mode=2, message_id=name)
+
+
+def put_with_id(stage, write, queue, name):
+    flags, header = content_header(1, message_id=name)
+    write.publish(stage.queue(queue), flags, b"", queue.encode(), header, b"m")
+
+
+def test_a_duplicate_in_a_write_is_left_out_and_the_rest_commits(stage, client):
+    give_windows(stage)
+    declare(client, "a", **{"x-dedup-window": True})
+    declare(client, "b")
+    with_id(client, "a", "1")
+    flushed(stage)
+    write = stage.broker.atomic.begin()
+    for name in ("1", "2", "2"):
+        put_with_id(stage, write, "a", name)
+    put(stage, write, "b", b"m")
+    assert commit(stage, write) is False
+    assert (client.count("a"), client.count("b")) == (2, 1)
+    with_id(client, "a", "2")
+    flushed(stage)
+    assert client.count("a") == 2
+
+
+def test_what_was_undone_is_no_original():
+    stage = Stage(Durability.FSYNC)
+    give_windows(stage)
+    client = Client(stage).open()
+    declare(client, "a", **{"x-dedup-window": True})
+    declare(client, "b")
+    client.call(commands.Confirm.Select())
+    write, outcome = stage.broker.atomic.begin(), Outcome()
+    put_with_id(stage, write, "a", "1")
+    put(stage, write, "b", b"m")
+    write.commit(outcome)
+    stage.run()
+    with_id(client, "a", "1")  # waits for its original
+    stage.run()
+    stage.topics.decide_error = StorageError("disk on fire")
+    flushed(stage)
+    assert outcome.failed
+    assert client.names() == ["Basic.Nack"]
+    with_id(client, "a", "1")
+    flushed(stage)
+    assert client.names() == ["Basic.Ack"]
+    assert client.count("a") == 1
+
+
+def test_a_write_waits_until_a_queue_knows_what_it_has_seen(stage, client):
+    declare(client, "a")
+    queue = stage.queue("a")
+    queue.held = True
+    write, outcome = stage.broker.atomic.begin(), Outcome()
+    put(stage, write, "a", b"m")
+    write.commit(outcome)
+    flushed(stage)
+    assert outcome.failed is None
+    queue.resume()
+    flushed(stage)
+    assert outcome.failed is False
+    assert client.count("a") == 1

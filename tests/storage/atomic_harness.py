@@ -14,6 +14,7 @@ from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import StorageLimits
 from tests.storage.faulty_files import FaultyFileSystem
 from tests.storage.harness import FixedClock, NoLock, abandon, open_log
+from tests.storage.keys import encrypted_keyring
 from tests.storage.test_log_machine import SteppedStore
 
 DATA = Path("/data")
@@ -69,6 +70,8 @@ class AtomicNode:
         durability: Durability,
         topics: tuple[str, ...],
         state: MemoryStateStore | None = None,
+        *,
+        encrypted: bool = False,
         **limits: int,
     ) -> None:
         self.loop = asyncio.new_event_loop()
@@ -94,6 +97,7 @@ class AtomicNode:
                 }
             ),
             lock=NoLock(),
+            keyring=encrypted_keyring(files, DATA) if encrypted else None,
             durability=durability,
         )
         self.committer = self.store._committer

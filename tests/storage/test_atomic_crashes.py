@@ -60,10 +60,12 @@ class Transformer:
         return everything - todo
 
 
-def crash_at(dies_at: int, durability: Durability, kept_bytes: int | None) -> bool:
+def crash_at(
+    dies_at: int, durability: Durability, kept_bytes: int | None, *, encrypted: bool = False
+) -> bool:
     """One life that ends before a call, and one that finishes the work. Whether it has ended so."""
     files = MortalFiles()
-    node = AtomicNode(files, durability, TOPICS)
+    node = AtomicNode(files, durability, TOPICS, encrypted=encrypted)
     first = Transformer(node)
     first.fill()
     files.dies_at = files.calls + dies_at
@@ -75,7 +77,7 @@ def crash_at(dies_at: int, durability: Durability, kept_bytes: int | None) -> bo
     files.dies_at = None
     node.die()
     left = files.lose_process() if kept_bytes is None else files.lose_machine(kept_bytes)
-    second = Transformer(AtomicNode(left, durability, TOPICS))
+    second = Transformer(AtomicNode(left, durability, TOPICS, encrypted=encrypted))
     second.check(first.confirmed)
     second.work()
     assert len(second.check(second.confirmed | first.confirmed)) == MESSAGES
@@ -101,4 +103,14 @@ def test_dying_between_any_two_steps(durability, kept_bytes):
     dies_at = 1
     while crash_at(dies_at, durability, kept_bytes):
         dies_at += 1
+    assert dies_at > 20
+
+
+@pytest.mark.parametrize(
+    ("durability", "kept_bytes"), [(Durability.OS, None), (Durability.FSYNC, 0)]
+)
+def test_dying_where_everything_is_encrypted(durability, kept_bytes):
+    dies_at = 1
+    while crash_at(dies_at, durability, kept_bytes, encrypted=True):
+        dies_at += 5
     assert dies_at > 20
