@@ -317,7 +317,8 @@ class DelayedMessages:
                 offset = batches[-1].stop_offset
         except StorageError as error:
             self._services.report(self, error)
-        self.ids.cover(stop)
+        else:
+            self.ids.cover(stop)
         self._learning = False
         early, self._early = self._early, []
         self._deliver(early)

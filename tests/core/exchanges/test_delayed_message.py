@@ -142,3 +142,14 @@ def test_exchanges_behind_it_get_what_was_delayed(stage: Stage, client: Client) 
     publish(client, "k", b"m", 500)
     stage.advance(0.5)
     assert got(client) == [(b"m", -500)]
+
+
+def test_a_restart_and_an_import_know_it(client: Client, stage: Stage) -> None:
+    declare(client, x_delayed_type="topic")
+    vhost = stage.broker.vhosts["/"]
+    (definition,) = vhost.definitions().exchanges
+    again = Stage().broker.vhosts["/"]
+    again.add_exchange(definition)
+    (imported,) = again.definitions().exchanges
+    assert imported.type == "x-delayed-message"
+    assert imported.arguments == {"x-delayed-type": "topic"}
