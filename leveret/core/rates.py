@@ -38,6 +38,7 @@ PUBLISH_PARTS = 4
 CONSUME_PARTS = 50
 # So many messages are read at a time where queues have rates: which ones is known only afterwards.
 UNROUTED_MAX = 256
+NEVER_MS = 60_000  # who may never pass is to look again after this
 
 
 class Limit(NamedTuple):
@@ -215,18 +216,35 @@ class Rates:
         Returns 0, or the seconds after which to try again (Retry-After of an answer 429).
         """
         limits = self._limits("publish", user, vhost, None)
-        now_ms = self.timers.wall_ms()
         of_queues = [queue.rates.publish for queue in queues if queue.rates is not None]
-        waits = [
-            limit.bucket.wait_ms(count, now_ms)
-            for limit in (*limits, *of_queues)
-            if limit is not None
-        ]
-        if any(wait != 0 for wait in waits):
-            return max(retry_after_seconds(60_000 if wait is None else wait) for wait in waits)
-        for limit in limits:  # the queues count what comes in
-            limit.bucket.take(count, now_ms)
-        return 0
+        seconds = self._seconds([*limits, *(each for each in of_queues if each is not None)], count)
+        if not seconds:
+            for limit in limits:  # the queues count what comes in
+                limit.bucket.take(count, self.timers.wall_ms())
+        return seconds
+
+    def pull_wait_seconds(self, user: str, vhost: VhostDefinition, queue: OpenQueue) -> int:
+        """0 if somebody may get a message by HTTP now, else when to try again, as above."""
+        return self._seconds(self._of_pull(user, vhost, queue), 1)
+
+    def pulled(self, user: str, vhost: VhostDefinition, queue: OpenQueue, count: int) -> None:
+        """So many messages were got by HTTP."""
+        for limit in self._of_pull(user, vhost, queue):
+            limit.bucket.take(count, self.timers.wall_ms())
+
+    def _of_pull(self, user: str, vhost: VhostDefinition, queue: OpenQueue) -> list[Limit]:
+        limits = self._limits("consume", user, vhost, None)
+        if queue.rates is not None and queue.rates.consume is not None:
+            limits.append(queue.rates.consume)
+        return limits
+
+    def _seconds(self, limits: Iterable[Limit], count: int) -> int:
+        """0 if `count` may pass now, else Retry-After."""
+        now_ms = self.timers.wall_ms()
+        waits = [limit.bucket.wait_ms(count, now_ms) for limit in limits]
+        if all(wait == 0 for wait in waits):
+            return 0
+        return max(retry_after_seconds(NEVER_MS if wait is None else wait) for wait in waits)
 
 
 class PublishMeter:

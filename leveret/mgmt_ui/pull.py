@@ -71,6 +71,7 @@ async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Se
     except ValueError as error:
         raise _bad(str(error)) from None
     queue = await _queue(caller, vhost, name)
+    _check_rates(caller, queue)
     pulled = await _receive(caller, request, queue, wanted)
     if pulled is None:
         raise not_found("queue_not_found")
@@ -143,6 +144,16 @@ def _payload(body: bytes, encoding: str) -> tuple[str, Literal["string", "base64
     return base64.b64encode(body).decode(), "base64"
 
 
+def _check_rates(caller: Caller, queue: Queue) -> None:
+    """Refuse who consumes too fast, and tell when to come back."""
+    broker = caller.node.broker
+    vhost = broker.vhosts[queue.definition.vhost].definition
+    seconds = broker.rates.pull_wait_seconds(caller.name, vhost, queue)
+    if seconds:
+        text = "over a consume-rate of the user, the virtual host or the queue"
+        raise ApiError(429, "too_many_requests", text, {"retry-after": str(seconds)})
+
+
 def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled]) -> None:
     """Show the firehose what was handed out."""
     broker = caller.node.broker
@@ -158,7 +169,10 @@ def _trace(caller: Caller, request: Request, queue: Queue, pulled: list[Pulled])
 def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
     """Count what was handed out for its user, as a connection's deliveries count."""
     usage = Usage(messages_out=len(pulled), bytes_out=sum(one.stored_bytes for one in pulled))
-    caller.node.broker.usage.ended(Drawn(queue.definition.vhost, caller.name, usage))
+    broker = caller.node.broker
+    if (vhost := broker.vhosts.get(queue.definition.vhost)) is not None:
+        broker.rates.pulled(caller.name, vhost.definition, queue, len(pulled))
+    broker.usage.ended(Drawn(queue.definition.vhost, caller.name, usage))
 
 
 # -- settling

@@ -135,6 +135,18 @@ async def test_a_long_poll_is_answered_when_something_comes(site):
     assert site.stage.queue("q").consumer_count == 0
 
 
+async def test_who_pulls_too_fast_is_told_when_to_come_back(site):
+    site.client.declare("slow", arguments={"x-consume-rate": 1, "x-consume-burst": 2})
+    site.client.publish("slow", b"1", b"2", b"3", b"4")
+    url = URL.replace("/q/", "/slow/") + "receive"
+    assert len((await site.post(url, {"count": 3})).json()["messages"]) == 3
+    response = await site.post(url, {})
+    assert response.status_code == 429
+    assert response.headers["retry-after"] == "2"
+    site.stage.advance(2)
+    assert len((await site.post(url, {})).json()["messages"]) == 1
+
+
 async def test_a_long_poll_ends(site):
     asking = asyncio.get_running_loop().create_task(site.receive(wait_ms=20_000))
     await somebody_waits(site)

@@ -246,6 +246,29 @@ async def test_a_segment_has_one_key_and_its_first_bytes_tell_it(tmp_path):
         assert await bodies(log) == dict(enumerate(numbers))
 
 
+@pytest.mark.parametrize("committed", [True, False])
+async def test_what_a_transaction_holds_is_sealed_and_recovered_without_a_key(tmp_path, committed):
+    files = RealFileSystem()
+    keyring, state = encrypted_keyring(files, tmp_path), MemoryStateStore()
+    store = make_store(tmp_path, state=state, keyring=keyring, tail_cache_bytes_max=0)
+    log = open_log(store)
+    put(log, b"before")
+    records = BatchBuilder()
+    records.add(1, 1_700_000_000_000, b"x", b"key", b"header", b"within it")
+    log.prepare(7, records, [(0, 1)], lambda error: None)
+    if committed:
+        log.resolve(7, committed=True)
+        log.write_settlements()
+    abandon(store)
+    raw = b"".join(path.read_bytes() for path in tmp_path.rglob("*.log"))
+    assert b"within it" not in raw
+    async with store_at(tmp_path, state=state, keyring=make_keyring(files, tmp_path)) as store:
+        log = open_log(store)
+        assert (1 in log.settled, 0 in log.settled) == (not committed, committed)
+        if committed:
+            assert await bodies(log, 1) == {1: b"within it"}
+
+
 async def test_another_vhosts_logs_stay_as_they_are(tmp_path):
     keyring = encrypted_keyring(RealFileSystem(), tmp_path, "secret")
     async with store_at(tmp_path, keyring=keyring, tail_cache_bytes_max=0) as store:
