@@ -100,6 +100,11 @@ class FilteredDelivery:
         for key in idle[: max(len(idle) - IDLE_SEARCHES_MAX, 0)]:
             del self._searches[key]
 
+    def looks_on(self, consumer: QueueConsumer) -> bool:
+        """Whether a consumer has not looked at everything yet."""
+        search = self._taking.get(consumer)
+        return search is not None and search.next(self._machine.ledger) is not None
+
     # -- a turn
 
     def pump(self) -> tuple[int, bool]:

@@ -19,6 +19,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from leveret.core.discards import Reason
+from leveret.core.filter_arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS
+from leveret.core.filtered import check_filterable
 from leveret.core.message import StoredMessage
 from leveret.core.usage import accounts_of_client
 from leveret.errors import ChannelError
@@ -51,6 +53,7 @@ TERM_MS_DEFAULT = 30 * 60_000  # RabbitMQ's consumer timeout
 LEASES_MAX = 120_000
 # Who will not wait gets what must be read from a device, or committed, if that takes no longer.
 PATIENCE_MS = 1_000
+LOOK_MS = 20  # how often it is looked whether that is still so
 ADDRESS_LENGTH_BYTES = 2  # of two short strings
 
 
@@ -62,6 +65,8 @@ class Wanted:
     wait_ms: int = 0
     bytes_max: int = BYTES_DEFAULT
     visibility_timeout_ms: int | None = None  # None: as the queue says, else half an hour
+    filter_tags: str | None = None  # what to receive (see core.filter_arguments); None: everything
+    filter_sql: str | None = None
 
     def __post_init__(self) -> None:
         _check("count", self.count, 1, COUNT_MAX)
@@ -69,6 +74,16 @@ class Wanted:
         _check("bytes_max", self.bytes_max, 1, BYTES_MAX)
         if self.visibility_timeout_ms is not None:
             _check("visibility_timeout_ms", self.visibility_timeout_ms, 1, TERM_MS_MAX)
+        for key, value in self.arguments.items():
+            problem = FILTER_CHECKS[key](value, self.arguments)
+            if problem is not None:
+                raise ValueError(f"{key[2:].replace('-', '_')}: {problem}")
+
+    @property
+    def arguments(self) -> Arguments:
+        """The same as a consumer would say it."""
+        filters = {FILTER_TAGS: self.filter_tags, FILTER_SQL: self.filter_sql}
+        return {key: value for key, value in filters.items() if value is not None}
 
     def term_ms(self, queue: Queue) -> int:
         """How long what was received is its receiver's."""
@@ -139,8 +154,9 @@ class Pulls:
         """Ask for messages; `done` is called once with them, or with None: the queue is deleted.
 
         Raises ChannelError 403 where a consumer wants the queue to itself, 406 where too much is
-        leased already.
+        leased already, or for a filter where there are groups.
         """
+        check_filterable(queue, wanted.arguments)
         if not queue.admits(exclusive=False):
             name, vhost = queue.name, queue.definition.vhost
             raise ChannelError(403, f"queue '{name}' in vhost '{vhost}' in exclusive use")
@@ -179,18 +195,19 @@ class Receive:
 
     priority = 0
     no_ack = False
-    arguments: Arguments = {}  # nobody changes it
 
     def __init__(self, pulls: Pulls, queue: Queue, wanted: Wanted, count: int, done: Done) -> None:
         self._pulls = pulls
         self._queue = queue
         self._wanted = wanted
+        self.arguments = wanted.arguments
         self._missing = count
         self._bytes_left = wanted.bytes_max
         self._done = done
         self._records: list[tuple[int, StoredMessage, bool]] = []
         self.in_flight = 0
-        self._timer = pulls.timers.timer(self.finish)
+        self._timer = pulls.timers.timer(self._look)
+        self._until_ms = 0
         self.touched = False  # by the turn, as a sender
         self.open = True
 
@@ -200,7 +217,8 @@ class Receive:
         self._pulls.under_way.add(self)
         queue.used()
         queue.add_consumer(self)
-        self._timer.set(self._pulls.timers.wall_ms() + (wait_ms or PATIENCE_MS))
+        self._until_ms = self._pulls.timers.wall_ms() + (wait_ms or PATIENCE_MS)
+        self._timer.set(self._until_ms)
         self._pulls.turn.touch_sender(self)
 
     def capacity(self) -> int:
@@ -237,14 +255,17 @@ class Receive:
 
     def send_pending(self) -> None:
         """The turn has offered what there is (see turn.Sender)."""
-        if self.open and (self._records or self._is_in_vain):
-            self.finish()
+        if self.open:
+            self._look()
 
-    @property
-    def _is_in_vain(self) -> bool:
-        """Whether who does not want to wait would wait for others' messages."""
-        queue = self._queue
-        return not self._wanted.wait_ms and queue.is_caught_up and not queue.reader.fetching
+    def _look(self) -> None:
+        """Come to an end if there is something, or nothing to wait for."""
+        now_ms = self._pulls.timers.wall_ms()
+        in_vain = not self._wanted.wait_ms and not self._queue.may_offer(self)
+        if self._records or in_vain or now_ms >= self._until_ms:
+            self.finish()
+        elif not self._wanted.wait_ms:
+            self._timer.set(min(now_ms + LOOK_MS, self._until_ms))
 
     def finish(self) -> None:
         """Hand over what there is, perhaps nothing."""

@@ -8,7 +8,7 @@ machine's; it touches no file: that is the log's; and what it has in common with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from leveret.core.appender import AfterBoth
@@ -139,6 +139,8 @@ class Queue(OpenQueue):
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """See OpenQueue."""
+        # Groups come and go when the queue is opened: its ledger is what it is.
+        settings = replace(settings, group_ordering=self.machine.groups is not None)
         super().reconfigure(settings)
         if self.eta_hold is None and settings.celery_eta:
             self.eta_hold = self._find_eta_hold()
@@ -315,6 +317,12 @@ class Queue(OpenQueue):
             self._filtered = None
         self.used()
         self._turn.touch(self)
+
+    def may_offer(self, consumer: QueueConsumer) -> bool:
+        """Whether a consumer may still get something of what is there, without anybody's doing."""
+        if not self.is_caught_up or self.reader.fetching:
+            return True
+        return self._filtered is not None and self._filtered.looks_on(consumer)
 
     def pump(self) -> bool:
         """Deliver what is ready to who can take it. Returns whether another turn could do more."""

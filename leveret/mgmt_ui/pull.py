@@ -1,6 +1,7 @@
 """POST /api/leveret/queues/VHOST/NAME/…: pulling from a queue by HTTP (leveret.core.pull).
 
-    receive   {"count", "wait_ms", "bytes_max", "visibility_timeout_ms", "encoding"}
+    receive   {"count", "wait_ms", "bytes_max", "visibility_timeout_ms", "filter_tags",
+               "filter_sql", "encoding"}
               → {"messages": [{"receipt_handle", "payload", …}]}
     ack       {"receipt_handles"}
     nack      {"receipt_handles", "requeue", "delay_ms"}
@@ -45,7 +46,14 @@ __all__ = ["router"]
 BODY_BYTES_MAX = 128 * 1024  # a thousand handles with room to spare
 # Of the node's HTTP connections so many may wait for messages; others shall get through.
 WAITING_MAX = 128
-RECEIVE_KEYS = {"count", "wait_ms", "bytes_max", "visibility_timeout_ms"}
+RECEIVE_KEYS = {
+    "count",
+    "wait_ms",
+    "bytes_max",
+    "visibility_timeout_ms",
+    "filter_tags",
+    "filter_sql",
+}
 
 Asked: TypeAlias = dict[str, Any]
 

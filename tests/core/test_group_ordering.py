@@ -232,6 +232,18 @@ def test_several_consumers_one_of_which_dies_now_and_then(seed):
         assert of_group == sorted(of_group)
 
 
+def test_a_policy_changes_nothing_until_the_queue_is_opened_again():
+    bench = GroupBench()
+    bench.queue.reconfigure(QueueSettings())
+    assert bench.queue.settings.group_ordering
+    consumer = bench.consume()
+    bench.store_groups("a", "a")
+    assert offsets(consumer) == [0]
+    plain = Bench()
+    plain.queue.reconfigure(GROUPED)
+    assert not plain.queue.settings.group_ordering
+
+
 # -- reading here and there
 
 

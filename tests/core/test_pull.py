@@ -209,6 +209,39 @@ def test_the_queue_says_how_long_where_nobody_else_does():
     assert bench.ready == 1
 
 
+def test_a_filter_leaves_the_rest_to_others(bench):
+    for number in range(6):
+        bench.store(1, priority=number, headers={"number": number})
+    pulled = bench.pull(10, filter_sql="number > 3")
+    assert offsets(pulled) == [4, 5]
+    assert bench.pull(10, filter_sql="number > 3") == []
+    assert offsets(bench.pull(10)) == [0, 1, 2, 3]
+
+
+def test_who_waits_for_what_he_wants(bench):
+    _, answers = bench.ask(filter_sql="wanted", wait_ms=1000)
+    bench.store(1, headers={"wanted": False})
+    bench.run()
+    assert answers == []
+    bench.store(1, headers={"wanted": True})
+    bench.run()
+    assert offsets(answers[0]) == [1]
+
+
+def test_a_filter_that_finds_nothing_in_a_long_backlog(bench):
+    for _ in range(5):
+        bench.store(10_000, headers={"wanted": False})
+    _, answers = bench.ask(filter_sql="wanted")
+    bench.advance(20)
+    assert answers == [[]]
+
+
+def test_no_filters_where_there_are_groups():
+    bench = Pulling(settings=QueueSettings(group_ordering=True))
+    with pytest.raises(ChannelError, match="groups in order"):
+        bench.ask(filter_tags="a")
+
+
 def test_bytes_are_bounded_but_one_message_is_given(bench):
     bench.store(3, size=1000)
     assert offsets(bench.pull(3, bytes_max=1)) == [0]
@@ -271,6 +304,9 @@ def test_leases_are_bounded(bench):
         {"bytes_max": 0},
         {"visibility_timeout_ms": 0},
         {"visibility_timeout_ms": 43_200_001},
+        {"filter_tags": "a &&"},
+        {"filter_tags": 7},
+        {"filter_sql": "= 1"},
     ],
 )
 def test_what_cannot_be_asked_for(wanted):

@@ -150,5 +150,7 @@ def content_header(size, **properties):
         flags |= RecordFlag.HAS_EXPIRATION
     if "priority" in properties:
         flags |= RecordFlag.HAS_PRIORITY
+    if "headers" in properties:
+        flags |= RecordFlag.HAS_HEADERS
     payload = header.ContentHeader(0, size, commands.Basic.Properties(**properties)).marshal()
     return flags, payload
