@@ -250,8 +250,9 @@ class DelayedMessages:
         if self.closed:
             return
         done = RangeSet(ranges)
-        for offset in [offset for offset in self._publishers if offset in done]:
-            del self._publishers[offset]
+        if self._publishers:
+            for offset in (offset for first, stop in ranges for offset in range(first, stop)):
+                self._publishers.pop(offset, None)
         for offset, message in marked.items():
             if offset in done and self._goes_on(message):
                 done.remove(offset, offset + 1)
