@@ -244,9 +244,18 @@ def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
     return lambda value, _arguments: problem_of(value)
 
 
+def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
+    """Check for the order that there is; groups have an order of their own, which blocks."""
+    problem = retry.ARGUMENTS["retry-keep-order"](value)
+    if problem is None and arguments.get("x-group-ordering") is True:
+        return '"not together with x-group-ordering"'
+    return problem
+
+
 # What every queue takes that hands each message out once.
 RETRY: dict[str, Check] = {
-    f"x-{key}": _check_of(problem_of) for key, problem_of in retry.ARGUMENTS.items()
+    **{f"x-{key}": _check_of(problem_of) for key, problem_of in retry.ARGUMENTS.items()},
+    "x-retry-keep-order": retry_keep_order,
 }
 # What queues take whose messages are handed out once.
 HOLDING: dict[str, Check] = {"x-celery-eta": boolean}

@@ -22,6 +22,7 @@ from leveret.core.machine import QueueMachine
 from leveret.core.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.priorities import PriorityLedger
 from leveret.core.reading import QueueReader
+from leveret.core.retry_order import KeptOrder
 from leveret.core.upkeep import Upkeep
 from leveret.ports.records import RecordFlag
 
@@ -106,6 +107,8 @@ class Queue(OpenQueue):
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
         self.retry_topic = self._find_retry_topic()
+        self.order: KeptOrder | None = None  # by key, while failed messages are tried again
+        self._keep_order()
         self.eta_hold = self._find_eta_hold()
         self._upkeep: Upkeep | None = None
         self._searching: FilteredDelivery | None = None  # once somebody came with a filter
@@ -116,7 +119,10 @@ class Queue(OpenQueue):
         self.used()
         self._keep_up()
         if log.settled.gaps(0, log.committed):
-            self._learning = self._learner is not None
+            self._learning = self._learner is not None or self.order is not None
+            services.read_backlog(self._learn_backlog)
+        elif self.order is not None and self.retry_topic is not None:
+            self._learning = True
             services.read_backlog(self._learn_backlog)
         else:
             self.machine.committed(log.committed)
@@ -147,6 +153,7 @@ class Queue(OpenQueue):
         self.machine.counts_returns = settings.counts_deliveries
         self.machine.delivery_limit = settings.delivery_limit
         self.machine.retry_delay = settings.retry_delay
+        self._keep_order()
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
@@ -180,12 +187,16 @@ class Queue(OpenQueue):
     @property
     def leased_count(self) -> int:
         """Messages delivered and neither settled nor returned."""
-        return self.machine.leased_count
+        return self.machine.leased_count - self._parked_count
+
+    @property
+    def _parked_count(self) -> int:
+        return 0 if self.order is None else self.order.parked_count
 
     @property
     def delayed_count(self) -> int:
         """Messages that came back and are not ready yet."""
-        return self.machine.delayed.count
+        return self.machine.delayed.count + self._parked_count
 
     @property
     def consumer_count(self) -> int:
@@ -230,12 +241,16 @@ class Queue(OpenQueue):
             self._upkeep = Upkeep(self)
         if self._upkeep is not None:
             self._upkeep.learn(batch, settled)
+        if self.order is not None and batch.features & RecordFlag.RETRIED:
+            self.order.learn(batch, settled)
 
     def _forget_uncommitted(self) -> None:
         if self._learner is not None:
             self._learner.forget(self.log.end)
         if self._upkeep is not None:
             self._upkeep.forget(self.log.end)
+        if self.order is not None:
+            self.order.forget(self.log.end)
         super()._forget_uncommitted()
 
     def _show_committed(self) -> None:
@@ -283,6 +298,8 @@ class Queue(OpenQueue):
 
     async def _learn_backlog(self) -> None:
         """Learn of what an earlier run has left, or of what was no matter until now."""
+        if self.order is not None and self.retry_topic is not None:
+            await self.retry_topic.learn_keys(self.order)
         await learn_backlog(self, show=self._learning)
         if self.deleted:
             return
@@ -352,8 +369,10 @@ class Queue(OpenQueue):
         return self._upkeep.enforce(delivered=delivered > 0)
 
     def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
-        """What of these ready runs has not expired; what has is given up."""
-        return runs if self._upkeep is None else self._upkeep.bury_expired(runs, batches)
+        """What of these ready runs has not expired, and waits for nobody."""
+        if self._upkeep is not None:
+            runs = self._upkeep.bury_expired(runs, batches)
+        return runs if self.order is None else self.order.let_pass(runs, batches)
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records of it were sent (at least one), or expired."""
@@ -363,6 +382,11 @@ class Queue(OpenQueue):
                 self.discards.add(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
                 return stop - offer.first
             offer = offer._replace(stop=stop)
+        if self.order is not None:
+            passing = self.order.let_pass([(offer.first, offer.stop)], batches)
+            if not passing:
+                return offer.stop - offer.first
+            offer = offer._replace(first=passing[0][0], stop=passing[0][1])
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
         self.machine.deliver(offer, stop)
@@ -376,17 +400,18 @@ class Queue(OpenQueue):
             self.used()
         while not self.deleted and (leased := self.machine.get()) is not None:
             offset = leased[0]
-            batch = None if self._upkeep is None else self.reader.batch_at_hand(offset)
+            looked_at = self._upkeep is not None or self.order is not None
+            batch = self.reader.batch_at_hand(offset) if looked_at else None
             if batch is None or not self._gives_up(batch, offset):
                 return leased
         return None
 
     def _gives_up(self, batch: Batch, offset: int) -> bool:
-        """Whether a leased record is not to be handed out: it has expired, and is given up."""
-        if self._upkeep is None or not self._upkeep.has_expired(batch, offset):
-            return False
-        self.discards.add([(offset, offset + 1)], Reason.EXPIRED)
-        return True
+        """Whether a leased record is not to be handed out: it has expired, or waits for another."""
+        if self._upkeep is not None and self._upkeep.has_expired(batch, offset):
+            self.discards.add([(offset, offset + 1)], Reason.EXPIRED)
+            return True
+        return self.order is not None and self.order.parks(batch, offset)
 
     async def record_batch(self, offset: int) -> Batch | None:
         """The batch that holds a leased record, from memory or from the device.
@@ -429,6 +454,8 @@ class Queue(OpenQueue):
             return
         self.machine.settle(ranges)
         self.log.settle(ranges)
+        if self.order is not None:
+            self.order.settled(ranges)
         if self.machine.groups is not None:  # others of theirs may have waited for this
             self.wake()
 
@@ -490,6 +517,8 @@ class Queue(OpenQueue):
         ranges = list(self.machine.purge())
         self._retry_timer.set(None)
         self.log.settle(ranges)
+        if self.order is not None:
+            self.order.settled(ranges)
         return sum(stop - first for first, stop in ranges)
 
     # -- what waits to be tried again
@@ -497,6 +526,23 @@ class Queue(OpenQueue):
     def _find_retry_topic(self) -> RetryTopic | None:
         topics = self.services.retry_topics
         return None if topics is None else topics.find(self)
+
+    def _keep_order(self) -> None:
+        """See to order by key, if somebody wants it."""
+        ladder = self.settings.retry
+        # A group waits for what is parked of it, and so would who comes back.
+        if ladder is None or not ladder.keeps_order or self.settings.group_ordering:
+            if self.order is not None:
+                order, self.order = self.order, None
+                order.end()
+        elif self.order is None:
+            self.order = KeptOrder(self)
+            self._noted |= RecordFlag.RETRIED
+
+    def unpark(self, ranges: list[tuple[int, int]]) -> None:
+        """What waited for another message of its key may be delivered."""
+        self.machine.ledger.return_(ranges)
+        self._more_is_ready()
 
     def open_retry_topic(self) -> RetryTopic:
         """Where failed messages wait; it comes with the first. Raises StorageError."""

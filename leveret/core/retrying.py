@@ -7,12 +7,15 @@ message leaves its queue when the topic has committed it, and the topic when the
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.discards import RETRY_MS, Reason, Window
 from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.retry_order import KeptOrder, key_of
 from leveret.core.settings import Overflow
-from leveret.errors import ChannelError
+from leveret.core.window import LogWindow
+from leveret.errors import ChannelError, StorageError
 from leveret.features.retry import (
     Attempts,
     Ladder,
@@ -84,6 +87,13 @@ class _Record(NamedTuple):
     body: bytes
 
 
+class Fate(Enum):
+    """What became of a message that failed and can be tried again."""
+
+    AWAY = 1  # it waits in the retry topic
+    PARKED = 2  # it waits in the queue, for another one of its key
+
+
 class RetryTopic:
     """The messages of one queue that wait for their next attempt."""
 
@@ -129,15 +139,15 @@ class RetryTopic:
         now_ms = self._timers.wall_ms()
         for window in windows:
             for record in _records(window):
-                spent = self._fail(record, ladder, reason, now_ms)
-                if spent is None:
+                fate = self._fail(record, ladder, reason, now_ms)
+                if isinstance(fate, Window):
+                    exhausted.append(fate)
+                elif fate is Fate.AWAY:
                     waiting.add(record.offset, record.offset + 1)
-                else:
-                    exhausted.append(spent)
         return list(waiting), exhausted
 
-    def _fail(self, record: _Record, ladder: Ladder, reason: Reason, now_ms: int) -> Window | None:
-        """Let a record wait (None), unless it has been tried as often as it may."""
+    def _fail(self, record: _Record, ladder: Ladder, reason: Reason, now_ms: int) -> Fate | Window:
+        """Let a record wait, unless it has been tried as often as it may: then it says so."""
         headers = _readable(record.header)
         if record.flags & RecordFlag.HAS_RETRY:
             ladder = own_ladder(ladder, headers)
@@ -147,9 +157,15 @@ class RetryTopic:
         count = attempts.count + 1
         if count > ladder.attempts_max:
             return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
+        order = self._queue.order
+        key = b""
+        if order is not None:
+            key = key_of(record.flags, record.exchange, record.routing_key, record.header)
+            if not order.failed(record.offset, key):
+                return Fate.PARKED
         attempts = Attempts(count, attempts.first_at)
         table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
-        self.room.add(
+        room_offset = self.room.add(
             now_ms + ladder.wait_ms(count, self._chance()),
             record.flags | RecordFlag.HAS_HEADERS | RecordFlag.RETRIED,
             record.exchange,
@@ -157,7 +173,9 @@ class RetryTopic:
             with_properties(record.header, table=table),
             record.body,
         )
-        return None
+        if order is not None:
+            order.left(record.offset, key, room_offset)
+        return Fate.AWAY
 
     @staticmethod
     def _spent(record: _Record, headers: Mapping[str, object]) -> Window:
@@ -201,6 +219,9 @@ class RetryTopic:
         if self._queue.deleted:
             return
         self.room.settle([(record.offset, record.offset + 1) for record in records])
+        if self._queue.order is not None:
+            for record in records:
+                self._queue.order.came_back(record.offset)
         if missing:
             self._refused += missing
             if self._again.due_ms is None:
@@ -231,11 +252,31 @@ class RetryTopic:
 
     def cancel(self, offsets: Sequence[int] | None) -> int:
         """Give messages up that wait; None: all. Returns how many. They are not dead letters."""
-        return sum(
-            offset not in self._coming and self.room.cancel(offset)
-            for page in self._pages(offsets)
-            for offset in page
-        )
+        count = 0
+        for page in self._pages(offsets):
+            for offset in page:
+                if offset not in self._coming and self.room.cancel(offset):
+                    count += 1
+                    if self._queue.order is not None:
+                        self._queue.order.cancelled(offset)
+        return count
+
+    async def learn_keys(self, order: KeptOrder) -> None:
+        """Say whose keys are held by messages that an earlier run has left here."""
+        log = self.room.log
+        window = LogWindow(log)
+        stop = log.committed
+        offset = log.settled.gaps(0, stop).first
+        while offset is not None:
+            try:
+                batches = await window.fill(offset)
+            except StorageError:
+                return  # the room meets it again, and deals with it
+            for batch in batches:
+                for at, flags, _, exchange, routing_key, header, _ in batch.records():
+                    if at < stop and at not in log.settled:
+                        order.found_away(at, key_of(flags, exchange, routing_key, header))
+            offset = log.settled.gaps(min(batches[-1].stop_offset, stop), stop).first
 
     def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
         """These, or all that wait, some at a time."""

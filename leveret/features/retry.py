@@ -86,6 +86,7 @@ class Ladder:
     delay_ms_max: int = DELAY_MS_MAX
     jitter: float = 0.0  # this part of a delay is left to chance, up or down
     on: frozenset[str] = frozenset({REJECTED})
+    keeps_order: bool = False  # messages of the same key wait with one that failed
 
     def wait_ms(self, attempt: int, chance: float) -> int:
         """How long to wait before an attempt, the first being 1; `chance` is in [0, 1)."""
@@ -125,6 +126,7 @@ def ladder_of(stated: Callable[[str], Any]) -> Ladder | None:
         multiplier=float(values.get("retry-multiplier", MULTIPLIER)),
         delay_ms_max=int(values.get("retry-max-delay", DELAY_MS_MAX)),
         jitter=float(values.get("retry-jitter", 0)),
+        keeps_order=values.get("retry-keep-order") == "key",
         on=frozenset(FAILURES[word] for word in ([on] if isinstance(on, str) else on)),
     )
 
@@ -212,6 +214,10 @@ def _is_failure(word: Any) -> bool:
     return isinstance(word, str) and word in FAILURES
 
 
+def _order(value: Any) -> str | None:
+    return None if isinstance(value, str) and value == "key" else '"expected key"'
+
+
 # Keys of policies; with `x-` in front, arguments of queues.
 ARGUMENTS: Final[dict[str, Check]] = {
     "retry-delays": _delays,
@@ -221,6 +227,7 @@ ARGUMENTS: Final[dict[str, Check]] = {
     "retry-jitter": _number(0, 1),
     "retry-max-attempts": _whole(0, ATTEMPTS_MAX),
     "retry-on": _on,
+    "retry-keep-order": _order,
 }
 MESSAGE_HEADERS: Final = {
     f"x-{key}": ARGUMENTS[key] for key in ("retry-delays", "retry-max-attempts")

@@ -187,6 +187,16 @@ def test_each_type_knows_its_own_arguments():
     assert "x-delayed-retry-type" not in known_arguments({})
 
 
+@pytest.mark.covers("C-205")
+def test_order_by_key_is_for_queues_without_order_by_group():
+    keeps = {"x-retry-keep-order": "key"}
+    assert refusal({**keeps, "x-group-ordering": True}) == (
+        "invalid arg 'x-retry-keep-order' for queue 'q' in vhost '/': "
+        '"not together with x-group-ordering"'
+    )
+    check_queue_arguments(QueueDefinition("/", "q", arguments=keeps))
+
+
 @pytest.mark.covers("C-215")
 def test_every_type_that_hands_messages_out_limits_their_deliveries():
     for queue_type in ({}, QUORUM):

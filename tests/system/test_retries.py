@@ -95,3 +95,30 @@ def test_a_long_wait_outlives_a_restart(tmp_path):
         assert time.monotonic() - begun < 3
         assert channel.basic_get("q")[1].headers["x-retry-count"] == 1
         connection.close()
+
+
+@pytest.mark.covers("C-205")
+def test_order_by_key_outlives_a_restart(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connected(broker)
+        declare(channel, "q", retry_delays=[2500], retry_keep_order="key")
+        for body in ("1", "2"):
+            publish(channel, "q", body)
+        channel.basic_reject(channel.basic_get("q")[0].delivery_tag, requeue=False)
+        connection.close()
+        time.sleep(0.3)
+        broker.kill()
+        broker.start()
+        connection, channel = connected(broker)
+        publish(channel, "q", "3")
+        found = []
+        deadline = time.monotonic() + 10
+        while len(found) < 3 and time.monotonic() < deadline:
+            method, _, body = channel.basic_get("q")
+            if method is None:
+                time.sleep(0.05)
+            else:
+                found.append(body.decode())
+                channel.basic_ack(method.delivery_tag)
+        assert found == ["1", "2", "3"]
+        connection.close()
