@@ -126,7 +126,9 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
         )
     if queue.rates is not None or channel.connection.limits.consume:
         return _get_within_rates(channel, queue, no_ack=method.no_ack)
-    return _get(channel, queue, no_ack=method.no_ack)
+    if queue.is_caught_up:
+        return _get_ready(channel, queue, no_ack=method.no_ack)
+    return _get_when_caught_up(channel, queue, no_ack=method.no_ack)
 
 
 async def _get_within_rates(channel: Channel, queue: Queue, *, no_ack: bool) -> None:
@@ -143,16 +145,14 @@ async def _get_within_rates(channel: Channel, queue: Queue, *, no_ack: bool) -> 
     if not channel.alive:
         return
     before = channel.slot.delivery_tag
-    work = _get(channel, queue, no_ack=no_ack)
+    work = _get_when_caught_up(channel, queue, no_ack=no_ack)
     if work is not None:
         await work
     if meter is not None:
         meter.delivered(channel.slot.delivery_tag - before)
 
 
-def _get(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:
-    if queue.is_caught_up:
-        return _get_ready(channel, queue, no_ack=no_ack)
+def _get_when_caught_up(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:
     return channel.when_caught_up(queue, lambda: _get_ready(channel, queue, no_ack=no_ack))
 
 
