@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pika
 import pytest
@@ -157,3 +158,24 @@ def test_repetition_and_ids_survive(tmp_path):
         assert channel.queue_declare("q", passive=True).method.message_count == 0
         connection.close()
         broker.check_untroubled()
+
+
+def test_held_celery_tasks_survive(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        parameters = pika.ConnectionParameters("127.0.0.1", broker.port)
+        with suppress(pika.exceptions.AMQPError), pika.BlockingConnection(parameters) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("q", durable=True, arguments={"x-celery-eta": True})
+            for number in range(200):
+                eta = datetime.now(UTC) + timedelta(milliseconds=10 * number)
+                properties = pika.BasicProperties(delivery_mode=2, headers={"eta": eta.isoformat()})
+                due_ms = int(eta.timestamp() * 1000)
+                channel.basic_publish("", "q", b"%d %d" % (number, due_ms), properties)
+            broker.kill()
+        broker.start()
+        got: list[tuple[int, int]] = []
+        drain(broker.port, got, lambda: len({number for number, _ in got}) == 200)
+        broker.check_untroubled()
+    assert {number for number, _ in got} == set(range(200))
+    assert min(late for _, late in got) >= 0
