@@ -12,7 +12,7 @@ from leveret.core.complaints import Complaints
 from leveret.core.loss import loss_error
 from leveret.core.window import batch_of
 from leveret.errors import CorruptBatchError, StorageError
-from leveret.features.due_list import MOVED, NOTE, record_of
+from leveret.features.due_list import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,24 +38,14 @@ class Waiting(NamedTuple):
     body: bytes
 
 
-# The same as it comes from the log: offset, due time with MOVED beside it, flags, exchange, routing
-# key, header, body. Unlike a named tuple, a plain one of plain values costs the collector nothing.
+# The same as it comes from the log. Unlike a named tuple, a plain one of plain values costs the
+# collector nothing, and there may be a hundred thousand of them.
 Raw: TypeAlias = tuple[int, int, int, bytes, bytes, bytes, bytes]
 
 
-def due_ms_of(raw: Raw) -> int:
-    """When a record is due."""
-    return raw[1] & NOTE
-
-
-def waiting_of(raw: Raw) -> Waiting:
-    """The record as others see it."""
-    return Waiting(raw[0], raw[1] & NOTE, *raw[2:])
-
-
-def by_due_time(raw: Raw) -> tuple[int, bool, int]:
-    """Sorts by due time; those of a millisecond as they were added, as far as can be told."""
-    return raw[1] & NOTE, not raw[1] & MOVED, raw[0]
+def by_due_time(raw: Raw) -> tuple[int, int]:
+    """Sorts by due time; those of a millisecond as they were added."""
+    return raw[1], raw[0]
 
 
 class WaitingReader:
@@ -144,7 +134,5 @@ def _checked(batches: list[Batch], offset: int) -> list[Batch]:
 
 
 def _note(found: list[Raw], batches: list[Batch], offset: int) -> None:
-    """Take one record over, unless it is none that waits."""
-    raw = record_of(batch_of(batches, offset), offset)
-    if due_ms_of(raw) != NOTE:
-        found.append(raw)
+    """Take one record over."""
+    found.append(record_of(batch_of(batches, offset), offset))

@@ -19,8 +19,6 @@ from leveret.core.waiting_reader import (
     Waiting,
     WaitingReader,
     by_due_time,
-    due_ms_of,
-    waiting_of,
 )
 from leveret.core.waiting_stage import AHEAD_MS, URGENT_MS, Stage
 from leveret.errors import StorageError
@@ -238,7 +236,7 @@ class WaitingRoom(Appender):
         """Records were read: by their own words, this is when they are due."""
         dues = DueList()
         for raw in found:
-            dues.add(due_ms_of(raw), raw[0])
+            dues.add(raw[1], raw[0])
         self._services.due.add_all(dues, self._key)
         self._services.look()
 
@@ -255,7 +253,7 @@ class WaitingRoom(Appender):
         if ready and not self.deleted:
             for raw in ready:
                 self._leased.add(raw[0], raw[0] + 1)
-            self._on_due([waiting_of(raw) for raw in ready])
+            self._on_due([Waiting(*raw) for raw in ready])
 
     def _lost(self, lost: RangeSet) -> None:
         """No device gives these back."""
@@ -346,7 +344,7 @@ class WaitingRoom(Appender):
         Raises StorageError.
         """
         wanted = sorted({offset for offset in offsets if self._waits(offset)})
-        return [waiting_of(raw) for raw in await self._reader.fetch(wanted)]
+        return [Waiting(*raw) for raw in await self._reader.fetch(wanted)]
 
     # -- the end
 

@@ -4,9 +4,7 @@
      0  u64  due time, milliseconds since 1970
      8  u64  offset
 
-A record's due time stands in the low 48 bits of its `tag_mask`; `MOVED` beside it says that the
-record stood elsewhere in the log before, and `NOTE` as a due time that it is no message but tells
-which ones were moved.
+A record's due time stands in its `tag_mask`.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -16,18 +14,13 @@ from libc.string cimport memcpy, memmove
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder, RecordView
 
-DUE_MS_MAX = (1 << 48) - 2
-NOTE = (1 << 48) - 1
-MOVED = 1 << 63
+DUE_MS_MAX = (1 << 48) - 2      # the year 10889: as far as the timing wheel goes
 
 # Sizes of buckets, as powers of two of milliseconds: 4 s, 65 s, 17 min, 5 h, 3 days.
 BITS_MIN = 12
 BITS_MAX = 28
 cdef enum:
     BITS_STEP = 4
-
-cdef uint64_t _DUE_BITS = (1 << 48) - 1
-cdef uint64_t _NOTE = (1 << 48) - 1
 
 
 cdef int _compare(const void* one, const void* other) noexcept nogil:
@@ -92,26 +85,16 @@ cdef class DueList:
         self.size += other.size
 
     def learn(self, Batch batch not None, RangeSet settled not None):
-        """Take in a batch's records that are not settled. Returns the offsets of notes among them.
-
-        Raises CorruptBatchError.
-        """
+        """Take in a batch's records that are not settled. Raises CorruptBatchError."""
         cdef RecordView record
-        cdef uint64_t offset = batch.base_offset, first = offset, stop, due_ms
-        cdef uint64_t end = offset + batch.count
+        cdef uint64_t offset = batch.base_offset, first, stop
         cdef size_t position = BATCH_HEADER_BYTES
-        cdef list notes = []
-        for first, stop in settled.gaps(batch.base_offset, end):
+        for first, stop in settled.gaps(batch.base_offset, offset + batch.count):
             while offset < stop:
                 position = batch.view(position, &record)
                 if offset >= first:
-                    due_ms = record.tag_mask & _DUE_BITS
-                    if due_ms == _NOTE:
-                        notes.append(offset)
-                    else:
-                        self.push(due_ms, offset)
+                    self.push(record.tag_mask, offset)
                 offset += 1
-        return notes
 
     def take_below(self, uint64_t offset):
         """Take out the records that stand first, up to one at or behind `offset`; a new list."""
@@ -328,7 +311,7 @@ cdef bint _holds(RangeSet ranges, uint64_t offset):
 
 
 def record_of(Batch batch not None, uint64_t offset):
-    """(offset, tag mask, flags, exchange, routing key, content header, body) of one record.
+    """(offset, due time, flags, exchange, routing key, content header, body) of one record.
 
     Raises CorruptBatchError, IndexError.
     """
@@ -348,13 +331,13 @@ def record_of(Batch batch not None, uint64_t offset):
 
 
 def put_record(
-    BatchBuilder builder not None, uint64_t due_mask, uint32_t flags, uint64_t now, bytes exchange,
+    BatchBuilder builder not None, uint64_t due_ms, uint32_t flags, uint64_t now, bytes exchange,
     bytes routing_key, bytes header, bytes body,
 ):
-    """Pack one record that waits: `due_mask` is its due time, with MOVED if it was moved, or NOTE."""
+    """Pack one record that waits until `due_ms`; its flags stay as they are."""
     cdef bytes address = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
     builder.append(
-        flags, now, due_mask, <const uint8_t*><const char*>address, <uint32_t>len(address),
+        flags, now, due_ms, <const uint8_t*><const char*>address, <uint32_t>len(address),
         <const uint8_t*><const char*>header, <uint32_t>len(header),
         <const uint8_t*><const char*>body, len(body),
     )

@@ -25,7 +25,6 @@ __all__ = [
     "MetadataStore",
     "Retention",
     "StateStore",
-    "Stretch",
     "TopicLog",
     "TopicStore",
 ]
@@ -68,14 +67,6 @@ class Retention:
     bytes_max: int | None = None
     age_ms_max: int | None = None
     segment_bytes_max: int | None = None  # None: the node's; a larger one counts as the node's
-
-
-class Stretch(NamedTuple):
-    """Part of a log, which goes as a whole once every record in it is settled."""
-
-    first: int  # its records are [first, stop)
-    stop: int
-    size_bytes: int
 
 
 class TopicLog(Protocol):
@@ -232,10 +223,6 @@ class TopicLog(Protocol):
 
     async def settlements_safe(self) -> None:
         """Until what was settled so far is kept as durably as records are. Raises StorageError."""
-        ...
-
-    def stretches(self) -> Sequence[Stretch]:
-        """What the log holds, oldest first, but for the part that is still written to."""
         ...
 
     async def close(self) -> None:

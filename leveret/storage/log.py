@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from leveret.errors import StorageError
-from leveret.ports import Damage, Durability, Stretch
+from leveret.ports import Damage, Durability
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
@@ -510,11 +510,6 @@ class PartitionLog:
             self._segments.roll(self.end)
             if not self._keeps:
                 self._remove_settled(self._segments.items[:-1])
-
-    def stretches(self) -> Sequence[Stretch]:
-        """See ports.TopicLog."""
-        sealed = self._segments.items[:-1]
-        return [Stretch(segment.base, segment.stop, segment.size) for segment in sealed]
 
     # Flushing
 

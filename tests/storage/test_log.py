@@ -324,13 +324,3 @@ async def test_many_settled_at_once_and_anywhere_are_settled(tmp_path):
         assert log.settled.count == 500
     async with store_at(tmp_path) as store:
         assert open_log(store).settled.count == 500
-
-
-async def test_the_sealed_stretches_of_a_log_are_told(tmp_path):
-    async with store_at(tmp_path, segment_bytes_max=1000) as store:
-        log = open_log(store)
-        assert log.stretches() == []
-        for _ in range(3):
-            put(log, b"x" * 1500)
-        assert [stretch[:2] for stretch in log.stretches()] == [(0, 1), (1, 2)]
-        assert all(stretch.size_bytes > 1500 for stretch in log.stretches())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.ports import Damage, Durability, Retention, Stretch
+from leveret.ports import Damage, Durability, Retention
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.ports.returns import Returns
@@ -181,10 +181,6 @@ class MemoryTopicLog:
 
     async def settlements_safe(self) -> None:
         pass
-
-    def stretches(self) -> list[Stretch]:
-        sealed = self.batches[:-1]
-        return [Stretch(batch.base_offset, batch.stop_offset, batch.size) for batch in sealed]
 
     async def close(self) -> None:
         pass
