@@ -33,6 +33,8 @@ __all__ = ["LEASE_EXCHANGE", "LeaseCommands"]
 LEASE_EXCHANGE = b"leveret.lease"
 DELIVERY_TAG, CONSUMER_TAG = "x-delivery-tag", "x-consumer-tag"
 EXTEND, DELAY = "x-extend", "x-delay"
+# Extended deliveries are known one by one: some 200 bytes and a microsecond each.
+EXTENDED_AT_ONCE_MAX = 50_000
 
 
 class LeaseCommands:
@@ -49,7 +51,14 @@ class LeaseCommands:
         match message.routing_key:
             case b"extend":
                 for_ms = _milliseconds(channel, message.headers, EXTEND)
-                channel.needed_leases().extend(_meant(channel, message.headers), for_ms)
+                runs = _meant(channel, message.headers)
+                if sum(last - first + 1 for first, last in runs) > EXTENDED_AT_ONCE_MAX:
+                    raise ChannelError(
+                        406,
+                        f"more than {EXTENDED_AT_ONCE_MAX} deliveries to extend at once by "
+                        f"{_described(channel)}; a prefetch count bounds them",
+                    )
+                channel.needed_leases().extend(runs, for_ms)
             case b"return":
                 delay_ms = _milliseconds(channel, message.headers, DELAY)
                 _return_later(channel, _meant(channel, message.headers), delay_ms)

@@ -3,6 +3,7 @@
 import pytest
 from pamqp import commands
 
+from leveret.amqp import lease_commands
 from leveret.ports.definitions import PolicyDefinition
 from tests.support.client import Client
 from tests.support.stage import Stage
@@ -365,3 +366,16 @@ def test_leases_of_a_closed_channel_are_forgotten(stage, client):
     assert ready(client, "q") == 1
     stage.advance(5)
     assert ready(client, "q") == 1
+
+
+def test_not_everything_is_extended_at_once(client, monkeypatch):
+    monkeypatch.setattr(lease_commands, "EXTENDED_AT_ONCE_MAX", 2)
+    client.declare("q", arguments=SECOND)
+    client.publish("q", b"1", b"2", b"3")
+    client.consume("q")
+    client.send(commands.Basic.Ack(1))
+    command(client, "extend", x_consumer_tag="c", x_extend=5000)
+    client.deliveries()
+    client.publish("q", b"4")
+    command(client, "extend", x_consumer_tag="c", x_extend=5000)
+    assert "more than 2 deliveries to extend at once" in closing_text(client)
