@@ -24,7 +24,7 @@ from leveret.errors import ChannelError, StorageError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from leveret.core.filters import RecordFilter
     from leveret.core.open_queue import OpenQueue, QueueConsumer
@@ -57,6 +57,9 @@ class TakesRuns(Protocol):
         ...
 
 
+Send: TypeAlias = "Callable[..., int]"  # as `TakesRuns.send_runs`
+
+
 class FilteredDelivery:
     """The searches of one queue's consumers, and the rounds in which they are served.
 
@@ -70,6 +73,7 @@ class FilteredDelivery:
         self._machine = queue.machine
         self._searches: dict[Wanted, Search] = {}  # whoever came last, last
         self._taking: dict[QueueConsumer, Search] = {}
+        self._senders: dict[QueueConsumer, Send] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
         self._machine.ledger.came_back = RangeSet()
@@ -83,11 +87,13 @@ class FilteredDelivery:
         skips = arguments.get(FILTER_UNMATCHED) == SKIP
         search = self._searches.pop(key, None) or Search(wanted, skips=skips)
         self._searches[key] = self._taking[consumer] = search
+        self._senders[consumer] = _sender(consumer)
         self._let_go()
 
     def remove(self, consumer: QueueConsumer) -> bool:
         """Let a consumer go. Returns whether others are left that look."""
         self._taking.pop(consumer, None)
+        self._senders.pop(consumer, None)
         self._let_go()
         if not self._taking:
             self._windows.clear()
@@ -204,7 +210,7 @@ class FilteredDelivery:
     ) -> int:
         """Send runs of wanted records. Returns how far all was dealt with: `reached`, or less."""
         for run, redelivered in self._alike(self._queue.alive(runs, batches)):
-            stop = _send(consumer, batches, run, redelivered=redelivered)
+            stop = self._senders[consumer](batches, run, redelivered=redelivered)
             sent = _cut(run, stop)
             if sent:
                 self._machine.deliver_runs(consumer, sent)
@@ -273,15 +279,20 @@ def check_filterable(queue: OpenQueue, arguments: Arguments) -> None:
                 raise ChannelError(406, f"invalid arg '{key}' for {name}: it keeps groups in order")
 
 
-def _send(consumer: QueueConsumer, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
+def _sender(consumer: QueueConsumer) -> Send:
+    """How runs are sent to a consumer: all at once, if it can."""
     if isinstance(consumer, TakesRuns):
-        return consumer.send_runs(batches, runs, redelivered=redelivered)
-    reached = runs[0][0]
-    for first, stop in runs:
-        reached = consumer.send(batches, first, stop, redelivered=redelivered)
-        if reached < stop:
-            break
-    return reached
+        return consumer.send_runs
+
+    def send(batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
+        reached = runs[0][0]
+        for first, stop in runs:
+            reached = consumer.send(batches, first, stop, redelivered=redelivered)
+            if reached < stop:
+                break
+        return reached
+
+    return send
 
 
 def _cut(runs: Runs, stop: int) -> Sequence[tuple[int, int]]:

@@ -412,12 +412,14 @@ class PartitionLog:
         if len(ranges) >= MERGED_RANGES_MIN:
             settled.add_all(ranges)
             pending.add_all(ranges)
-            for first, stop in ranges:
-                cache.settle(tail, first, stop, settled)
         else:
             for first, stop in ranges:
                 settled.add(first, stop)
                 pending.add(first, stop)
+        if len(ranges) > 1 and tail.place(ranges[-1][0]) - tail.place(ranges[0][0]) < len(ranges):
+            cache.settle(tail, ranges[0][0], ranges[-1][1], settled)  # close together
+        else:
+            for first, stop in ranges:
                 cache.settle(tail, first, stop, settled)
         self._touch()
 

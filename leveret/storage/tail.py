@@ -106,7 +106,8 @@ class TailCache:
                 if settled.contains(base, batch.stop_offset):
                     before = len(batches)
                     self._forget(tail, at, batch)
-                    at -= before - len(batches)  # the lists may have been moved up
+                    # The lists may have been moved up, by those behind that had left already, too.
+                    at = max(at - (before - len(batches)), -1)
             at += 1
 
     def cut(self, tail: LogTail, end: int) -> None:
