@@ -398,6 +398,7 @@ class WaitingIndex:
     async def remove(self) -> None:
         """Remove everything from the store: the room is deleted."""
         self.closed = True
+        await self._state.write_behind([])  # what is being written comes first
         keys = self._state.keys(self._prefix, self._prefix + BEHIND)
         for some in _sliced(list(keys), CHUNK_COUNT_MAX):
             await self._state.write_behind([(key, None) for key in some])

@@ -154,7 +154,7 @@ class WaitingRoom(Appender):
     async def _keep(self) -> None:
         """Bring the index up to date, and what is near into the wheel."""
         timers = self._services.timers
-        wakes_ms: int | None = None
+        wakes_ms: int | None = timers.wall_ms() + RETRY_MS  # whatever goes wrong
         try:
             while not self.deleted:
                 try:
@@ -171,8 +171,8 @@ class WaitingRoom(Appender):
                     break
         finally:
             self._keeping = False
-        if not self.deleted:
-            self._keep_timer.set(wakes_ms)
+            if not self.deleted:
+                self._keep_timer.set(wakes_ms)
 
     @property
     def _is_scanning(self) -> bool:

@@ -149,6 +149,37 @@ async def test_a_store_that_takes_nothing_holds_up_nothing(disk, clock):
     await life.end()
 
 
+async def test_trouble_that_nobody_thought_of_does_not_end_the_room(disk, clock):
+    life = Life(disk, clock)
+    life.add(HOUR, b"one")
+    await life.advance(5000)
+
+    async def fail(*args):
+        del life.state.fetch
+        raise RuntimeError("a mistake of ours")
+
+    life.state.fetch = fail
+    with pytest.raises(RuntimeError):
+        await life.advance(HOUR)
+    await life.advance(HOUR)
+    assert life.handed == [b"one"]
+    await life.end()
+
+
+async def test_a_deleted_room_leaves_nothing_in_the_store(disk, clock):
+    life = Life(disk, clock)
+    for delay in DELAYS:
+        life.add(delay, b"%d" % delay)
+    await life.advance(5000)
+    life.add(HOUR, b"last")
+    await life.run()
+    life.rooms.delete("/", "room")
+    await life.advance(3 * DAY)
+    assert life.state.keys(b"", b"\xff") == []
+    assert life.handed == [b"0", b"5", b"900", b"1500"]
+    await life.end()
+
+
 async def live(life: Life, chance: random.Random, names, known) -> None:
     """Adds, cancels, time that passes; `known` learns what was confirmed."""
     offsets = {}
