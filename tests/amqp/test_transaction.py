@@ -235,7 +235,6 @@ def test_a_transaction_has_a_limit(client, monkeypatch):
     assert client.methods() == [("Channel.Close", 406, text, 60, 40)]
 
 
-@pytest.mark.covers("B-010")
 def test_a_commit_that_publishes_is_held_by_an_alarm_behind_it(stage):
     client = Client(stage).open(capabilities={"connection.blocked": True})
     client.declare("q")
