@@ -148,3 +148,20 @@ def test_confirms_are_acks_and_nacks(nack):
         True,
         "Heartbeat",
     )
+
+
+@pytest.mark.parametrize("size_max", [1, 700, 1 << 20])
+@pytest.mark.parametrize("runs", [[(1, 2), (3, 5)], [(0, 1), (2, 5), (6, 8)], [(7, 9)]])
+def test_runs_are_delivered_one_after_the_other(slot, runs, size_max):
+    head = encode_properties(commands.Basic.Properties(), 100)
+    stored = [(b"", b"q%d" % i, head, b"x" * 100) for i in range(9)]
+    batches = [sealed(stored[first : first + 3], first) for first in (0, 3, 6)]
+    outbox, expected, one_by_one = Outbox(), Outbox(), ChannelSlot(5, None)
+    reached = outbox.deliver_runs(slot, b"t", batches, runs, False, size_max)
+    for first, stop in runs:
+        end = expected.deliver(one_by_one, b"t", batches, first, stop, False, size_max)
+        if end < stop or expected.size >= size_max:
+            break
+    assert reached == end
+    assert slot.delivery_tag == one_by_one.delivery_tag
+    assert b"".join(outbox.take()) == b"".join(expected.take())

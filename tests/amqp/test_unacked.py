@@ -165,3 +165,10 @@ def test_thousands_of_holes_from_either_end(seed):
         holder = rng.choice(HOLDERS)
         assert one_by_one(unacked.take_held(holder)) == model.take_held(holder)
     assert one_by_one(unacked.take_up_to(2**64 - 1)) == model.take_up_to(2**64 - 1)
+
+
+def test_runs_stand_for_tags_that_follow_each_other():
+    unacked = Unacked()
+    unacked.add_runs(4, [(10, 12), (20, 21), (21, 22)], "first")
+    assert unacked.count == 4
+    assert unacked.take(4, 7) == ([("first", 10, 12), ("first", 20, 22)], None)
