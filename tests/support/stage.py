@@ -88,6 +88,7 @@ class Stage:
             counts_every_return=self.configuration.delivery_limit_counts == "returns",
             log_exchange=self.configuration.log_exchange,
             state=self.state,
+            write_state=self._write_state,
         )
         self.broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
         self.broker.add_vhost(VhostDefinition("/"))
@@ -111,6 +112,9 @@ class Stage:
     async def _check_password(self, _peer_host: str, password_hash: str, password: str) -> bool:
         await self.password_checks
         return password_hash == f"hash of {password}"
+
+    async def _write_state(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        self.state.write(changes, durable=True)
 
     def report(self, subject: object, error: Exception) -> None:
         self.reported.append((subject, error))
