@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnceIntake", "OnceLimits"]
 
+TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
 IDLE_CHECK_MS = 60_000  # how much later than its time an idle publisher may be forgotten
 
 
@@ -129,7 +130,8 @@ class OnceIntake:
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Go on with what an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
-            if self._topics.exists(vhost.name, PRODUCERS_TOPIC):
+            # A topic to which nothing was ever written leaves nothing behind.
+            if any(self._topics.exists(vhost.name, topic) for topic in TOPICS):
                 self.writers[vhost.name] = self._open(vhost)
 
     def forget_vhost(self, name: str) -> None:

@@ -176,8 +176,9 @@ class MemoryTopicLog:
     def take_over(self, left: MemoryTopicLog) -> None:
         """Be what an earlier run has left."""
         self.batches = left.batches
-        self.end = self.committed = left.committed
+        self.end = self.committed = self.durable = left.committed
         self.settled = left.settled.copy()
+        self.undone = left.undone.copy()
 
     async def settlements_safe(self) -> None:
         pass

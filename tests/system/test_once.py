@@ -66,6 +66,7 @@ def test_an_exchange_window(tmp_path):
         under_kills(broker, resender, 5)
         assert drained(broker.port, "one") == list(range(resender.next))
         assert drained(broker.port, "two") == list(range(resender.next))
+        assert "belong to no queue" not in broker.log()
         broker.check_untroubled()
 
 
