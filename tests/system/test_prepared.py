@@ -188,7 +188,7 @@ def test_a_full_queue_refuses_one_message_and_not_its_neighbours(shared):
     connection.close()
 
 
-def test_exchanges_have_windows_of_their_own_also_by_policy(shared):
+def test_exchanges_have_windows_of_their_own(shared):
     connection, channel = connected(shared)
     channel.exchange_declare("v", "fanout", durable=True, arguments={"x-dedup-window": True})
     channel.queue_bind("q", "v")
