@@ -134,6 +134,7 @@ cdef class RecordFilter:
                     i += 1
                 if i == ready.size or ready.ranges[i].first >= end:
                     offset = end
+                    position = 0    # that is the place of an offset before
                     break
                 if position == 0 or ready.ranges[i].first > offset:
                     offset = max(offset, ready.ranges[i].first)
