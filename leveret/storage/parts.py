@@ -34,7 +34,7 @@ class Parts:
     def limit(self, durable: int) -> int:
         """How far records may be shown of those before `durable`."""
         firsts = [part.first for part in self.unresolved.values() if part.first < part.stop]
-        return min(firsts, default=durable)
+        return min([durable, *firsts])
 
     @property
     def waits(self) -> bool:

@@ -252,6 +252,10 @@ def test_random_lives(durability):
         live(seed, durability, 150)
 
 
+def test_what_waits_for_its_flush_is_not_shown_by_a_part_behind_it():
+    live(1084, Durability.FSYNC, 250)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.OS])

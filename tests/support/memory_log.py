@@ -104,7 +104,7 @@ class MemoryTopicLog:
 
     def _advance(self) -> None:
         firsts = [first for first, stop, _ in self.parts.values() if first < stop]
-        committed = min(firsts, default=self.durable)
+        committed = min([self.durable, *firsts])
         if committed != self.committed:
             self.committed = committed
             self._on_commit()
