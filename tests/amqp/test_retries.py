@@ -36,7 +36,6 @@ def declare(client, *failures):
     client.publish("q", b"m")
 
 
-@pytest.mark.covers("C-205")
 @pytest.mark.parametrize(
     ("failure", "method", "reason"),
     [
@@ -57,7 +56,6 @@ def test_a_consumer_that_fails_gets_the_message_later(stage, client, failure, me
     assert reasons(client) == [reason]
 
 
-@pytest.mark.covers("C-205")
 def test_a_channel_that_ends_fails_what_it_holds(stage, client):
     declare(client, "disconnect")
     client.consume("q")
@@ -78,7 +76,6 @@ def test_what_is_not_asked_for_comes_back_at_once(stage, client):
     assert reasons(client) == [None]
 
 
-@pytest.mark.covers("C-205")
 @pytest.mark.parametrize(
     ("name", "value"), [("x-retry-delays", []), ("x-retry-max-attempts", "often")]
 )

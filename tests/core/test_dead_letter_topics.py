@@ -44,7 +44,6 @@ def headers(stage, name="q.dlq", offset=0):
     return decode_table(headers_table(batch.record(offset)[4]))
 
 
-@pytest.mark.covers("C-206", "C-215")
 def test_a_topic_comes_with_the_first_dead_letter_and_keeps_its_history(stage):
     queue = declare(stage, **ASKED)
     assert set(stage.broker.vhosts["/"].queues) == {"q"}
@@ -105,7 +104,6 @@ def test_what_no_topic_is_for_vanishes(stage):
     assert (queue.message_count, queue.leased_count) == (0, 0)
 
 
-@pytest.mark.covers("C-215")
 def test_a_message_that_comes_back_too_often_is_set_apart(stage):
     queue = declare(stage, x_delivery_limit=2)
     queue.builder.add(0, stage.now, b"", b"q", content_header(6)[1], b"poison")

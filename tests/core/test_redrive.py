@@ -74,7 +74,6 @@ def bodies(found):
     return [body for *_, body in found]
 
 
-@pytest.mark.covers("C-206")
 def test_all_go_back_to_their_queue_as_they_came(yard):
     dead = yard.die(5, headers={"own": 1})
     redrive = yard.redrive(dead)
@@ -86,7 +85,6 @@ def test_all_go_back_to_their_queue_as_they_came(yard):
     assert found[0][:3] == (b"x", b"key", {"own": 1})
 
 
-@pytest.mark.covers("C-206")
 def test_what_was_moved_begins_anew(yard):
     dead = yard.die()
     yard.redrive(dead)
@@ -98,7 +96,6 @@ def test_what_was_moved_begins_anew(yard):
     assert found[2]["x-death"][0]["count"] == 1
 
 
-@pytest.mark.covers("C-206")
 def test_some_go_back_and_the_others_stay(yard):
     dead = yard.die(4, headers={"color": "red"})
     yard.die(2, first=4, headers={"color": "blue"})
@@ -112,7 +109,6 @@ def test_some_go_back_and_the_others_stay(yard):
     assert bodies(yard.drain("q")) == [b"0", b"2"]
 
 
-@pytest.mark.covers("C-206")
 def test_messages_go_where_somebody_says(yard):
     dead = yard.die(2)
     yard.declare("other")
@@ -120,7 +116,6 @@ def test_messages_go_where_somebody_says(yard):
     assert [found[:2] for found in yard.drain("other")] == [(b"", b"other")] * 2
 
 
-@pytest.mark.covers("C-206")
 def test_messages_are_routed_anew_where_asked_or_where_their_queue_is_gone(yard):
     dead = yard.die(2)
     yard.vhost.declare_exchange(
@@ -166,7 +161,6 @@ def test_what_a_consumer_has_is_left_to_it(yard):
     assert bodies(yard.drain("q.dlq")) == [b"0"]
 
 
-@pytest.mark.covers("C-206")
 def test_a_redrive_keeps_its_pace_and_can_rest_and_end(yard):
     dead = yard.die(40)
     redrive = yard.redrive(dead, rate=10)
@@ -224,7 +218,6 @@ def run(yard, work):
     return results[0]
 
 
-@pytest.mark.covers("C-206")
 def test_dead_letters_are_deleted_by_what_they_tell(yard):
     dead = yard.die(5)
     assert run(yard, letters.delete(dead, Selection(ids=frozenset({"id1", "id3"})))) == 2

@@ -1,6 +1,5 @@
 """Whatever fails when, each message is acknowledged or dead in the end, and rightly counted."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +10,6 @@ ADVANCE_MS_MAX = 400
 DELAYS = st.lists(st.integers(0, 300), min_size=1, max_size=4)
 
 
-@pytest.mark.covers("C-205")
 @settings(max_examples=60, deadline=None)
 @given(
     delays=DELAYS,

@@ -34,7 +34,6 @@ def stage():
     return Stage()
 
 
-@pytest.mark.covers("C-205")
 def test_who_follows_a_failed_message_waits_and_others_do_not(stage):
     queue = declare(stage, arguments=ORDERED)
     for key, body in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3")):
@@ -101,7 +100,6 @@ def test_without_the_setting_everybody_goes_on(stage):
     assert got(queue)[2] == b"2"
 
 
-@pytest.mark.covers("C-205")
 @settings(max_examples=60, deadline=None)
 @given(
     keys=st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=12),

@@ -57,7 +57,6 @@ def fail(stage, queue, reason=None):
     return headers
 
 
-@pytest.mark.covers("C-205")
 def test_a_rejected_message_comes_back_after_its_delay_and_tells_why(stage):
     queue = declare(stage)
     publish(stage, queue, headers={"own": 1})
@@ -81,7 +80,6 @@ def test_a_rejected_message_comes_back_after_its_delay_and_tells_why(stage):
     assert queue.retry_topic.pending_count == 0
 
 
-@pytest.mark.covers("C-205", "C-206")
 def test_a_message_that_nothing_helped_is_a_dead_letter_with_its_attempts(stage):
     queue = declare(stage)
     publish(stage, queue)
@@ -97,7 +95,6 @@ def test_a_message_that_nothing_helped_is_a_dead_letter_with_its_attempts(stage)
     assert (death["exchange"], death["routing-keys"]) == ("x", ["key"])
 
 
-@pytest.mark.covers("C-205")
 def test_messages_behind_a_failed_one_are_not_held_up(stage):
     queue = declare(stage)
     for body in (b"1", b"2"):
@@ -107,7 +104,6 @@ def test_messages_behind_a_failed_one_are_not_held_up(stage):
     assert (offset, headers) == (1, {})
 
 
-@pytest.mark.covers("C-205")
 def test_the_dead_letter_exchange_comes_before_the_topic(stage):
     declare(stage, "dead", {})
     dlx = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -119,7 +115,6 @@ def test_the_dead_letter_exchange_comes_before_the_topic(stage):
     assert "q.dlq" not in stage.broker.vhosts["/"].queues
 
 
-@pytest.mark.covers("C-205")
 def test_a_client_cannot_claim_attempts(stage):
     queue = declare(stage)
     publish(stage, queue, headers={"x-retry-count": 99, "x-first-failure-at": 5})
@@ -130,7 +125,6 @@ def test_a_client_cannot_claim_attempts(stage):
     assert headers["x-first-failure-at"] != 5
 
 
-@pytest.mark.covers("C-205")
 def test_a_message_may_bring_its_own_ladder(stage):
     queue = declare(stage)
     publish(stage, queue, headers={"x-retry-delays": [50], "x-retry-max-attempts": 5})
@@ -141,7 +135,6 @@ def test_a_message_may_bring_its_own_ladder(stage):
     assert queue.retry_topic.pending_count == 0
 
 
-@pytest.mark.covers("C-205")
 @pytest.mark.parametrize("cause", [Reason.REQUEUED, Reason.DISCONNECTED, Reason.TIMED_OUT])
 def test_other_failures_are_retried_where_the_queue_says_so(stage, cause):
     words = {"requeued": "requeue", "disconnected": "disconnect", "timeout": "timeout"}

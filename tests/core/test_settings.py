@@ -81,7 +81,6 @@ def test_the_delivery_limit_of_a_quorum_queue(own, given, limit):
     assert quorum(arguments, policy).delivery_limit == limit
 
 
-@pytest.mark.covers("C-215")
 def test_classic_queues_have_a_delivery_limit_when_they_state_one():
     assert (resolved().delivery_limit, resolved().counts_deliveries) == (None, False)
     limited = resolved({"x-delivery-limit": 3})
@@ -94,7 +93,6 @@ def topic_of(arguments):
     return sorted(resolved(arguments).dead_letter_topic)
 
 
-@pytest.mark.covers("C-206", "C-215")
 def test_which_dead_letters_a_queue_without_an_exchange_keeps():
     assert topic_of({}) == topic_of({"x-queue-type": "quorum"}) == []
     assert topic_of({"x-delivery-limit": 3}) == ["delivery_limit"]

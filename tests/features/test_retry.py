@@ -35,14 +35,12 @@ def waits(ladder, count, chance=0.5):
     return [ladder.wait_ms(attempt, chance) for attempt in range(1, count + 1)]
 
 
-@pytest.mark.covers("C-205")
 def test_waits_grow_up_to_the_longest():
     ladder = stated(retry_delay=100, retry_multiplier=3, retry_max_delay=2000)
     assert waits(ladder, 5) == [100, 300, 900, 2000, 2000]
     assert waits(stated(retry_delay=5), 3) == [5, 10, 20]
 
 
-@pytest.mark.covers("C-205")
 def test_waits_are_those_that_were_written_out_and_the_last_goes_on():
     ladder = stated(retry_delays=[10, 50, 20])
     assert waits(ladder, 5) == [10, 50, 20, 20, 20]
@@ -56,7 +54,6 @@ def test_any_argument_turns_retries_on():
     assert stated(retry_on="timeout").attempts_max == ATTEMPTS
 
 
-@pytest.mark.covers("C-205")
 def test_which_failures_are_retried():
     assert stated(retry_delay=1).on == {"rejected"}
     every = ["reject", "requeue", "disconnect", "timeout"]
@@ -122,7 +119,6 @@ def test_values_are_checked(key):
         ladder_of({key: value}.get).wait_ms(3, 0.1)
 
 
-@pytest.mark.covers("C-205")
 def test_a_message_may_bring_its_own_ladder():
     queues = Ladder(attempts_max=9, delay_ms=7, jitter=0.0)
     assert own_ladder(queues, raw(x_other=1)) == queues
@@ -143,7 +139,6 @@ def test_a_message_with_a_wrong_ladder_is_refused():
     assert header_problem(raw(x_retry_delays="soon")).startswith("invalid header 'x-retry-delays'")
 
 
-@pytest.mark.covers("C-205")
 def test_what_headers_tell_can_be_read_again():
     own = raw(own=1)
     first = decode_raw_table(encode_table(failed_headers(own, Attempts(1), "rejected", 100)))

@@ -60,7 +60,6 @@ def console():
     return Console()
 
 
-@pytest.mark.covers("C-206")
 def test_dead_letters_are_listed_page_by_page(console):
     console.yard.die(5)
     page = console.ask("dlq.list", **ANY, limit=3, after=None)
@@ -84,7 +83,6 @@ def test_dead_letters_are_listed_page_by_page(console):
     assert len(console.ask("dlq.list", **selected, limit=9, after=None)["rows"]) == 1
 
 
-@pytest.mark.covers("C-206")
 def test_one_dead_letter_is_shown_with_its_payload(console):
     console.yard.die(2, headers={"own": "x"})
     shown = console.ask("dlq.show", **DLQ, id="id1")
@@ -93,7 +91,6 @@ def test_one_dead_letter_is_shown_with_its_payload(console):
     assert console.refusal("dlq.show", **DLQ, id="id9") == "not_found"
 
 
-@pytest.mark.covers("C-206")
 def test_a_redrive_is_watched_paused_and_cancelled(console):
     console.yard.die(9)
     assert console.ask("dlq.redrive", **{**THERE, "rate": 1})["phase"] == "running"
@@ -151,7 +148,6 @@ def test_deleting_says_which(console):
     )
 
 
-@pytest.mark.covers("C-205")
 def test_messages_that_wait_are_listed_brought_back_and_deleted():
     console = Console(**{"x-retry-delays": [60_000]})
     assert console.ask("retry.list", **Q, limit=9, after=None)["rows"] == []
