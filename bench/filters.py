@@ -1,6 +1,6 @@
 """What a consumer costs that wants one message in a hundred, against one that takes all of them.
 
-    python -m bench.filters [messages] [--pika-messages N]
+    python -m bench.filters [messages] [--pika-messages N] [--encrypted]
 
 A queue is filled with messages of which every hundredth has the tag `match`. Then two consumers,
 one after the other, empty it: the first wants `match` only (`x-filter-tags`), the second takes all
@@ -13,13 +13,16 @@ times as fast as by taking all. With pika it is far higher, since a client's own
 saved. With the raw client nothing is saved but the broker's copying and sending: both consumers
 have it read the whole backlog from the page cache, and that is what is left of the filtered one's
 time. "broker" is the processor time of the broker alone. The last lines tell what the scan costs in
-memory.
+memory. With `--encrypted` the same messages are encrypted at rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import secrets
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -68,6 +71,12 @@ def delivery_bytes(size: int) -> int:
         + published
         - len(frame.marshal(commands.Basic.Publish(routing_key=QUEUE), 1))
     )
+
+
+def encrypt(data_dir: Path) -> None:
+    """From now on what is published is encrypted at rest."""
+    command = ["-m", "leveret", "encryption", "enable", "--vhost", "/", "--data-dir", str(data_dir)]
+    subprocess.run([sys.executable, *command], check=True)
 
 
 def fill(address: Address, messages: int, size: int) -> None:
@@ -171,11 +180,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One in a hundred against all of them.")
     parser.add_argument("messages", type=int, nargs="?", default=MESSAGES)
     parser.add_argument("--pika-messages", type=int, default=PIKA_MESSAGES)
+    parser.add_argument("--encrypted", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        node = Leveret(Path(directory), "os")
+        key = base64.b64encode(secrets.token_bytes(32)).decode()
+        node = Leveret(Path(directory), "os", (f"LEVERET_ENCRYPTION_KEY={key}",))
         node.start()
         try:
+            if asked.encrypted:
+                encrypt(Path(directory) / "data")
             for size in SIZES:
                 compare(node, "raw", drain_raw, asked.messages, size)
                 if asked.pika_messages:

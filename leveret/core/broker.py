@@ -11,6 +11,7 @@ from leveret.core.alarms import Alarms, Resource
 from leveret.core.arguments import type_of
 from leveret.core.atomic import AtomicWrites
 from leveret.core.authentication import log_in
+from leveret.core.command_replies import CommandReplies
 from leveret.core.dead_letter_topics import DeadLetterTopics
 from leveret.core.dead_lettering import DeadLettering
 from leveret.core.dedup import DedupServices
@@ -118,6 +119,7 @@ class Broker:
         self._has_log_exchange = log_exchange
         self.connections: set[Any] = set()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
+        self.command_replies = CommandReplies(self.publisher, self.reply_consumers)
         self.alarms = Alarms(self.connections, self._tell_alarm)
         limits = limits or NodeLimits()
         self.admission = Admission(node_name, limits, self.connections, access.user)
@@ -188,8 +190,8 @@ class Broker:
         self.intake.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
             self.schedules,
             self.delayed,
-            self.publisher,
-            reply_consumers=self.reply_consumers,
+            self.command_replies,
+            wall_ms=self.timers.wall_ms,
             spawn=self._spawn,
             report=self.report,
         )

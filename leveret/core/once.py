@@ -56,7 +56,7 @@ class SendingOnce:
         )
         broker.intake.steps[:0] = [self.intake, self.prepared]
         broker.intake.commands[PREPARE_EXCHANGE] = PreparedCommands(
-            self.prepared, services, broker.reply_consumers
+            self.prepared, broker.command_replies
         )
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:

@@ -14,10 +14,9 @@ only a `mandatory` command closes its channel then, with 404.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from leveret.core.message import MadeMessage, StoredMessage
+from leveret.core.message import StoredMessage
 from leveret.core.names import not_found, resource
 from leveret.core.prepared import PREPARED_TOPIC, PreparedMessages
 from leveret.errors import ChannelError, StorageError
@@ -25,9 +24,10 @@ from leveret.features.prepared import is_asked_for, read_half, read_id
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from leveret.core.appender import Committing, Waiter
+    from leveret.core.command_replies import CommandReplies
     from leveret.core.intake import Submission
     from leveret.core.internal_topics import InternalTopics
     from leveret.core.prepared import PreparedServices
@@ -109,17 +109,11 @@ class PreparedIntake:
 
 
 class PreparedCommands:
-    """The step for `leveret.prepare`. `reply_consumers`: see Broker."""
+    """The step for `leveret.prepare`."""
 
-    def __init__(
-        self,
-        prepared: PreparedIntake,
-        services: PreparedServices,
-        reply_consumers: Mapping[bytes, Any],
-    ) -> None:
+    def __init__(self, prepared: PreparedIntake, replies: CommandReplies) -> None:
         self._prepared = prepared
-        self._publisher = services.publisher
-        self._reply_consumers = reply_consumers
+        self.replies = replies
 
     def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
         """See Step."""
@@ -135,9 +129,7 @@ class PreparedCommands:
             id_ = read_id(message.headers, message.property("message_id"))
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
-        reply_to = message.property("reply_to") or ""
-        if reply_to and reply_to.encode() not in self._reply_consumers:
-            submission.channel.require("write", "exchange", "")
+        self.replies.check(submission)
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, b"", message.flags
         )
@@ -153,25 +145,6 @@ class PreparedCommands:
             commit = message.routing_key == b"commit"
             messages.decide(pending, commit=commit, decided=command.decided)
         return (command,)
-
-    def answer(self, vhost: Vhost, message: StoredMessage, told: dict[str, str]) -> None:
-        """Tell whoever asked to be told."""
-        reply_to = message.property("reply_to")
-        if not reply_to:
-            return
-        answer = MadeMessage(
-            b"",
-            reply_to.encode(),
-            {},
-            json.dumps(told).encode(),
-            content_type="application/json",
-            correlation_id=message.property("correlation_id") or "",
-        )
-        consumer = self._reply_consumers.get(reply_to.encode())
-        if consumer is not None:
-            consumer.deliver(answer)
-        else:
-            self._publisher.publish(vhost, answer)
 
 
 class Command:
@@ -201,7 +174,8 @@ class Command:
     def answer(self, outcome: str, *, failed: bool = False) -> None:
         """Tell the outcome."""
         self._failed = failed
-        self._commands.answer(self._vhost, self._message, {"id": self._id, "outcome": outcome})
+        told = {"id": self._id, "outcome": outcome}
+        self._commands.replies.answer(self._vhost, self._message, told)
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.done(failed=failed)

@@ -14,12 +14,11 @@ answer `{"count": …}` goes to the message's reply-to, and the confirm comes wh
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.events import acting_as
-from leveret.core.message import MadeMessage, StoredMessage
+from leveret.core.message import StoredMessage
 from leveret.core.scheduled import raw_headers
 from leveret.core.schedules import Selection
 from leveret.core.terms import field_type
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
     from leveret.core.appender import Committing, Waiter
+    from leveret.core.command_replies import CommandReplies
     from leveret.core.delayed_delivery import DelayedDelivery
     from leveret.core.intake import Submission
-    from leveret.core.publishing import InternalPublisher
     from leveret.core.schedules import Schedules
     from leveret.core.vhost import Vhost
 
@@ -51,25 +50,22 @@ COMMANDS = ("cancel", "reschedule", "deliver-now")
 
 
 class ScheduleCommands:
-    """The step that takes commands (see leveret.core.intake).
-
-    `reply_consumers` are those who await direct replies, by their addresses.
-    """
+    """The step that takes commands (see leveret.core.intake); `wall_ms()` is the time."""
 
     def __init__(
         self,
         schedules: Schedules,
         delayed: DelayedDelivery,
-        publisher: InternalPublisher,
+        replies: CommandReplies,
         *,
-        reply_consumers: Mapping[bytes, Any],
+        wall_ms: Callable[[], int],
         spawn: Callable[[Coroutine[object, object, None]], object],
         report: Callable[[object, Exception], None],
     ) -> None:
         self._schedules = schedules
         self._delayed = delayed
-        self._publisher = publisher
-        self._reply_consumers = reply_consumers
+        self._replies = replies
+        self._wall_ms = wall_ms
         self._spawn = spawn
         self._report = report
 
@@ -83,9 +79,7 @@ class ScheduleCommands:
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, message.body, message.flags
         )
-        reply_to = stored.property("reply_to") or ""
-        if reply_to and reply_to.encode() not in self._reply_consumers:
-            submission.channel.require("write", "exchange", "")
+        self._replies.check(submission)
         work = self._understood(submission, stored)
         command = _Command()
         self._spawn(self._perform(command, work, submission, stored))
@@ -115,7 +109,7 @@ class ScheduleCommands:
         }
         if not stated:
             raise ChannelError(406, f"no new time: state '{DELAY}' or '{DELIVER_AT}'")
-        return read_schedule(stated, self._publisher.wall_ms()).due_ms
+        return read_schedule(stated, self._wall_ms()).due_ms
 
     async def _perform(
         self,
@@ -129,7 +123,7 @@ class ScheduleCommands:
             with acting_as(submission.user):
                 count = await work()
             await self._committed(submission.vhost)
-            self._answer(submission.vhost, message, count)
+            self._replies.answer(submission.vhost, message, {"count": count})
         except Exception as error:  # noqa: BLE001  # whatever it is, the publisher must hear no
             self._report(self, error)
             command.finish(failed=True)
@@ -141,24 +135,6 @@ class ScheduleCommands:
         messages = self._delayed.find(vhost.name)
         if messages is not None:
             await messages.committed()
-
-    def _answer(self, vhost: Vhost, message: StoredMessage, count: int) -> None:
-        reply_to = message.property("reply_to")
-        if not reply_to:
-            return
-        answer = MadeMessage(
-            b"",
-            reply_to.encode(),
-            {},
-            json.dumps({"count": count}).encode(),
-            content_type="application/json",
-            correlation_id=message.property("correlation_id") or "",
-        )
-        consumer = self._reply_consumers.get(reply_to.encode())
-        if consumer is not None:
-            consumer.deliver(answer)
-        else:
-            self._publisher.publish(vhost, answer)
 
 
 class _Command:
