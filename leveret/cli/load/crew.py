@@ -27,6 +27,7 @@ __all__ = ["Crew"]
 BURST_BYTES = 1 << 17  # one send: enough to amortise the call, small enough to stay cached
 BURST_SLOTS_MIN = 4
 BURST_SLOTS_MAX = 4096
+MILLISECOND_NS = 1_000_000
 FRAMES = {AckFrames.EACH: ACK_EACH, AckFrames.EVERY: ACK_EVERY, AckFrames.READ: ACK_READ}
 
 
@@ -99,6 +100,7 @@ class Crew:
             number_at=template.number_at,
             priority_at=template.priority_at,
             stamp_at=template.stamp_at,
+            delay_ns=plan.delay * MILLISECOND_NS,
         )
 
     def _add_consumers(self, station: Station, indices: tuple[int, ...]) -> None:

@@ -75,6 +75,14 @@ class Options:
     expiration: Annotated[
         int | None, _publishing(min=0, help="Milliseconds after which each message expires.")
     ] = None
+    delay: Annotated[
+        int,
+        _publishing(
+            min=0,
+            help="Milliseconds that each message waits in the broker (header x-delay); "
+            "latency counts from then on.",
+        ),
+    ] = 0
     routing_key: Annotated[
         str, _publishing(help="Key of each message; {} is a binding's number.")
     ] = "perf.{}"

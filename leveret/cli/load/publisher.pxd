@@ -10,6 +10,7 @@ cdef class Burst:
     cdef Py_ssize_t number_at
     cdef Py_ssize_t priority_at
     cdef Py_ssize_t stamp_at
+    cdef uint64_t delay_ns
 
 cdef class Numbers:
     cdef uint32_t first

@@ -17,6 +17,7 @@ class Burst:
         number_at: int = ...,
         priority_at: int = ...,
         stamp_at: int = ...,
+        delay_ns: int = ...,
     ) -> None: ...
     @property
     def slot_bytes(self) -> int: ...

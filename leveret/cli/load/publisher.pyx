@@ -1,6 +1,7 @@
 """Publishing: bursts of ready-made frames out, confirms in.
 
-Where a body has room for it, its first sixteen bytes say when it was sent and which message it is:
+Where a body has room for it, its first sixteen bytes say when it was sent, or is to be delivered, and which
+message it is:
 
     0                   8         12 bits     20 bits          32 bits
     +-------------------+---------------------------------------------+
@@ -46,10 +47,12 @@ cdef class Burst:
         number_at=-1,
         priority_at=-1,
         stamp_at=-1,
+        delay_ns=0,
     ):
         cdef size_t i
         self.slot_bytes, self.slots = template.shape[0], slots
         self.number_at, self.priority_at, self.stamp_at = number_at, priority_at, stamp_at
+        self.delay_ns = delay_ns
         if number_at > <Py_ssize_t>self.slot_bytes - NUMBER_DIGITS:
             raise ValueError("the number does not fit into the template")
         if priority_at >= <Py_ssize_t>self.slot_bytes:
@@ -184,7 +187,7 @@ cdef class Publisher(Endpoint):
         cdef size_t i
         cdef Burst burst = self.burst
         cdef uint8_t* slot = burst.data
-        stamp[0] = now_ns
+        stamp[0] = now_ns + burst.delay_ns
         for i in range(count):
             number = self.numbers.draw()
             if burst.number_at >= 0:

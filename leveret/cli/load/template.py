@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pamqp import body, commands, frame, header
+from pamqp import body, commands, encode, frame, header
 
 from leveret.cli.load.plan import NUMBER_FORMAT
 
@@ -19,6 +19,7 @@ FRAME_HEADER_BYTES = 7
 PROPERTIES_AT = FRAME_HEADER_BYTES + 14  # of a content header: class, weight, size, flags
 FILLING = b"leveret."
 PERSISTENT = 2
+DELAY = "x-delay"
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,15 @@ def publish_template(
     key_at = len(method) - 2 - len(key.encode())
     number_at = key_at + len(key_before.encode()) if brace and varied else -1
     properties = commands.Basic.Properties(
+        headers={DELAY: plan.delay} if plan.delay else None,
         delivery_mode=PERSISTENT if plan.persistent else None,
         priority=0 if plan.priority_max else None,
         expiration=None if plan.expiration is None else str(plan.expiration),
     )
-    # Of the properties that a plan may set, only the delivery mode comes before the priority.
-    priority_at = len(method) + PROPERTIES_AT + bool(plan.persistent) if plan.priority_max else -1
     content = frame.marshal(header.ContentHeader(0, plan.size, properties), channel)
+    # Of the properties that a plan may set, headers and delivery mode come before the priority.
+    before = (len(encode.field_table({DELAY: plan.delay})) if plan.delay else 0) + plan.persistent
+    priority_at = len(method) + PROPERTIES_AT + before if plan.priority_max else -1
     stamp_at = len(method) + len(content) + FRAME_HEADER_BYTES if plan.stamped else -1
     payload = (FILLING * (plan.size // len(FILLING) + 1))[: plan.size]
     part_bytes = frame_bytes_max - FRAME_OVERHEAD_BYTES

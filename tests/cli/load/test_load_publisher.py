@@ -14,6 +14,7 @@ from leveret.cli.load.wire import Link, WireError
 from .streams import FRAME_BYTES_MAX, content, frames_of, make_board, make_counters
 
 ALL = 1 << 40
+MILLISECOND_NS = 1_000_000
 
 
 def make_publisher(
@@ -29,6 +30,7 @@ def make_publisher(
         number_at=template.number_at,
         priority_at=template.priority_at,
         stamp_at=template.stamp_at,
+        delay_ns=plan.delay * MILLISECOND_NS,
     )
     numbers = numbers or Numbers(0, 1, plan.numbers, None)
     priorities = Numbers(0, 1, plan.priority_max + 1, 1)
@@ -60,6 +62,7 @@ plans = st.builds(
     persistent=st.booleans(),
     priority_max=st.integers(0, 255),
     expiration=st.none() | st.integers(0, 10**10),
+    delay=st.just(0) | st.integers(1, 10**10),
     exchange_type=st.sampled_from(["", "topic", "direct"]),
     routing_key=st.sampled_from(["perf.{}", "a.{}.b", "{}", "same"]),
     name=st.sampled_from(["leveret-perf", "q"]),
@@ -86,10 +89,11 @@ def test_bursts_are_what_pamqp_would_have_written(plan, count, channel):
         assert properties.expiration == (
             plan.expiration if plan.expiration is None else str(plan.expiration)
         )
+        assert properties.headers == ({"x-delay": plan.delay} if plan.delay else None)
         assert len(payload) == plan.size
         if plan.stamped:
             at_ns, identity = struct.unpack("=QQ", payload[:16])
-            assert before_ns <= at_ns <= time.monotonic_ns()
+            assert before_ns <= at_ns - plan.delay * MILLISECOND_NS <= time.monotonic_ns()
             assert identity == 7 << 52 | number << 32 | index // plan.numbers
 
 
