@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.processes import BenchError, client_core, pinned
@@ -22,6 +22,8 @@ __all__ = ["Reading", "Timing", "measure", "perf_arguments"]
 PERF_TIMEOUT_S = 900
 MEGABYTE = 1_000_000
 FILES_BESIDE_CONNECTIONS = 500
+HOUR_MS = 3_600_000
+DELAY_S, DELAY_WARM_UP_S = 20, 8  # the first are due after five seconds
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def measure(row: Row, broker: Broker, timing: Timing) -> Reading:
         Kind.BACKLOG: _backlog,
         Kind.IDLE: _idle,
         Kind.START: _start,
+        Kind.DELAY: _delay,
     }
     try:
         return kinds[row.kind](row, broker, timing)
@@ -139,6 +142,26 @@ def _backlog(row: Row, broker: Broker, timing: Timing) -> Reading:
         "drain_per_s": drained["consumed_per_s"],
     }
     return Reading(figures, incomplete=not (filled["ok"] and drained["ok"]))
+
+
+def _delay(row: Row, broker: Broker, timing: Timing) -> Reading:
+    if broker.name != "Leveret":
+        return Reading()
+    count = _count(row, broker, timing)
+    filled = _perf(
+        broker,
+        *("--mode", "fill", "--messages", str(count), "--size", "100", "--delay", str(HOUR_MS)),
+        *("--persistent", "--confirms", "2000", "--name", "pending"),
+    )
+    growth = filled["broker_resident_bytes_after"] - filled["broker_resident_bytes_before"]
+    flow = _flow(row, broker, replace(timing, seconds=DELAY_S, warm_up=DELAY_WARM_UP_S))
+    wanted = {name: flow.figures[name] for name in ("p50_ms", "p99_ms", "consumed_per_s")}
+    figures = {
+        "growth_mb": growth / MEGABYTE,
+        "fill_per_s": filled["confirmed_per_s"],
+        **wanted,
+    }
+    return Reading(figures, incomplete=flow.incomplete)
 
 
 def _idle(row: Row, broker: Broker, timing: Timing) -> Reading:

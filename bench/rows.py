@@ -16,6 +16,7 @@ class Kind(StrEnum):
     BACKLOG = "backlog"  # fill, restart, drain
     IDLE = "idle"  # hold connections
     START = "start"  # start with an empty data directory
+    DELAY = "delay"  # leave messages pending, then delay others for some seconds
 
 
 class Bound(StrEnum):
@@ -271,6 +272,24 @@ ROWS = (
         kind=Kind.BACKLOG,
         messages=10_000_000,
         messages_theirs=500_000,
+        once=True,
+    ),
+    Row(
+        "delay",
+        "1 million pending delayed messages, and 20,000 others due each second (RabbitMQ has none)",
+        (
+            Target("growth_mb", "MB more memory than empty", Bound.AT_MOST, 200),
+            Target("p99_ms", "p99 after they are due, ms", Bound.AT_MOST, 50),
+            Target("p50_ms", "p50 after they are due, ms", Bound.SHOWN),
+            Target("consumed_per_s", "messages/s", Bound.SHOWN),
+            Target("fill_per_s", "messages/s taken in", Bound.SHOWN),
+        ),
+        words(
+            "--rate 20000 --delay 5000 --size 100 --persistent --confirms 20000 --spin"
+            " --drain-timeout 15"
+        ),
+        kind=Kind.DELAY,
+        messages=1_000_000,
         once=True,
     ),
     Row(

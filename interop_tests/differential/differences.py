@@ -37,6 +37,7 @@ STRANGERS = "B-406: passive declares need some permission since RabbitMQ 4.3"
 VOLATILE = "B-233: RabbitMQ 4 knows that the name stands for no queue"
 STREAM_TEXT = "B-225, B-314: the texts of RabbitMQ 4"
 POISON = "C-215: messages that come back too often are given up by queues of every type"
+ATOMIC = "a transaction that one queue refuses takes effect in none (docs/decisions/0033)"
 STREAM_CREDIT = "B-129: whatever settles a stream's message gives credit since RabbitMQ 3.13"
 
 ANSWERED = (
@@ -124,6 +125,12 @@ def _credit(conversation: str, method_id: int) -> Difference:
 
 
 DIFFERENCES: list[Difference] = [
+    Difference(
+        "a_transaction_that_a_full_queue_refuses",
+        "A2 < Queue.DeclareOk queue='q' message_count=1 consumer_count=0",
+        "A2 < Queue.DeclareOk queue='q' message_count=0 consumer_count=0",
+        ATOMIC,
+    ),
     Difference(
         "arguments_of_another_queue_type",
         'A2 < Channel.Close reply_code=406 reply_text="PRECONDITION_FAILED - invalid arg '
