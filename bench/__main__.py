@@ -152,8 +152,9 @@ def _cores() -> str:
 
 def _how(timing: Timing, repeat: int) -> str:
     return (
-        f"Medians of {repeat} readings (of one for backlog and idle), of {timing.seconds:g} s "
-        f"after {timing.warm_up:g} s of warm-up; where messages or connections are counted, of "
+        f"Medians of {repeat} readings (of one for backlog, delay and idle), of "
+        f"{timing.seconds:g} s after {timing.warm_up:g} s of warm-up; where messages or "
+        "connections are counted, of "
         f"{timing.messages_share:.0%} of the number named. RabbitMQ and Leveret take turns, both "
         "run throughout a row, both have the same client (`leveret perf`). 16-byte bodies, one "
         "publisher, one consumer, one queue unless said. RabbitMQ has its defaults and no plugins. "

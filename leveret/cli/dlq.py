@@ -12,7 +12,15 @@ import typer
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
-from leveret.cli.values import header_values, moment_ms, show_count, show_fields
+from leveret.cli.values import (
+    SHOWN_ROWS,
+    Limit,
+    all_pages,
+    header_values,
+    moment_ms,
+    show_count,
+    show_one,
+)
 
 __all__ = ["app"]
 
@@ -21,8 +29,6 @@ app = typer.Typer(
 )
 
 COLUMNS = ["offset", "message_id", "reason", "queue", "exchange", "routing_keys", "attempts"]
-PAGE_ROWS = 1000
-SHOWN_ROWS = 100
 POLL_SECONDS = 0.2  # while somebody watches a redrive
 
 Queue = Annotated[str, typer.Argument(help="The queue that holds them.")]
@@ -54,7 +60,7 @@ class Selected:
 def list_(
     *,
     queue: Queue,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
+    limit: Limit = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -62,15 +68,10 @@ def list_(
 ) -> None:
     """Show messages, the oldest first; those too that a consumer has just now."""
     common = _common(vhost, queue, selected)
-    rows: list[dict[str, Any]] = []
-    after: Any = None
-    while not limit or len(rows) < limit:
-        wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
-        page = ask(data_dir, "dlq.list", limit=wanted, after=after, **common)
-        rows += page["rows"]
-        after = page["after"]
-        if after is None:
-            break
+    rows = all_pages(
+        limit,
+        lambda count, after: ask(data_dir, "dlq.list", limit=count, after=after, **common),
+    )
     show_rows(rows, COLUMNS, as_json=json)
 
 
@@ -83,11 +84,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one message with its properties and its payload."""
-    row = ask(data_dir, "dlq.show", vhost=vhost, queue=queue, id=id_)
-    if json:
-        typer.echo(json_text.dumps(row, ensure_ascii=False))
-    else:
-        show_fields(row)
+    show_one(ask(data_dir, "dlq.show", vhost=vhost, queue=queue, id=id_), as_json=json)
 
 
 @app.command("redrive")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_text
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.output import show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
-from leveret.cli.values import iso, show_count, show_fields
+from leveret.cli.values import SHOWN_ROWS, Limit, all_pages, iso, show_count, show_one
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Messages that failed and wait to be tried again.", no_args_is_help=True)
 
 COLUMNS = ["id", "due", "retry_count", "last_failure", "exchange", "routing_key", "payload_bytes"]
-PAGE_ROWS = 1000
-SHOWN_ROWS = 100
 
 Queue = Annotated[str, typer.Argument(help="The queue to which they come back.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `retry list` shows them.")]
@@ -27,21 +24,18 @@ All = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
 @app.command("list")
 def list_(
     queue: Queue,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
+    limit: Limit = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Show the messages that wait, the next one that is due first."""
-    rows: list[dict[str, Any]] = []
-    after: Any = None
-    while not limit or len(rows) < limit:
-        wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
-        page = ask(data_dir, "retry.list", vhost=vhost, queue=queue, limit=wanted, after=after)
-        rows += page["rows"]
-        after = page["after"]
-        if after is None:
-            break
+    rows = all_pages(
+        limit,
+        lambda count, after: ask(
+            data_dir, "retry.list", vhost=vhost, queue=queue, limit=count, after=after
+        ),
+    )
     shown = rows if json else [{**row, "due": iso(row["due_ms"])} for row in rows]
     show_rows(shown, COLUMNS, as_json=json)
 
@@ -56,10 +50,7 @@ def show(
 ) -> None:
     """Show one message with its properties and its payload."""
     row = ask(data_dir, "retry.show", vhost=vhost, queue=queue, id=id_)
-    if json:
-        typer.echo(json_text.dumps(row, ensure_ascii=False))
-    else:
-        show_fields({**row, "due": iso(row["due_ms"])})
+    show_one(row if json else {**row, "due": iso(row["due_ms"])}, as_json=json)
 
 
 @app.command("retry-now")

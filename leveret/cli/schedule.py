@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json as json_text
 from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.output import show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
-from leveret.cli.values import header_values, iso, moment_ms, show_count
+from leveret.cli.values import (
+    SHOWN_ROWS,
+    Limit,
+    all_pages,
+    header_values,
+    iso,
+    moment_ms,
+    show_count,
+    show_one,
+)
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Messages that wait until they are due.", no_args_is_help=True)
 
 COLUMNS = ["id", "due", "exchange", "routing_key", "payload_bytes", "repeats"]
-PAGE_ROWS = 1000
-SHOWN_ROWS = 100
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Id = Annotated[str, typer.Argument(help="The message's id, as `schedule list` shows it.")]
@@ -45,30 +51,25 @@ def list_(
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     queue: OfQueue = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")] = SHOWN_ROWS,
+    limit: Limit = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Show messages, the next one that is due first."""
     common = _common(exchange, routing_key, header, due_from, due_before)
-    rows: list[dict[str, Any]] = []
-    after: Any = None
-    while True:
-        wanted = min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS
-        page = ask(
+    rows = all_pages(
+        limit,
+        lambda count, after: ask(
             data_dir,
             "schedule.list",
             vhost=vhost,
             queue=queue,
-            limit=wanted,
+            limit=count,
             after=after,
             **common,
-        )
-        rows += page["rows"]
-        after = page["after"]
-        if after is None or (limit and len(rows) >= limit):
-            break
+        ),
+    )
     show_rows([row if json else _readable(row) for row in rows], COLUMNS, as_json=json)
 
 
@@ -82,13 +83,9 @@ def show(
 ) -> None:
     """Show one message with its headers and its payload."""
     row = ask(data_dir, "schedule.show", vhost=vhost, queue=queue, id=id_)
-    if json:
-        typer.echo(json_text.dumps(row, ensure_ascii=False))
-        return
-    row["due"] = iso(row.pop("due_ms"))
-    for name, value in row.items():
-        text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
-        typer.echo(f"{name}: {text}")
+    if not json:
+        row["due"] = iso(row.pop("due_ms"))
+    show_one(row, as_json=json)
 
 
 @app.command("cancel")

@@ -4,12 +4,43 @@ from __future__ import annotations
 
 import json as json_text
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from leveret.cli.session import fail
 
-__all__ = ["header_values", "iso", "moment_ms", "show_count", "show_fields"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "SHOWN_ROWS",
+    "Limit",
+    "all_pages",
+    "header_values",
+    "iso",
+    "moment_ms",
+    "show_count",
+    "show_one",
+]
+
+PAGE_ROWS = 1000  # of a list that a node tells page by page
+SHOWN_ROWS = 100  # of which so many are shown where nobody says
+
+Limit = Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")]
+
+
+def all_pages(limit: int, ask_page: Callable[[int, Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a list, at most `limit` (0: all); `ask_page(count, after)` gets some of them."""
+    rows: list[dict[str, Any]] = []
+    after: Any = None
+    while not limit or len(rows) < limit:
+        page = ask_page(min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS, after)
+        rows += page["rows"]
+        after = page["after"]
+        if after is None:
+            break
+    return rows
 
 
 def header_values(stated: list[str] | None) -> dict[str, str]:
@@ -50,8 +81,11 @@ def show_count(count: int, done: str, *, as_json: bool) -> None:
         typer.echo(f"{count} {'message was' if count == 1 else 'messages were'} {done}")
 
 
-def show_fields(fields: dict[str, object]) -> None:
-    """One thing, a line for each of its fields."""
+def show_one(fields: dict[str, object], *, as_json: bool) -> None:
+    """One thing: a line for each of its fields, or all in JSON."""
+    if as_json:
+        typer.echo(json_text.dumps(fields, ensure_ascii=False))
+        return
     for name, value in fields.items():
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
         typer.echo(f"{name}: {text}")

@@ -147,9 +147,10 @@ def test_headers_that_make_no_sense_do_no_harm(damage, data):
     builder.add(RecordFlag.HAS_HEADERS, 1, b"", b"k", broken, b"")
     batch = builder.seal(0)
     wanted = record_filter({"x-filter-tags": "a || !b || *", "x-filter-sql": "n = '1' or m = 2"})
-    wanted.find([batch], RangeSet([(0, 1)]), 0, 1, 1)
+    found, stop = wanted.find([batch], RangeSet([(0, 1)]), 0, 1, 1)
+    assert (found, stop) in (([], 1), ([(0, 1)], 1))
     wanted.run([Batch.parse(bytes(batch))], 0, 1)
-    wanted.matches(broken)
+    assert wanted.matches(broken) in {True, False}
 
 
 @given(st.lists(st.binary(max_size=3), max_size=3), st.lists(st.integers(-6, 4), max_size=8))

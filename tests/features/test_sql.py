@@ -238,4 +238,4 @@ def test_a_mistake_is_shown_at_its_place(text, problem):
 @given(st.text(alphabet="ab'\"1.e-+*/%()=<> ANDORNTISULLIKE", max_size=30))
 def test_any_text_is_read_or_refused(text):
     with suppress(ExpressionError):
-        parse_sql(text).holds({"a": 1}, {})
+        assert parse_sql(text).holds({"a": 1}, {}) in {True, False, None}
