@@ -136,8 +136,11 @@ class WaitingRoom(Appender):
         """Committed records wait from now on."""
         if len(dues):
             self._index.learn(dues)
-            if self._keep_timer.due_ms is None and not self._keeping:
-                self._keep_timer.set(self._services.timers.wall_ms() + INTERVAL_MS)
+            if not self._keeping:
+                soon_ms = self._services.timers.wall_ms() + INTERVAL_MS
+                # It may be set, for buckets that are hours away.
+                if self._keep_timer.due_ms is None or self._keep_timer.due_ms > soon_ms:
+                    self._keep_timer.set(soon_ms)
 
     def _forget_uncommitted(self) -> None:
         self._gathered.cut(self.log.end)

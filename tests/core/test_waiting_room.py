@@ -127,6 +127,19 @@ async def test_waiting_records_can_be_looked_at(bench):
     assert await bench.room.read([offset]) == []
 
 
+def test_what_waits_for_long_does_not_keep_what_comes_later_from_being_looked_at(bench):
+    """The next look at the index is then an hour away, the wheel reaches half a minute."""
+    bench.add(3_600_000, b"far")
+    bench.run()
+    bench.advance(5000)
+    for number in range(20):
+        bench.add(5000, b"%d" % number)
+        bench.run()
+        bench.advance(3000)
+    bench.advance(5000)
+    assert bench.bodies == [b"%d" % number for number in range(20)]
+
+
 def test_a_clock_set_forward_makes_due_what_lies_between_once(bench):
     for hours in (1, 2, 30):
         bench.add(hours * 3_600_000, b"%d" % hours)
