@@ -46,13 +46,13 @@ from leveret.core.turn import Turn
 from leveret.core.usage_keeping import UsageKeeper
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.features.rates import rate_of
-from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
 from leveret.mgmt_ui.managed import Listener, ManagedNode
-from leveret.mgmt_ui.operations import create_defaults
+from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.performing import create_defaults
+from leveret.mgmt_ui.operations.transfer import import_definitions
 from leveret.mgmt_ui.server import ManagementServer
-from leveret.mgmt_ui.transfer import import_definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring

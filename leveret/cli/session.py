@@ -125,8 +125,8 @@ async def _perform_on_files(
     import secrets
 
     from leveret.core.model import Model
-    from leveret.mgmt_ui.administered import Administered
-    from leveret.mgmt_ui.operations import create_defaults, perform
+    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.performing import create_defaults, perform
     from leveret.storage.metadata import SqliteMetadataStore
     from leveret.storage.usage import SqliteUsageStore
 

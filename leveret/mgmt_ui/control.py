@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from leveret.core.definitions import DOCUMENT_BYTES_MAX
 from leveret.core.events import COMMAND_LINE_USER, acting_as
 from leveret.errors import StorageError
-from leveret.mgmt_ui.operations import perform
+from leveret.mgmt_ui.operations.performing import perform
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.administered import Administered
+    from leveret.mgmt_ui.operations.administered import Administered
 
 __all__ = ["ControlServer", "request"]
 

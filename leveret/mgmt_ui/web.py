@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leveret.mgmt_ui import health, overview, pull, resources
-from leveret.mgmt_ui.problems import ApiError
+from leveret.mgmt_ui.api import health, overview, pull, resources
+from leveret.mgmt_ui.api.problems import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import pytest
 from leveret.core.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui import control
-from leveret.mgmt_ui.administered import Administered
 from leveret.mgmt_ui.control import ControlServer, request
+from leveret.mgmt_ui.operations.administered import Administered
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 

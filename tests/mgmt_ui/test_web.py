@@ -8,7 +8,7 @@ from pamqp import commands
 
 from leveret.core.administration import Administration
 from leveret.core.alarms import Resource
-from leveret.mgmt_ui import callers
+from leveret.mgmt_ui.api import callers
 from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition

@@ -3,12 +3,12 @@ import pytest
 from leveret.core.model import Model
 from leveret.core.passwords import verify_password
 from leveret.errors import StorageError
-from leveret.mgmt_ui.administered import Administered
-from leveret.mgmt_ui.dead_letters import DEAD_LETTERS
-from leveret.mgmt_ui.once import ONCE
-from leveret.mgmt_ui.operations import OPERATIONS, create_defaults, perform
-from leveret.mgmt_ui.retries import RETRIES
-from leveret.mgmt_ui.schedules import SCHEDULES
+from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
+from leveret.mgmt_ui.operations.once import ONCE
+from leveret.mgmt_ui.operations.performing import OPERATIONS, create_defaults, perform
+from leveret.mgmt_ui.operations.retries import RETRIES
+from leveret.mgmt_ui.operations.schedules import SCHEDULES
 from leveret.ports.definitions import Definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration

@@ -1,6 +1,6 @@
 """Operations on what governs clients: limits, topic permissions, policies and parameters.
 
-See leveret.mgmt_ui.operations, which performs them.
+See `performing`, which performs them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.ports.definitions import (
 
 if TYPE_CHECKING:
     from leveret.core.administration import Administration
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Limits
 
 __all__ = ["RULES"]

@@ -10,7 +10,7 @@ from leveret.core.importing import Import, rehearse, snapshot
 
 if TYPE_CHECKING:
     from leveret.core.definitions import Parsed
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Json
 
 __all__ = ["TRANSFER", "export_definitions", "import_definitions"]

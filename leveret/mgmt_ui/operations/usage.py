@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.administration import AdministrationError
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["USAGE"]
 

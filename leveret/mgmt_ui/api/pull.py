@@ -29,17 +29,17 @@ from leveret.core.queue import Queue
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX
-from leveret.mgmt_ui.callers import Caller, ClientHere
-from leveret.mgmt_ui.problems import ApiError, not_found
-from leveret.mgmt_ui.resources import Segment, answer
-from leveret.mgmt_ui.views import plain
+from leveret.mgmt_ui.api.callers import Caller, ClientHere
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.api.resources import Segment, answer
+from leveret.mgmt_ui.api.views import plain
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
     from leveret.core.message import StoredMessage
     from leveret.core.pull import Outcome, Pulled, QueueLeases, Receive
-    from leveret.mgmt_ui.views import Row
+    from leveret.mgmt_ui.api.views import Row
 
 __all__ = ["router"]
 

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from leveret.mgmt_ui.views import plain, properties_key, user_row
+from leveret.mgmt_ui.api.views import plain, properties_key, user_row
 from leveret.ports.definitions import UserDefinition
 
 

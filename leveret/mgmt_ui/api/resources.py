@@ -15,9 +15,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
-from leveret.mgmt_ui import views
-from leveret.mgmt_ui.callers import Caller, CallerHere
-from leveret.mgmt_ui.listing import (
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.listing import (
     Kind,
     Query,
     all_pages,
@@ -26,14 +26,14 @@ from leveret.mgmt_ui.listing import (
     one_page,
     select_columns,
 )
-from leveret.mgmt_ui.problems import not_found
+from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
     from leveret.core.bindings import Binding, QueueLike
     from leveret.core.clients import Client
     from leveret.core.exchange import Exchange
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.views import Row
+    from leveret.mgmt_ui.api.views import Row
     from leveret.ports.definitions import PermissionDefinition, UserDefinition
 
 __all__ = ["READ", "QueryHere", "Segment", "answer", "message_counts", "router"]

@@ -8,8 +8,8 @@ import pytest
 from pamqp import commands
 
 from leveret.core.model import Model
-from leveret.mgmt_ui.administered import Administered
-from leveret.mgmt_ui.operations import create_defaults, perform
+from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.performing import create_defaults, perform
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.client import Client

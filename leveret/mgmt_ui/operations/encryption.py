@@ -1,6 +1,6 @@
 """Operations on the keys of encrypted virtual hosts.
 
-See leveret.mgmt_ui.operations, which performs them. No key passes through here, only its id.
+See `performing`, which performs them. No key passes through here, only its id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.administration import AdministrationError
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.storage.key_administration import KeyAdministration
 
 __all__ = ["ENCRYPTION"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from leveret.core.once_operations import Committed, OnceOperations
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["ONCE"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.letters import Letter
     from leveret.core.queue import Queue
     from leveret.core.redrive import Redrive, Redrives
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["DEAD_LETTERS", "integer", "payload", "properties"]
 

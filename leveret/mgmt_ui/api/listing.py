@@ -16,12 +16,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from leveret.mgmt_ui.problems import ApiError
+from leveret.mgmt_ui.api.problems import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.mgmt_ui.views import Row
+    from leveret.mgmt_ui.api.views import Row
 
 __all__ = [
     "Kind",

@@ -14,7 +14,7 @@ from leveret.features.delay import DELAY_MS_MAX
 
 if TYPE_CHECKING:
     from leveret.core.schedules import Cursor, Schedules
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["SCHEDULES"]
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leveret.mgmt_ui.operations import perform
+from leveret.mgmt_ui.operations.performing import perform
 from tests.core.test_redrive import Yard, bodies
 
 ANY = {

@@ -23,18 +23,23 @@ from leveret.core.passwords import (
     import_hash,
 )
 from leveret.errors import StorageError
-from leveret.mgmt_ui.dead_letters import DEAD_LETTERS
-from leveret.mgmt_ui.encryption import ENCRYPTION
-from leveret.mgmt_ui.once import ONCE
-from leveret.mgmt_ui.retries import RETRIES
-from leveret.mgmt_ui.rules import RULES
-from leveret.mgmt_ui.schedules import SCHEDULES
-from leveret.mgmt_ui.transfer import TRANSFER
-from leveret.mgmt_ui.usage import USAGE
+from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
+from leveret.mgmt_ui.operations.encryption import ENCRYPTION
+from leveret.mgmt_ui.operations.once import ONCE
+from leveret.mgmt_ui.operations.retries import RETRIES
+from leveret.mgmt_ui.operations.rules import RULES
+from leveret.mgmt_ui.operations.schedules import SCHEDULES
+from leveret.mgmt_ui.operations.transfer import TRANSFER
+from leveret.mgmt_ui.operations.usage import USAGE
 from leveret.ports.definitions import PermissionDefinition
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.administered import Administered, Operation, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import (
+        Administered,
+        Operation,
+        Operations,
+        Parameters,
+    )
 
 __all__ = ["create_defaults", "perform"]
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from pamqp import commands
 
-from leveret.mgmt_ui import pull
+from leveret.mgmt_ui.api import pull
 from tests.mgmt_ui.test_web import Site
 from tests.support.client import Client
 

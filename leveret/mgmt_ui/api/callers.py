@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
+from leveret.mgmt_ui.api.problems import ApiError, not_authorised, not_authorized
 from leveret.mgmt_ui.managed import ManagedNode
-from leveret.mgmt_ui.problems import ApiError, not_authorised, not_authorized
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:

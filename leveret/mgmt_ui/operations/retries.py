@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.administration import AdministrationError
 from leveret.core.message import StoredMessage
 from leveret.features import retry
-from leveret.mgmt_ui.dead_letters import integer, payload, properties
+from leveret.mgmt_ui.operations.dead_letters import integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queue import Queue
     from leveret.core.waiting_room import Waiting
-    from leveret.mgmt_ui.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["RETRIES"]
 

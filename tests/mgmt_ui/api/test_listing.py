@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from leveret.mgmt_ui import listing
-from leveret.mgmt_ui.listing import (
+from leveret.mgmt_ui.api import listing
+from leveret.mgmt_ui.api.listing import (
     Kind,
     Query,
     all_pages,
@@ -13,7 +13,7 @@ from leveret.mgmt_ui.listing import (
     one_page,
     select_columns,
 )
-from leveret.mgmt_ui.problems import ApiError
+from leveret.mgmt_ui.api.problems import ApiError
 
 ITEMS = [("v", "b", 3), ("v", "A", 10), ("u", "c", None), ("u", "aa", 2)]
 kind = Kind(
