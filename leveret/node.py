@@ -49,10 +49,12 @@ from leveret.features.rates import rate_of
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
 from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
-from leveret.mgmt_ui.operations.performing import create_defaults
+from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.operations.transfer import import_definitions
 from leveret.mgmt_ui.server import ManagementServer
+from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
@@ -189,6 +191,7 @@ class Node:
                 broker.schedules,
                 broker.redrives,
                 broker.once_operations,
+                self._open_audit(stack),
             )
             await self._import_definitions(administered)
             control = ControlServer(configuration.control_socket_path, administered, spawn)
@@ -215,7 +218,7 @@ class Node:
             managed = ManagedNode(
                 broker.node_name,
                 broker,
-                administration,
+                administered,
                 configuration,
                 listeners,
                 lambda: not self._stopping.is_set(),
@@ -249,6 +252,12 @@ class Node:
         stack.push_async_callback(store.close)
         stack.push_async_callback(self._keep_usage_once, keeper)
         return keeper
+
+    def _open_audit(self, stack: contextlib.AsyncExitStack) -> Audit:
+        """What administrators change is written down until nobody can change anything."""
+        store = SqliteAuditStore(self._configuration.data_dir / "audit.db")
+        stack.push_async_callback(store.close)
+        return Audit(store, SystemClock().wall_ms)
 
     async def _keep_usage(self, keeper: UsageKeeper) -> None:
         while not self._stopping.is_set():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -125,8 +126,12 @@ async def _perform_on_files(
     import secrets
 
     from leveret.core.model import Model
+    from leveret.mgmt_ui.control import COMMAND_LINE
+    from leveret.mgmt_ui.operations.access import create_defaults
     from leveret.mgmt_ui.operations.administered import Administered
-    from leveret.mgmt_ui.operations.performing import create_defaults, perform
+    from leveret.mgmt_ui.operations.audit import Audit
+    from leveret.mgmt_ui.operations.performing import perform
+    from leveret.storage.audit import SqliteAuditStore
     from leveret.storage.metadata import SqliteMetadataStore
     from leveret.storage.usage import SqliteUsageStore
 
@@ -135,22 +140,26 @@ async def _perform_on_files(
     async with asyncio.TaskGroup() as group:
         store = await SqliteMetadataStore.open(data_dir / "leveret.db", group.create_task)
         usage = SqliteUsageStore(data_dir / "usage.db")
+        audited = SqliteAuditStore(data_dir / "audit.db")
         try:
             model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
             await create_defaults(model.administration)
             administered = Administered(
-                model.administration, model.vhosts, usage=usage, encryption=encryption
+                model.administration,
+                model.vhosts,
+                usage=usage,
+                encryption=encryption,
+                audit=Audit(audited, _wall_ms),
             )
-            return await perform(administered, request)
+            return await perform(administered, request, COMMAND_LINE)
         finally:
+            await audited.close()
             await usage.close()
             await store.close()
 
 
 def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
     """The keys of a stopped node. Raises StorageError."""
-    import time
-
     from leveret.storage.files import RealFileSystem
     from leveret.storage.key_administration import KeyAdministration
     from leveret.storage.keyring import Keyring
@@ -159,4 +168,9 @@ def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
     files = RealFileSystem()
     master = read_master_key(key_file, os.environ.get("LEVERET_ENCRYPTION_KEY", ""))
     keyring = Keyring(files, data_dir, master)
-    return KeyAdministration(keyring, files, data_dir, lambda: time.time_ns() // 1_000_000)
+    return KeyAdministration(keyring, files, data_dir, _wall_ms)
+
+
+def _wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.definitions import DOCUMENT_BYTES_MAX
-from leveret.core.events import COMMAND_LINE_USER, acting_as
+from leveret.core.events import COMMAND_LINE_USER
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.performing import perform
+from leveret.ports.audit import Actor, Way
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered
 
-__all__ = ["ControlServer", "request"]
+__all__ = ["COMMAND_LINE", "ControlServer", "request"]
 
 log = logging.getLogger(__name__)
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 
+COMMAND_LINE = Actor(COMMAND_LINE_USER, "", Way.COMMAND_LINE)
 REQUEST_BYTES_MAX = DOCUMENT_BYTES_MAX  # the longest request imports definitions
 IDLE_SECONDS_MAX = 60.0  # a client types one command and goes; more than this is a forgotten one
 # A node that is alive answers within its disk's worst flush; a large import takes minutes.
@@ -90,8 +92,7 @@ class ControlServer:
 
     async def _answer(self, line: bytes) -> dict[str, object]:
         try:
-            with acting_as(COMMAND_LINE_USER):
-                return await perform(self._node, json.loads(line))
+            return await perform(self._node, json.loads(line), COMMAND_LINE)
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
         except Exception:  # a mistake of ours in one command must not stop the node

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leveret.config import Configuration
-    from leveret.core.administration import Administration
     from leveret.core.broker import Broker
+    from leveret.mgmt_ui.operations.administered import Administered
 
 __all__ = ["Listener", "ManagedNode"]
 
@@ -29,7 +29,7 @@ class ManagedNode:
 
     name: str
     broker: Broker
-    administration: Administration
+    administered: Administered  # what operations work on
     configuration: Configuration
     listeners: tuple[Listener, ...]
     is_serving: Callable[[], bool]

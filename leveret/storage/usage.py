@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import aiosqlite
-
-from leveret.errors import StorageError
 from leveret.ports.usage import Account, Subject, Usage
+from leveret.storage.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SqliteUsageStore"]
 
-BUSY_TIMEOUT_SECONDS = 5.0
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS usage (
         hour INTEGER, subject TEXT, vhost TEXT, name TEXT,
@@ -39,24 +34,19 @@ UNPUBLISHED = """SELECT DISTINCT hour FROM usage
 
 
 class SqliteUsageStore:
-    """`ports.usage.UsageStore` in one file, which is opened when it is first used.
-
-    Everything raises StorageError where the file cannot be used.
-    """
+    """`ports.usage.UsageStore`. Everything raises StorageError where the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._database: aiosqlite.Connection | None = None
-        self._alone = asyncio.Lock()  # one transaction at a time
+        self._file = SqliteFile(path, SCHEMA)
 
     async def add(self, hour: int, used: Mapping[Account, Usage]) -> None:
         """See ports.usage."""
         rows = [(hour, *account, *usage) for account, usage in used.items()]
-        await self._write(ADD, rows)
+        await self._file.write(ADD, rows)
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
         """See ports.usage."""
-        rows = await self._rows(READ, (since, until))
+        rows = await self._file.rows(READ, (since, until))
         return [
             (hour, Account(Subject(subject), vhost, name), Usage(*counts))
             for hour, subject, vhost, name, *counts in rows
@@ -64,53 +54,17 @@ class SqliteUsageStore:
 
     async def unpublished(self, before: int) -> Sequence[int]:
         """See ports.usage."""
-        return [hour for (hour,) in await self._rows(UNPUBLISHED, (before,))]
+        return [hour for (hour,) in await self._file.rows(UNPUBLISHED, (before,))]
 
     async def mark_published(self, hour: int) -> None:
         """See ports.usage."""
-        await self._write("INSERT OR IGNORE INTO published VALUES (?)", [(hour,)])
+        await self._file.write("INSERT OR IGNORE INTO published VALUES (?)", [(hour,)])
 
     async def forget(self, before: int) -> None:
         """See ports.usage."""
         for table in ("usage", "published"):
-            await self._write(f"DELETE FROM {table} WHERE hour < ?", [(before,)])  # noqa: S608  # ours
+            await self._file.write(f"DELETE FROM {table} WHERE hour < ?", [(before,)])  # noqa: S608  # ours
 
     async def close(self) -> None:
         """See ports.usage."""
-        async with self._alone:
-            if self._database is not None:
-                await self._database.close()
-                self._database = None
-
-    async def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        async with self._alone:
-            try:
-                database = await self._opened()
-                if database.in_transaction:  # an earlier write was cancelled half way
-                    await database.rollback()
-                await database.executemany(statement, rows)
-                await database.commit()
-            except sqlite3.Error as error:
-                raise StorageError(f"{self._path}: {error}") from error
-
-    async def _rows(self, statement: str, values: tuple[int, ...]) -> list[tuple[Any, ...]]:
-        async with self._alone:
-            try:
-                database = await self._opened()
-                return [tuple(row) for row in await database.execute_fetchall(statement, values)]
-            except sqlite3.Error as error:
-                raise StorageError(f"{self._path}: {error}") from error
-
-    async def _opened(self) -> aiosqlite.Connection:
-        if self._database is None:
-            database = await aiosqlite.connect(self._path, timeout=BUSY_TIMEOUT_SECONDS)
-            try:
-                await database.execute("PRAGMA journal_mode = WAL")
-                for statement in SCHEMA:
-                    await database.execute(statement)
-                await database.commit()
-            except BaseException:
-                await database.close()
-                raise
-            self._database = database
-        return self._database
+        await self._file.close()

@@ -10,6 +10,7 @@ from leveret.core.administration import Administration
 from leveret.core.alarms import Resource
 from leveret.mgmt_ui.api import callers
 from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
 from tests.support.client import Client
@@ -36,7 +37,7 @@ class Site:
             ManagedNode(
                 "leveret@test",
                 self.broker,
-                self.administration,
+                Administered(self.administration, self.broker.vhosts),
                 self.stage.configuration,
                 LISTENERS,
                 lambda: self.serving,

@@ -12,12 +12,21 @@ import base64
 import binascii
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from leveret.mgmt_ui.api.problems import ApiError, not_authorised, not_authorized
+from leveret.core.authentication import authorise
+from leveret.errors import ChannelError
+from leveret.mgmt_ui.api.problems import (
+    ApiError,
+    not_authorised,
+    not_authorized,
+    refused_operation,
+)
 from leveret.mgmt_ui.managed import ManagedNode
+from leveret.mgmt_ui.operations.performing import perform
+from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
@@ -52,6 +61,7 @@ class Caller:
     name: str
     tags: tuple[str, ...]
     rights: Rights
+    peer: str = ""  # the address that the request comes from
 
     @property
     def is_administrator(self) -> bool:
@@ -103,6 +113,40 @@ class Caller:
             raise self._refused("User not authorised to access virtual host")
         return vhost
 
+    async def require(
+        self,
+        vhost: str,
+        kind: Literal["exchange", "queue"],
+        name: str,
+        permission: Literal["configure", "write", "read"],
+    ) -> None:
+        """Raise ApiError 401 unless the caller has a permission, as a client would need it."""
+        while True:
+            try:
+                authorise(self.rights, vhost, kind, name, permission)
+            except UnansweredError as unanswered:  # once, then it is remembered
+                await unanswered.ask()
+            except ChannelError as error:
+                raise self._refused(error.explanation) from None
+            else:
+                return
+
+    async def perform(self, operation: str, **parameters: object) -> Any:
+        """The result of an administrative operation, in the caller's name. Raises ApiError.
+
+        Whether the caller may is the route's to ask.
+        """
+        request = {"operation": operation, "parameters": parameters}
+        answer = await perform(self.node.administered, request, self.actor)
+        if not answer["ok"]:
+            raise refused_operation(str(answer["error"]), str(answer["explanation"]))
+        return answer["result"]
+
+    @property
+    def actor(self) -> Actor:
+        """The caller as events and the audit log name him."""
+        return Actor(self.name, self.peer, Way.HTTP)
+
     def _refused(self, reason: str) -> ApiError:
         logger.warning("HTTP access denied: user %r - %s", self.name, reason)
         return not_authorised(reason)
@@ -134,7 +178,7 @@ async def identified(request: Request) -> Caller:
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()
     await _learn_vhosts(rights, node.broker.vhosts)
-    caller = Caller(node, rights.user, rights.tags, rights)
+    caller = Caller(node, rights.user, rights.tags, rights, peer)
     loopback_users = node.configuration.loopback_users
     if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
         raise caller._refused("User can only log in via localhost")  # noqa: SLF001  # same module

@@ -10,7 +10,20 @@ from __future__ import annotations
 
 from leveret.errors import LeveretError
 
-__all__ = ["ApiError", "not_authorised", "not_authorized", "not_found"]
+__all__ = [
+    "ApiError",
+    "bad_request",
+    "not_authorised",
+    "not_authorized",
+    "not_found",
+    "refused_operation",
+]
+
+# What an operation's refusal is called in HTTP: the status and RabbitMQ's word for it.
+REFUSALS = {
+    "not_found": (404, "not_found"),
+    "storage": (503, "service_unavailable"),
+}
 
 
 class ApiError(LeveretError):
@@ -40,3 +53,14 @@ def not_authorised(reason: str) -> ApiError:
 def not_found(reason: str = "Object Not Found") -> ApiError:
     """No such thing; `reason` is `queue_not_found` and the like where the kind is known."""
     return ApiError(404, "not_found", reason)
+
+
+def bad_request(reason: str) -> ApiError:
+    """What was asked makes no sense."""
+    return ApiError(400, "bad_request", reason)
+
+
+def refused_operation(code: str, explanation: str) -> ApiError:
+    """An administrative operation said no; see leveret.mgmt_ui.operations."""
+    status, error = REFUSALS.get(code, (400, "bad_request"))
+    return ApiError(status, error, explanation)

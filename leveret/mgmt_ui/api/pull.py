@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Request, Response
-from starlette.requests import ClientDisconnect
 
 from leveret.core.authentication import authorise
 from leveret.core.pull import HANDLES_MAX, Drawn, Wanted
@@ -29,8 +27,9 @@ from leveret.core.queue import Queue
 from leveret.core.trace import Origin
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX
+from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
-from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.api.resources import Segment, answer
 from leveret.mgmt_ui.api.views import plain
 from leveret.ports.authentication import UnansweredError
@@ -60,24 +59,20 @@ Asked: TypeAlias = dict[str, Any]
 router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
 
 
-def _bad(reason: str) -> ApiError:
-    return ApiError(400, "bad_request", reason)
-
-
 # -- receiving
 
 
 @router.post("/receive")
 async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Messages, as soon as there are any."""
-    asked = await _asked(request, {*RECEIVE_KEYS, "encoding"})
+    asked = await json_object(request, BODY_BYTES_MAX, {*RECEIVE_KEYS, "encoding"})
     encoding = asked.pop("encoding", "auto")
     if encoding not in {"auto", "base64"}:
-        raise _bad("encoding is auto or base64")
+        raise bad_request("encoding is auto or base64")
     try:
         wanted = Wanted(**asked)
     except ValueError as error:
-        raise _bad(str(error)) from None
+        raise bad_request(str(error)) from None
     queue = await _queue(caller, vhost, name)
     _check_rates(caller, queue)
     pulled = await _receive(caller, request, queue, wanted)
@@ -189,7 +184,7 @@ def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
 @router.post("/ack")
 async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Be done with messages."""
-    asked = await _asked(request, {"receipt_handles"})
+    asked = await json_object(request, BODY_BYTES_MAX, {"receipt_handles"})
     handles = _handles(asked)
     leases = await _leases(caller, vhost, name)
     return _told(handles, leases.settle(handles))
@@ -198,14 +193,14 @@ async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segmen
 @router.post("/nack")
 async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Give messages back, or up."""
-    asked = await _asked(request, {"receipt_handles", "requeue", "delay_ms"})
+    asked = await json_object(request, BODY_BYTES_MAX, {"receipt_handles", "requeue", "delay_ms"})
     handles = _handles(asked)
     delay_ms = _milliseconds(asked, "delay_ms", 0)
     requeue = asked.get("requeue", True)
     if not isinstance(requeue, bool):
-        raise _bad("requeue is true or false")
+        raise bad_request("requeue is true or false")
     if delay_ms and not requeue:
-        raise _bad("delay_ms is for messages that are requeued")
+        raise bad_request("delay_ms is for messages that are requeued")
     leases = await _leases(caller, vhost, name)
     outcomes = leases.return_(handles, delay_ms) if requeue else leases.discard(handles)
     return _told(handles, outcomes)
@@ -214,7 +209,7 @@ async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segme
 @router.post("/extend")
 async def extend(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Keep messages for longer, or not so long."""
-    asked = await _asked(request, {"receipt_handles", "visibility_timeout_ms"})
+    asked = await json_object(request, BODY_BYTES_MAX, {"receipt_handles", "visibility_timeout_ms"})
     handles = _handles(asked)
     for_ms = _milliseconds(asked, "visibility_timeout_ms", None)
     leases = await _leases(caller, vhost, name)
@@ -232,40 +227,19 @@ def _told(handles: list[str], outcomes: list[Outcome]) -> Response:
 # -- what was asked, and of which queue
 
 
-async def _asked(request: Request, known: set[str]) -> Asked:
-    """The request's JSON object; no body at all is an empty one. Raises ApiError 400."""
-    body = bytearray()
-    try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > BODY_BYTES_MAX:
-                raise _bad(f"a request has at most {BODY_BYTES_MAX} bytes")
-    except ClientDisconnect:
-        raise _bad("the request ended early") from None
-    try:
-        asked = json.loads(bytes(body)) if body else {}
-    except (ValueError, RecursionError):
-        raise _bad("not_json") from None
-    if not isinstance(asked, dict):
-        raise _bad("a request is a JSON object")
-    if unknown := asked.keys() - known:
-        raise _bad(f"unknown field {min(unknown)!r}")
-    return asked
-
-
 def _handles(asked: Asked) -> list[str]:
     handles = asked.get("receipt_handles")
     if not isinstance(handles, list) or not 1 <= len(handles) <= HANDLES_MAX:
-        raise _bad(f"receipt_handles is a list of 1 to {HANDLES_MAX}")
+        raise bad_request(f"receipt_handles is a list of 1 to {HANDLES_MAX}")
     if not all(isinstance(handle, str) for handle in handles):
-        raise _bad("a receipt handle is a string")
+        raise bad_request("a receipt handle is a string")
     return handles
 
 
 def _milliseconds(asked: Asked, key: str, default: int | None) -> int:
     value = asked.get(key, default)
     if type(value) is not int or not 0 <= value <= TERM_MS_MAX:
-        raise _bad(f"{key} is a whole number from 0 to {TERM_MS_MAX}")
+        raise bad_request(f"{key} is a whole number from 0 to {TERM_MS_MAX}")
     return value
 
 
@@ -288,7 +262,7 @@ async def _queue(caller: Caller, vhost_name: str, name: str) -> Queue:
     except ChannelError as error:
         raise _refused(error) from None
     if not isinstance(queue, Queue):
-        raise _bad("a stream is read by offset, and not pulled from")
+        raise bad_request("a stream is read by offset, and not pulled from")
     return queue
 
 
@@ -301,4 +275,4 @@ def _refused(error: ChannelError) -> ApiError:
         return not_found("queue_not_found")
     if error.code == 403:
         return ApiError(403, "forbidden", error.explanation)
-    return _bad(error.explanation)
+    return bad_request(error.explanation)

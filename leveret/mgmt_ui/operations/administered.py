@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.redrive import Redrives
     from leveret.core.schedules import Schedules
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.operations.audit import Audit
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
 
@@ -46,6 +47,7 @@ class Administered:
     schedules: Schedules | None = None
     redrives: Redrives | None = None
     once: OnceOperations | None = None  # of a running node
+    audit: Audit | None = None  # None where nobody keeps one
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.performing import perform
 from tests.core.test_redrive import Yard, bodies
 
@@ -31,14 +32,16 @@ class Console:
         self.told = []
         self.yard.redrives.emit = lambda event, headers: self.told.append((event, headers))
         administration = SimpleNamespace(store=self.yard.stage.metadata)
-        self.node = SimpleNamespace(administration=administration, redrives=self.yard.redrives)
+        self.node = SimpleNamespace(
+            audit=None, administration=administration, redrives=self.yard.redrives
+        )
 
     def answer(self, operation, **parameters):
         answers = []
 
         async def work():
             request = {"operation": operation, "parameters": parameters}
-            answers.append(await perform(self.node, json.loads(json.dumps(request))))
+            answers.append(await perform(self.node, json.loads(json.dumps(request)), COMMAND_LINE))
 
         self.yard.stage.spawn(work())
         self.yard.stage.run()

@@ -3,10 +3,12 @@ import pytest
 from leveret.core.model import Model
 from leveret.core.passwords import verify_password
 from leveret.errors import StorageError
+from leveret.mgmt_ui.control import COMMAND_LINE
+from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.once import ONCE
-from leveret.mgmt_ui.operations.performing import OPERATIONS, create_defaults, perform
+from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.schedules import SCHEDULES
 from leveret.ports.definitions import Definitions
@@ -47,7 +49,7 @@ def administration(node):
 
 
 async def ask(node, operation, **parameters):
-    return await perform(node, {"operation": operation, "parameters": parameters})
+    return await perform(node, {"operation": operation, "parameters": parameters}, COMMAND_LINE)
 
 
 async def test_defaults_are_made_once(administration):
@@ -143,7 +145,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
     ],
 )
 async def test_what_is_no_request_is_answered_so(node, administration, request_):
-    answer = await perform(node, request_)
+    answer = await perform(node, request_, COMMAND_LINE)
     assert answer["error"] == "invalid"
     assert answer["explanation"]
 

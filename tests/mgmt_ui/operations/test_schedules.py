@@ -8,8 +8,10 @@ import pytest
 from pamqp import commands
 
 from leveret.core.model import Model
+from leveret.mgmt_ui.control import COMMAND_LINE
+from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
-from leveret.mgmt_ui.operations.performing import create_defaults, perform
+from leveret.mgmt_ui.operations.performing import perform
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.client import Client
@@ -50,7 +52,7 @@ async def node(stage: Stage, client: Client) -> Administered:
 
 
 async def ask(node: Administered, operation: str, **parameters: object) -> Any:
-    answer = await perform(node, {"operation": operation, "parameters": parameters})
+    answer = await perform(node, {"operation": operation, "parameters": parameters}, COMMAND_LINE)
     return answer["result"] if answer["ok"] else (answer["error"], answer["explanation"])
 
 

@@ -1,0 +1,164 @@
+"""Operations on who may do what: users, virtual hosts and permissions.
+
+See leveret.mgmt_ui.operations.performing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.administration import AdministrationError
+from leveret.core.passwords import (
+    RABBITMQ_DEFAULT_ALGORITHM,
+    SALT_BYTES,
+    hash_password,
+    import_hash,
+)
+from leveret.ports.definitions import PermissionDefinition
+
+if TYPE_CHECKING:
+    from leveret.core.administration import Administration
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+
+__all__ = ["ACCESS", "create_defaults"]
+
+
+async def create_defaults(administration: Administration) -> None:
+    """At the first start of a data directory, make what design and documentation promise."""
+    if administration.is_first_start:
+        administration.create_defaults(await _hash("guest"))
+        await administration.store.flush()
+
+
+async def _hash(password: str) -> str:
+    """A password's hash, made beside the event loop: it takes tens of milliseconds."""
+    return await asyncio.to_thread(hash_password, password, os.urandom(SALT_BYTES))
+
+
+async def _user_add(node: Administered, parameters: Parameters) -> None:
+    password_hash = await _checked_hash(parameters)
+    node.administration.add_user(parameters["name"], password_hash, parameters["tags"])
+
+
+async def _user_set_password(node: Administered, parameters: Parameters) -> None:
+    password_hash = await _checked_hash(parameters)
+    node.administration.set_password_hash(parameters["name"], password_hash)
+
+
+async def _checked_hash(parameters: Parameters) -> str:
+    """The hash given, or that of the password; the blank one would let nobody in."""
+    if parameters["password_hash"]:
+        algorithm = parameters["hashing_algorithm"] or RABBITMQ_DEFAULT_ALGORITHM
+        try:
+            return import_hash(algorithm, parameters["password_hash"])
+        except ValueError as error:
+            raise AdministrationError("invalid", str(error)) from None
+    if not parameters["password"]:
+        raise AdministrationError("invalid", "a password cannot be blank")
+    return await _hash(parameters["password"])
+
+
+async def _user_set_tags(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_user_tags(parameters["name"], parameters["tags"])
+
+
+async def _user_delete(node: Administered, parameters: Parameters) -> None:
+    node.administration.delete_user(parameters["name"])
+
+
+async def _user_list(node: Administered, _: Parameters) -> list[dict[str, object]]:
+    return [
+        {"name": user.name, "tags": list(user.tags), "limits": user.limits}
+        for user in node.administration.users()
+    ]
+
+
+async def _vhost_add(node: Administered, parameters: Parameters) -> None:
+    node.administration.add_vhost(
+        parameters["name"],
+        parameters["description"],
+        parameters["tags"],
+        parameters["default_queue_type"] or "classic",
+    )
+
+
+async def _vhost_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.describe_vhost(
+        parameters["name"],
+        parameters["description"],
+        parameters["tags"],
+        parameters["default_queue_type"],
+    )
+
+
+async def _vhost_protect(node: Administered, parameters: Parameters) -> None:
+    node.administration.protect_vhost(parameters["name"], protected=parameters["protected"])
+
+
+async def _vhost_delete(node: Administered, parameters: Parameters) -> None:
+    node.administration.delete_vhost(parameters["name"])
+
+
+async def _vhost_list(node: Administered, _: Parameters) -> list[dict[str, object]]:
+    return [
+        {
+            "name": vhost.name,
+            "description": vhost.description,
+            "tags": list(vhost.tags),
+            "default_queue_type": vhost.default_queue_type,
+            "protected": vhost.protected_from_deletion,
+            "limits": vhost.limits,
+        }
+        for vhost in node.administration.vhosts()
+    ]
+
+
+async def _vhost_trace_on(node: Administered, parameters: Parameters) -> None:
+    node.administration.trace_vhost(parameters["name"], on=True)
+
+
+async def _vhost_trace_off(node: Administered, parameters: Parameters) -> None:
+    node.administration.trace_vhost(parameters["name"], on=False)
+
+
+async def _permission_set(node: Administered, parameters: Parameters) -> None:
+    node.administration.set_permission(PermissionDefinition(**parameters))
+
+
+async def _permission_clear(node: Administered, parameters: Parameters) -> None:
+    node.administration.clear_permission(parameters["user"], parameters["vhost"])
+
+
+async def _permission_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+    held = node.administration.permissions(user=parameters["user"], vhost=parameters["vhost"])
+    return [asdict(definition) for definition in held]
+
+
+_WITH_PASSWORD: Final = {
+    "name": str,
+    "password": None,
+    "password_hash": None,
+    "hashing_algorithm": None,
+}
+_OF_VHOST: Final = {"name": str, "description": str, "tags": list, "default_queue_type": None}
+_PATTERNS: Final = {"vhost": str, "user": str, "configure": str, "write": str, "read": str}
+ACCESS: Final[Operations] = {
+    "user.add": (_user_add, {**_WITH_PASSWORD, "tags": list}),
+    "user.set_password": (_user_set_password, _WITH_PASSWORD),
+    "user.set_tags": (_user_set_tags, {"name": str, "tags": list}),
+    "user.delete": (_user_delete, {"name": str}),
+    "user.list": (_user_list, {}),
+    "vhost.add": (_vhost_add, _OF_VHOST),
+    "vhost.set": (_vhost_set, _OF_VHOST),
+    "vhost.protect": (_vhost_protect, {"name": str, "protected": bool}),
+    "vhost.delete": (_vhost_delete, {"name": str}),
+    "vhost.list": (_vhost_list, {}),
+    "vhost.trace_on": (_vhost_trace_on, {"name": str}),
+    "vhost.trace_off": (_vhost_trace_off, {"name": str}),
+    "permission.set": (_permission_set, _PATTERNS),
+    "permission.clear": (_permission_clear, {"user": str, "vhost": str}),
+    "permission.list": (_permission_list, {"user": None, "vhost": None}),
+}
