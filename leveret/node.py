@@ -191,6 +191,7 @@ class Node:
                 broker.schedules,
                 broker.redrives,
                 broker.once_operations,
+                broker,
                 self._open_audit(stack),
             )
             await self._import_definitions(administered)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
+    from leveret.errors import ConnectionClosingError
 
 __all__ = ["Client", "ClientFacts", "Endpoints"]
 
@@ -54,4 +55,8 @@ class Client(Protocol):
 
     def describe(self) -> ClientFacts:
         """Cheap, and without effect."""
+        ...
+
+    def shut(self, reason: ConnectionClosingError) -> None:
+        """Close it, and tell its peer why."""
         ...

@@ -22,6 +22,7 @@ __all__ = [
 # What an operation's refusal is called in HTTP: the status and RabbitMQ's word for it.
 REFUSALS = {
     "not_found": (404, "not_found"),
+    "forbidden": (403, "forbidden"),
     "storage": (503, "service_unavailable"),
 }
 

@@ -10,6 +10,7 @@ from leveret import __version__
 
 if TYPE_CHECKING:
     from leveret.core.administration import Administration
+    from leveret.core.broker import Broker
     from leveret.core.limits import NodeLimits
     from leveret.core.once_operations import OnceOperations
     from leveret.core.redrive import Redrives
@@ -47,6 +48,7 @@ class Administered:
     schedules: Schedules | None = None
     redrives: Redrives | None = None
     once: OnceOperations | None = None  # of a running node
+    broker: Broker | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
 
 

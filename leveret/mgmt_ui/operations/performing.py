@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.administration import AdministrationError
 from leveret.core.definitions import DefinitionsError
 from leveret.core.events import acting_as
-from leveret.errors import StorageError
+from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
@@ -24,6 +24,7 @@ from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.rules import RULES
 from leveret.mgmt_ui.operations.schedules import SCHEDULES
+from leveret.mgmt_ui.operations.topology import TOPOLOGY
 from leveret.mgmt_ui.operations.transfer import TRANSFER
 from leveret.mgmt_ui.operations.usage import USAGE
 
@@ -40,6 +41,8 @@ __all__ = ["perform"]
 
 # An operation's name is `thing.verb`; these verbs look and change nothing.
 LOOKING: Final = {"list", "show", "status", "export"}
+# What AMQP's reply codes are called here; all others mean that a request made no sense.
+REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 
 
 async def perform(node: Administered, request: object, actor: Actor) -> dict[str, object]:
@@ -67,10 +70,12 @@ async def _answer(
         return _refusal("invalid", error)
     except StorageError as error:
         return _refusal("storage", error)
+    except (ChannelError, ConnectionClosingError) as error:
+        return _refusal(REPLY_CODES.get(error.code, "invalid"), error.explanation)
     return {"ok": True, "result": result}
 
 
-def _refusal(code: str, error: Exception) -> dict[str, object]:
+def _refusal(code: str, error: object) -> dict[str, object]:
     return {"ok": False, "error": code, "explanation": str(error)}
 
 
@@ -114,4 +119,5 @@ OPERATIONS: Final[Operations] = {
     **USAGE,
     **SCHEDULES,
     **ONCE,
+    **TOPOLOGY,
 }

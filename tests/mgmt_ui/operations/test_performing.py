@@ -11,6 +11,7 @@ from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.schedules import SCHEDULES
+from leveret.mgmt_ui.operations.topology import TOPOLOGY
 from leveret.ports.definitions import Definitions
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
@@ -114,7 +115,8 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("usage.list", {"since": 0, "until": 3600, "subject": "queue"}),
     ]
     # What a node has to run for.
-    running = {"vhost.trace_on", "vhost.trace_off", *SCHEDULES, *DEAD_LETTERS, *RETRIES, *ONCE}
+    running = {"vhost.trace_on", "vhost.trace_off"}
+    running |= {*SCHEDULES, *DEAD_LETTERS, *RETRIES, *ONCE, *TOPOLOGY}
     assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:
         assert (await ask(node, operation, **parameters))["ok"], operation
@@ -165,3 +167,8 @@ async def test_failing_disk_is_answered(node, administration, monkeypatch):
     monkeypatch.setattr(administration.store, "flush", fail)
     answer = await ask(node, "user.list")
     assert (answer["ok"], answer["error"]) == (False, "storage")
+
+
+async def test_what_needs_a_running_node_says_so(node):
+    answer = await ask(node, "queue.purge", vhost="/", name="q")
+    assert answer["explanation"] == "this needs a running node: start it first"

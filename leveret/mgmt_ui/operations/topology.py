@@ -1,0 +1,221 @@
+"""Operations on exchanges, queues, bindings and connections of a running node.
+
+See leveret.mgmt_ui.operations.performing. Clients may declare the same over AMQP, and what holds
+for them holds here: the same names, arguments, equivalence and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.administration import AdministrationError
+from leveret.core.arguments import QUEUE_TYPE
+from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.queue import Queue
+from leveret.errors import ConnectionClosingError
+
+if TYPE_CHECKING:
+    from leveret.core.broker import Broker
+    from leveret.core.open_queue import OpenQueue
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.ports.definitions import Arguments
+
+__all__ = ["TOPOLOGY", "broker_of", "queue_of", "vhost_of"]
+
+REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
+
+
+def broker_of(node: Administered) -> Broker:
+    """The broker of a running node. Raises AdministrationError for a stopped one."""
+    if node.broker is None:
+        raise AdministrationError("invalid", "this needs a running node: start it first")
+    return node.broker
+
+
+def vhost_of(node: Administered, parameters: Parameters) -> Vhost:
+    """The virtual host that is meant. Raises AdministrationError."""
+    vhost = broker_of(node).vhosts.get(parameters["vhost"])
+    if vhost is None:
+        raise AdministrationError("not_found", f"no vhost '{parameters['vhost']}'")
+    return vhost
+
+
+def queue_of(node: Administered, parameters: Parameters) -> OpenQueue:
+    """The queue that is meant, exclusive or not. Raises AdministrationError."""
+    vhost = vhost_of(node, parameters)
+    name = parameters["name"]
+    held = vhost.queues.get(name)
+    if held is None:
+        raise AdministrationError("not_found", f"no queue '{name}' in vhost '{vhost.name}'")
+    return broker_of(node).find_queue(vhost, name, held.owner)
+
+
+async def _when_caught_up(queue: OpenQueue) -> None:
+    """Until all that was published to a queue before is to be seen in it."""
+    if queue.is_caught_up:
+        return
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    queue.await_commit(_Told(done))
+    await done
+
+
+class _Told:
+    """Waits for a commit that may fail: either way there is nothing more to come."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self._future = future
+
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002
+        """See leveret.core.appender.Waiter."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+def _arguments(value: dict[str, Any]) -> Arguments:
+    """A field table, of the JSON object that somebody wrote. Raises AdministrationError."""
+    try:
+        table: Arguments = field_of(value)
+    except InvalidFieldError as error:
+        raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
+    return table
+
+
+# -- exchanges
+
+
+async def _exchange_declare(node: Administered, parameters: Parameters) -> None:
+    vhost_of(node, parameters).declare_exchange(
+        parameters["name"],
+        parameters["type"],
+        durable=parameters["durable"],
+        auto_delete=parameters["auto_delete"],
+        internal=parameters["internal"],
+        arguments=_arguments(parameters["arguments"]),
+    )
+
+
+async def _exchange_delete(node: Administered, parameters: Parameters) -> None:
+    vhost = vhost_of(node, parameters)
+    vhost.check_exchange(parameters["name"])
+    vhost.delete_exchange(parameters["name"], if_unused=parameters["if_unused"])
+
+
+# -- queues
+
+
+async def _queue_declare(node: Administered, parameters: Parameters) -> str:
+    """Returns the queue's name, which may have been left to the broker."""
+    arguments = dict(parameters["arguments"])
+    if parameters["type"] is not None:
+        arguments.setdefault(QUEUE_TYPE, parameters["type"])
+    declared = vhost_of(node, parameters).declare_queue(
+        parameters["name"],
+        durable=parameters["durable"],
+        exclusive=False,
+        auto_delete=parameters["auto_delete"],
+        arguments=_arguments(arguments),
+        owner=None,
+    )
+    return declared.definition.name
+
+
+async def _queue_delete(node: Administered, parameters: Parameters) -> int:
+    """Returns how many messages were ready."""
+    queue, vhost = queue_of(node, parameters), vhost_of(node, parameters)
+    if parameters["if_empty"]:
+        await _when_caught_up(queue)
+    return broker_of(node).delete_queue(
+        vhost, queue, if_unused=parameters["if_unused"], if_empty=parameters["if_empty"]
+    )
+
+
+async def _queue_purge(node: Administered, parameters: Parameters) -> int:
+    """Returns how many messages were ready."""
+    queue = queue_of(node, parameters)
+    if not isinstance(queue, Queue):
+        raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
+    await _when_caught_up(queue)
+    return queue.purge()
+
+
+# -- bindings
+
+
+async def _binding_declare(node: Administered, parameters: Parameters) -> None:
+    _bind(node, parameters, wanted=True)
+
+
+async def _binding_delete(node: Administered, parameters: Parameters) -> None:
+    _bind(node, parameters, wanted=False)
+
+
+def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> None:
+    """Make a binding to a queue or an exchange, or take it away."""
+    vhost = vhost_of(node, parameters)
+    source, destination = parameters["source"], parameters["destination"]
+    key, arguments = parameters["routing_key"], _arguments(parameters["arguments"])
+    match parameters["destination_type"]:
+        case "queue":
+            held = vhost.queues.get(destination)
+            owner = None if held is None else held.owner
+            bind = vhost.bind_queue if wanted else vhost.unbind_queue
+            bind(destination, source, key, arguments, owner)
+        case "exchange":
+            bind_exchange = vhost.bind_exchange if wanted else vhost.unbind_exchange
+            bind_exchange(destination, source, key, arguments)
+        case other:
+            raise AdministrationError("invalid", f"bindings lead to a queue, not to '{other}'")
+
+
+# -- connections
+
+
+async def _connection_close(node: Administered, parameters: Parameters) -> None:
+    reason = parameters["reason"] or "Closed via management plugin"
+    for client in broker_of(node).connections:
+        if str(client.describe().endpoints) == parameters["name"]:
+            client.shut(ConnectionClosingError(320, _cut(reason)))
+            return
+    raise AdministrationError("not_found", f"no connection '{parameters['name']}'")
+
+
+def _cut(reason: str) -> str:
+    """As much of a text as fits into a reply."""
+    return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
+
+
+_EXCHANGE: Final = {"vhost": str, "name": str}
+_QUEUE: Final = {"vhost": str, "name": str}
+_BINDING: Final = {
+    "vhost": str,
+    "source": str,
+    "destination": str,
+    "destination_type": str,
+    "routing_key": str,
+    "arguments": dict,
+}
+TOPOLOGY: Final[Operations] = {
+    "exchange.declare": (
+        _exchange_declare,
+        {
+            **_EXCHANGE,
+            "type": str,
+            "durable": bool,
+            "auto_delete": bool,
+            "internal": bool,
+            "arguments": dict,
+        },
+    ),
+    "exchange.delete": (_exchange_delete, {**_EXCHANGE, "if_unused": bool}),
+    "queue.declare": (
+        _queue_declare,
+        {**_QUEUE, "type": None, "durable": bool, "auto_delete": bool, "arguments": dict},
+    ),
+    "queue.delete": (_queue_delete, {**_QUEUE, "if_unused": bool, "if_empty": bool}),
+    "queue.purge": (_queue_purge, _QUEUE),
+    "binding.declare": (_binding_declare, _BINDING),
+    "binding.delete": (_binding_delete, _BINDING),
+    "connection.close": (_connection_close, {"name": str, "reason": None}),
+}

@@ -1,0 +1,69 @@
+"""A broker and its HTTP API in one process, without sockets."""
+
+import httpx
+
+from leveret.core.administration import Administration
+from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.web import create_app
+from leveret.ports.definitions import PermissionDefinition, UserDefinition
+from tests.support.stage import Stage
+
+LISTENERS = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 15672))
+
+
+class Site:
+    """A node and its HTTP API; every user's password is its name."""
+
+    def __init__(self, **settings):
+        self.stage = Stage(**{"login_delay_seconds": 0, **settings})
+        self.broker = self.stage.broker
+        self.administration = Administration(
+            self.stage.access,
+            self.stage.metadata,
+            on_vhost_added=self.broker.add_vhost,
+            on_vhost_deleted=self.broker.remove_vhost,
+        )
+        self.serving = True
+        self.add_user("guest", "administrator")
+        self.administered = Administered(
+            self.administration, self.broker.vhosts, broker=self.broker
+        )
+        self.app = create_app(
+            ManagedNode(
+                "leveret@test",
+                self.broker,
+                self.administered,
+                self.stage.configuration,
+                LISTENERS,
+                lambda: self.serving,
+            )
+        )
+
+    def add_user(self, name, *tags):
+        self.stage.access.put_user(UserDefinition(name, f"hash of {name}", tags))
+
+    def permit(self, user, vhost):
+        self.stage.access.put_permission(PermissionDefinition(vhost, user, ".*", ".*", ".*"))
+
+    async def ask(self, method, path, body=None, user="guest", **options):
+        """Send a JSON body, or none."""
+        return await self.get(path, user, method=method, json=body, **options)
+
+    async def get(
+        self, path, user="guest", *, peer="127.0.0.1", method="GET", headers=None, json=None
+    ):
+        transport = httpx.ASGITransport(self.app, client=(peer, 1), raise_app_exceptions=False)
+        auth = (user, user) if user else None
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return await client.request(method, path, auth=auth, headers=headers, json=json)
+
+    async def json(self, path, user="guest"):
+        response = await self.get(path, user)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == "application/json"
+        return response.json()
+
+    async def error(self, path, user="guest", **options):
+        response = await self.get(path, user, **options)
+        return response.status_code, response.json()["error"], response.json()["reason"]
