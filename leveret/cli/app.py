@@ -12,9 +12,9 @@ from leveret.cli import (
     dedup,
     definitions,
     dlq,
+    dump,
     encryption,
     limits,
-    logs,
     parameters,
     perf,
     permissions,
@@ -54,7 +54,7 @@ app.add_typer(limits.app, name="limits")
 app.add_typer(parameters.app, name="parameter")
 app.add_typer(parameters.global_app, name="global-parameter")
 app.add_typer(definitions.app, name="definitions")
-app.add_typer(logs.app, name="log")
+app.command("dump")(dump.dump)
 app.add_typer(trace.app, name="trace")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(retry.app, name="retry")

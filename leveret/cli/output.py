@@ -6,7 +6,7 @@ import json
 
 import typer
 
-__all__ = ["show_done", "show_rows"]
+__all__ = ["printable", "show_done", "show_rows"]
 
 COLUMN_GAP = "  "
 
@@ -28,7 +28,18 @@ def show_done(sentence: str, *, as_json: bool) -> None:
     typer.echo(json.dumps({"ok": True}) if as_json else sentence)
 
 
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: names and messages come from strangers."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
+
+
 def _text(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return printable(",".join(value))
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -29,7 +29,7 @@ def loss_error(lost: RangeSet, kept: Sequence[str]) -> StorageError:
     if kept:
         text += (
             f"The damaged bytes were set aside in {', '.join(kept)}; "
-            "`leveret log dump` shows what such a file holds. "
+            "`leveret dump` shows what such a file holds. "
         )
     return StorageError(text + "All other messages are delivered. Check the disk")
 

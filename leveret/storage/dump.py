@@ -1,25 +1,30 @@
-"""Showing what stands in a segment file, damaged or not: `leveret log dump`."""
+"""Showing what stands in a segment file, damaged or not: `leveret dump`.
+
+Reads only, a batch at a time; the files may belong to a running node.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import Batch
 from leveret.storage.checkpoint import Told, apply_payload, is_part
 from leveret.storage.damage import find_sound
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, scan
+from leveret.storage.segment import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from leveret.ports.ranges import RangeSet
+    from leveret.storage.encryption import Unsealer
     from leveret.storage.files import FileSystem
 
-__all__ = ["DumpedBatch", "dump_segment"]
+__all__ = ["DumpedBatch", "DumpedRecord", "dump_records", "dump_segment", "segment_head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,38 @@ class DumpedBatch:
     damage: str = ""
 
 
-def dump_segment(files: FileSystem, path: Path) -> Iterator[DumpedBatch]:
-    """What stands in a segment file, or in what was set aside of one.
+@dataclass(frozen=True, slots=True)
+class DumpedRecord:
+    """One record of a batch. `time_ms` is milliseconds since 1970; `flags` are RecordFlags."""
 
-    Reads only; the file may belong to a running node. Raises StorageError.
+    offset: int
+    flags: int
+    time_ms: int
+    exchange: bytes
+    routing_key: bytes
+    header: bytes
+    body: bytes
+
+
+def segment_head(files: FileSystem, path: Path) -> tuple[int, int, int]:
+    """A segment file's size, the offset it begins with, and its number among those that do.
+
+    Of what was set aside it is the segment's. Raises StorageError where the name is none of ours.
     """
+    match = NAME.match(path.name)
+    if match is None:
+        raise StorageError(
+            f"{path.name} is not the name of a segment: those are called "
+            "00000000000000000000.log, and 00000000000000000000.log.damaged-1 what was set aside"
+        )
+    try:
+        return files.size(path), int(match[1]), int(match[2] or 0)
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+def dump_segment(files: FileSystem, path: Path) -> Iterator[DumpedBatch]:
+    """What stands in a segment file, or in what was set aside of one. Raises StorageError."""
     try:
         handle = files.open(path)
         try:
@@ -48,6 +80,16 @@ def dump_segment(files: FileSystem, path: Path) -> Iterator[DumpedBatch]:
             files.close(handle)
     except OSError as error:
         raise storage_error("read", path, error) from error
+
+
+def dump_records(batch: Batch, first: int, stop: int, unsealer: Unsealer) -> Iterator[DumpedRecord]:
+    """The records of a batch whose offsets are in [first, stop).
+
+    Raises MissingKeyError where it is sealed with a key that is not at hand, CorruptBatchError.
+    """
+    for fields in unsealer.open(batch).records():
+        if first <= fields[0] < stop:
+            yield DumpedRecord(*fields)
 
 
 def _dump(files: FileSystem, handle: int, size: int) -> Iterator[DumpedBatch]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FileSystem",
+    "ReadOnlyFiles",
     "RealFileSystem",
     "copy_range",
     "read_exactly",
@@ -184,6 +185,15 @@ class RealFileSystem:
     def remove_tree(self, path: Path) -> None:
         """See FileSystem."""
         shutil.rmtree(path)
+
+
+class ReadOnlyFiles(RealFileSystem):
+    """The same for those who only look: it opens what may not be written to, and cannot write."""
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """See FileSystem."""
+        assert not create, "who only looks makes nothing"
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:

@@ -200,7 +200,7 @@ def _set_aside(files: FileSystem, segment: Segment, handle: int, sound: int, rea
     files.fdatasync(handle)
     return (
         text + f"the rest was set aside as {target.name}, which is normal after a crash; "
-        "otherwise check the disk. `leveret log dump` shows what it holds"
+        "otherwise check the disk. `leveret dump` shows what it holds"
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from leveret.storage.files import FileSystem
 
-__all__ = ["OFFSET_MAX", "Segment", "list_segments"]
+__all__ = ["NAME", "OFFSET_MAX", "Segment", "list_segments"]
 
 NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,8}))?\.log")
 
