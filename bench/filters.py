@@ -35,7 +35,7 @@ from pamqp import body, commands, frame, header
 from bench.leveret import Leveret
 from leveret.cli.load.plan import Address
 from leveret.cli.load.session import Session
-from leveret.core.filter_arguments import record_filter
+from leveret.core.filtering.arguments import record_filter
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table

@@ -14,8 +14,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from leveret.core.ledger import Ledger
-from leveret.core.machine import QueueMachine
+from leveret.core.ledgers.ledger import Ledger
+from leveret.core.queues.machine import QueueMachine
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:

@@ -30,20 +30,20 @@ from leveret.amqp.listener import AmqpListener
 from leveret.auth.chain import AuthenticatorChain
 from leveret.auth.passwords import PasswordChecks
 from leveret.config import ConfigurationError
-from leveret.core.access import AccessControl
-from leveret.core.administration import Administration, AdministrationError
+from leveret.core.access.authentication import InternalAuthenticator
+from leveret.core.access.limits import NodeLimits
+from leveret.core.access.passwords import verify_password
+from leveret.core.access.permissions import AccessControl
+from leveret.core.access.rates import ConnectionRates
 from leveret.core.alarms import Resource
-from leveret.core.authentication import InternalAuthenticator
 from leveret.core.broker import Broker
-from leveret.core.definitions import DefinitionsError, decode
-from leveret.core.limits import NodeLimits
-from leveret.core.log_exchange import LogExchange
-from leveret.core.once import SendingOnceLimits
-from leveret.core.passwords import verify_password
-from leveret.core.policies import Policies
-from leveret.core.rates import ConnectionRates
+from leveret.core.definitions.administration import Administration, AdministrationError
+from leveret.core.definitions.document import DefinitionsError, decode
+from leveret.core.definitions.policies import Policies
+from leveret.core.once.sending_once import SendingOnceLimits
+from leveret.core.telemetry.log_exchange import LogExchange
+from leveret.core.telemetry.usage_keeping import UsageKeeper
 from leveret.core.turn import Turn
-from leveret.core.usage_keeping import UsageKeeper
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.features.rates import rate_of
 from leveret.mgmt_ui.control import ControlServer

@@ -11,7 +11,9 @@ COPY=${ASAN_COPY:-$PWD/build/asan}
 SOURCE=$PWD
 
 mkdir -p "$COPY"
-# Objects of the normal build must not come along; what the sanitized build made may stay.
+# Objects of the normal build must not come along; what the sanitized build made may stay, while a
+# source that has moved since must not.
+find "$COPY" -type f ! -name '*.so' ! -name '*.c' ! -path "$COPY/build/*" -delete
 tar -cf - --exclude='*.so' --exclude='*.c' --exclude='__pycache__' \
     leveret tests setup.py pyproject.toml | tar -xf - -C "$COPY"
 cd "$COPY"

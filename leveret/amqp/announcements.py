@@ -1,4 +1,4 @@
-"""What connections, channels and consumers tell exchange `amq.rabbitmq.event` (core.events).
+"""What connections, channels and consumers tell `amq.rabbitmq.event` (core.telemetry.events).
 
 RabbitMQ identifies connections and channels by their Erlang processes; here the headers `pid`,
 `connection` and `channel` carry their names, which tell them apart as well.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.events import address_term
+from leveret.core.telemetry.events import address_term
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel

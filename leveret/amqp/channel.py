@@ -20,15 +20,15 @@ from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
-from leveret.core.authentication import authorise, authorise_topic
-from leveret.core.discards import Reason
+from leveret.core.access.authentication import authorise, authorise_topic
+from leveret.core.dead_letters.discards import Reason
 from leveret.core.intake import Concern
-from leveret.core.message import StoredMessage
 from leveret.core.names import resource, stripped
-from leveret.core.queue import Queue
-from leveret.core.retrying import check_retry_headers
-from leveret.core.routes import RouteCache
-from leveret.core.trace import Origin
+from leveret.core.queues.queue import Queue
+from leveret.core.retry.retrying import check_retry_headers
+from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.routes import RouteCache
+from leveret.core.telemetry.trace import Origin
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.contents import open_header
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from leveret.amqp.direct_reply import ReplyConsumer
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
-    from leveret.core.appender import Committing
     from leveret.core.broker import Broker
-    from leveret.core.exchange import Exchange
-    from leveret.core.message import Message
-    from leveret.core.open_queue import OpenQueue
+    from leveret.core.logs.appender import Committing
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Kind, Permission, TopicPermission
     from leveret.ports.records import Batch

@@ -23,9 +23,9 @@ from leveret.amqp.methods import closing, decode_method, encode_method, method_i
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
 from leveret.amqp.sasl import offered
-from leveret.core.access import IMPERSONATOR
-from leveret.core.events import acting_as, actor
-from leveret.core.usage import accounts_of_client
+from leveret.core.access.permissions import IMPERSONATOR
+from leveret.core.telemetry.events import acting_as, actor
+from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.usage import Usage
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from leveret.amqp.link import Link
     from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.config import Configuration
-    from leveret.core.appender import Committing
     from leveret.core.broker import Broker
     from leveret.core.clients import ClientFacts
+    from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
     from leveret.ports.records import Batch
@@ -126,11 +126,11 @@ class Connection:
         return describe(self)
 
     def accounts(self) -> Sequence[Account]:
-        """See leveret.core.usage.Metered."""
+        """See leveret.core.telemetry.usage.Metered."""
         return accounts_of_client(self.vhost.name, self.user)
 
     def total_usage(self) -> Usage:
-        """See leveret.core.usage.Metered."""
+        """See leveret.core.telemetry.usage.Metered."""
         published, sent = self.reader.published, self.outbox.sent
         return Usage(published.messages, published.bytes, sent.messages, sent.bytes)
 

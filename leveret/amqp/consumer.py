@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.amqp import announcements
 from leveret.amqp.added import CountedFields
-from leveret.core.queue import Queue
+from leveret.core.queues.queue import Queue
 
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
-    from leveret.core.open_queue import OpenQueue
-    from leveret.core.rates import ConsumeMeter
+    from leveret.core.access.rates import ConsumeMeter
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.connection import Connection
     from leveret.amqp.frames import Publish
-    from leveret.core.message import Message
+    from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
     from leveret.ports.records import BatchBuilder
 

@@ -1,7 +1,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from leveret.core.routes cimport Route, RouteCache
+from leveret.core.routing.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties
 from leveret.ports.records cimport BatchBuilder
 from leveret.ports.traffic cimport Traffic

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from leveret.core.routes import RouteCache
+from leveret.core.routing.routes import RouteCache
 from leveret.errors import ChannelError
 from leveret.ports.records import BatchBuilder
 from leveret.ports.traffic import Traffic

@@ -22,9 +22,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from leveret.core.groups cimport check_group
-from leveret.core.origins cimport Origins
-from leveret.core.routes cimport Route, RouteCache
+from leveret.core.ledgers.groups cimport check_group
+from leveret.core.logs.origins cimport Origins
+from leveret.core.routing.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
@@ -34,7 +34,7 @@ from leveret.ports.records cimport (
 from leveret.ports.tags cimport checked_mask, mask_of
 from leveret.ports.traffic cimport Traffic
 
-from leveret.core.expiration import expiration_fault
+from leveret.core.queues.expiration import expiration_fault
 from leveret.errors import ChannelError, ConnectionClosingError
 
 cdef enum:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from leveret.core.arguments import lease_term
 from leveret.core.names import resource
-from leveret.core.queue import Queue
+from leveret.core.queues.arguments import lease_term
+from leveret.core.queues.queue import Queue
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from leveret.amqp.channel import Channel
-    from leveret.core.appender import Committing
     from leveret.core.intake import Submission
+    from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.definitions import Arguments
 

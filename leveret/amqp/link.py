@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection
 
-    from leveret.core.appender import Committing
     from leveret.core.clients import Endpoints
+    from leveret.core.logs.appender import Committing
 
 
 class Link(Protocol):

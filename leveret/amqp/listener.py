@@ -18,7 +18,7 @@ from leveret.amqp.connection import OUTBOX_BYTES_MAX, Connection
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
-from leveret.core.access import is_loopback
+from leveret.core.access.permissions import is_loopback
 from leveret.core.clients import Endpoints
 from leveret.errors import LeveretError
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tls import TlsContexts
     from leveret.config import Configuration
-    from leveret.core.appender import Committing
     from leveret.core.broker import Broker
+    from leveret.core.logs.appender import Committing
     from leveret.errors import AmqpError
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class CommitBarrier:
         self._failed = False
 
     def done(self, *, failed: bool) -> None:
-        """See leveret.core.queue.Waiter."""
+        """See leveret.core.queues.queue.Waiter."""
         self._failed |= failed
         self._pending -= 1
         if self._pending == 0 and not self.future.done():

@@ -1,7 +1,8 @@
 """How rates limit one connection: its reading stops before a publish too many, deliveries pause.
 
 The frame reader counts down what may be published and stops in the middle of what was read; the
-rest is kept, and gone on with when `leveret.core.rates` has more to give. Its client is told.
+rest is kept, and gone on with when `leveret.core.access.rates` has more to give. Its client is
+told.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp.frames import UNLIMITED
 from leveret.amqp.holds import Cause
-from leveret.core.rates import ConsumeMeter
+from leveret.core.access.rates import ConsumeMeter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.connection import Connection
     from leveret.amqp.consumer import ChannelConsumer
-    from leveret.core.open_queue import OpenQueue
-    from leveret.core.rates import Limit, PublishMeter
+    from leveret.core.access.rates import Limit, PublishMeter
+    from leveret.core.queues.open_queue import OpenQueue
 
 __all__ = ["ConnectionLimits", "RateHold"]
 

@@ -1,4 +1,4 @@
-"""A message that left the reader's fast path, as the routing graph sees it (core.message)."""
+"""A message that left the reader's fast path, as routing sees it (core.routing.message)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from leveret.errors import ChannelError
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
-    from leveret.core.appender import Committing, Waiter
+    from leveret.core.logs.appender import Committing, Waiter
 
     Deposit = tuple[Publish, Destinations]
     Buffered = tuple[Publish, Destinations | Concern]

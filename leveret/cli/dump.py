@@ -191,7 +191,7 @@ def _names(kind: type[IntFlag], bits: int) -> list[str]:
 def _properties(header: bytes) -> dict[str, Any] | None:
     """A message's properties; None where they cannot be read."""
     from leveret.core.json_fields import plain
-    from leveret.core.message import read_properties
+    from leveret.core.routing.message import read_properties
     from leveret.ports.tables import MalformedFieldError
 
     try:

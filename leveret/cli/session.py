@@ -81,7 +81,7 @@ def read_password(from_stdin: bool) -> str:
 
 def read_json(text: str) -> Any:
     """A JSON value that somebody typed, or a document; a mistake ends the command."""
-    from leveret.core.definitions import DefinitionsError, decode
+    from leveret.core.definitions.document import DefinitionsError, decode
 
     try:
         return decode(text)
@@ -125,7 +125,7 @@ async def _perform_on_files(
     import asyncio
     import secrets
 
-    from leveret.core.model import Model
+    from leveret.core.definitions.model import Model
     from leveret.mgmt_ui.control import COMMAND_LINE
     from leveret.mgmt_ui.operations.access import create_defaults
     from leveret.mgmt_ui.operations.administered import Administered

@@ -94,7 +94,7 @@ def set_tags(
 
 def hash_password(password_stdin: PasswordStdin = False) -> None:
     """Print a password's hash as RabbitMQ's definitions have it (salted SHA-256)."""
-    from leveret.core.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
+    from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
 
     password = read_password(password_stdin)
     if not password:

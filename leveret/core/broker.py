@@ -7,40 +7,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from leveret.core.access.authentication import log_in
+from leveret.core.access.limits import Admission, NodeLimits, Quota
+from leveret.core.access.rates import Rates
 from leveret.core.alarms import Alarms, Resource
-from leveret.core.arguments import type_of
-from leveret.core.atomic import AtomicWrites
-from leveret.core.authentication import log_in
 from leveret.core.command_replies import CommandReplies
-from leveret.core.dead_letter_topics import DeadLetterTopics
-from leveret.core.dead_lettering import DeadLettering
-from leveret.core.dedup import DedupServices
-from leveret.core.delayed_delivery import DelayedDelivery
-from leveret.core.delayed_messages import DelayServices
-from leveret.core.eta_hold import EtaHold, EtaHolds
-from leveret.core.events import INTERNAL_USER, Events, acting_as
+from leveret.core.dead_letters.dead_lettering import DeadLettering
+from leveret.core.dead_letters.redrive import Redrives
+from leveret.core.dead_letters.topics import DeadLetterTopics
+from leveret.core.definitions.policies import NO_POLICY, Policies
+from leveret.core.delay.delayed_delivery import DelayedDelivery
+from leveret.core.delay.delayed_messages import DelayServices
+from leveret.core.delay.eta_hold import EtaHold, EtaHolds
+from leveret.core.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
+from leveret.core.delay.schedules import Schedules
 from leveret.core.intake import Intake
-from leveret.core.internal_topics import InternalTopics
-from leveret.core.limits import Admission, NodeLimits, Quota
+from leveret.core.logs.atomic import AtomicWrites
+from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.names import resource
-from leveret.core.once import SendingOnce, SendingOnceLimits
-from leveret.core.once_operations import OnceOperations
-from leveret.core.policies import NO_POLICY, Policies
-from leveret.core.publishing import InternalPublisher
-from leveret.core.pull import Pulls
-from leveret.core.queue import Queue, QueueServices
-from leveret.core.rates import Rates
-from leveret.core.redrive import Redrives
-from leveret.core.retrying import RetryTopics
-from leveret.core.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
-from leveret.core.schedules import Schedules
-from leveret.core.settings import resolve_settings
-from leveret.core.stream import Stream
+from leveret.core.once.dedup import DedupServices
+from leveret.core.once.operations import OnceOperations
+from leveret.core.once.sending_once import SendingOnce, SendingOnceLimits
+from leveret.core.queues.arguments import type_of
+from leveret.core.queues.pull import Pulls
+from leveret.core.queues.queue import Queue, QueueServices
+from leveret.core.queues.settings import resolve_settings
+from leveret.core.queues.stream import Stream
+from leveret.core.retry.retrying import RetryTopics
+from leveret.core.routing.publishing import InternalPublisher
+from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as
+from leveret.core.telemetry.trace import Tracer
+from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.timers import Timers
-from leveret.core.trace import Tracer
-from leveret.core.usage import UsageMeter
 from leveret.core.vhost import Vhost
-from leveret.core.waiting_rooms import WaitingRooms
+from leveret.core.waiting.rooms import WaitingRooms
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports import Durability
 from leveret.ports.authentication import Login
@@ -48,15 +48,15 @@ from leveret.ports.authentication import Login
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 
-    from leveret.core.access import AccessControl
-    from leveret.core.appender import Committing
-    from leveret.core.bindings import QueueLike
-    from leveret.core.dedup import Changes
+    from leveret.core.access.permissions import AccessControl
+    from leveret.core.definitions.policies import EffectivePolicy
     from leveret.core.exchanges import RandomBelow
-    from leveret.core.open_queue import OpenQueue
-    from leveret.core.policies import EffectivePolicy
+    from leveret.core.logs.appender import Committing
+    from leveret.core.once.dedup import Changes
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.telemetry.usage import Metered
     from leveret.core.turn import Turn
-    from leveret.core.usage import Metered
     from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition

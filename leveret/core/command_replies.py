@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.message import MadeMessage
+from leveret.core.routing.message import MadeMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.core.intake import Submission
-    from leveret.core.message import Message
-    from leveret.core.publishing import InternalPublisher
+    from leveret.core.routing.message import Message
+    from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
 
 __all__ = ["CommandReplies"]

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.binding_table import BindingTable
-from leveret.core.bindings import Binding
-from leveret.core.events import exchange_headers, queue_headers
-from leveret.core.exchange import Exchange
 from leveret.core.exchanges import check_type
-from leveret.core.predeclared import DEFAULT_EXCHANGE, predeclared
-from leveret.core.routing import RoutingGraph
+from leveret.core.routing.binding_table import BindingTable
+from leveret.core.routing.bindings import Binding
+from leveret.core.routing.exchange import Exchange
+from leveret.core.routing.graph import RoutingGraph
+from leveret.core.routing.predeclared import DEFAULT_EXCHANGE, predeclared
+from leveret.core.telemetry.events import exchange_headers, queue_headers
 from leveret.ports.definitions import BindingDefinition, Definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.bindings import QueueLike
-    from leveret.core.events import Emit
+    from leveret.core.access.limits import Quota
+    from leveret.core.definitions.policies import Policies
     from leveret.core.exchanges import RandomBelow
-    from leveret.core.limits import Quota
-    from leveret.core.message import Message
-    from leveret.core.policies import Policies
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.message import Message
+    from leveret.core.telemetry.events import Emit
     from leveret.ports import DefinitionSink
     from leveret.ports.definitions import ExchangeDefinition
 

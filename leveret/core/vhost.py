@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leveret.core import equivalence
-from leveret.core.arguments import (
+from leveret.core.access.limits import Quota
+from leveret.core.definitions.policies import Policies
+from leveret.core.exchanges import check_type
+from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
+from leveret.core.queues import equivalence
+from leveret.core.queues.arguments import (
     ALTERNATE_EXCHANGE,
     DEAD_LETTER_EXCHANGE,
     DEDUP_WINDOW,
@@ -22,13 +26,9 @@ from leveret.core.arguments import (
     dedup_window,
     with_default_type,
 )
-from leveret.core.bindings import Binding
-from leveret.core.events import silent
-from leveret.core.exchanges import check_type
-from leveret.core.limits import Quota
-from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
-from leveret.core.policies import Policies
-from leveret.core.predeclared import check_not_default
+from leveret.core.routing.bindings import Binding
+from leveret.core.routing.predeclared import check_not_default
+from leveret.core.telemetry.events import silent
 from leveret.core.topology import Topology
 from leveret.errors import ChannelError
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
@@ -36,12 +36,12 @@ from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, Que
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.bindings import QueueLike
-    from leveret.core.events import Emit
-    from leveret.core.exchange import Exchange
     from leveret.core.exchanges import RandomBelow
-    from leveret.core.message import Message
-    from leveret.core.routes import RouteCache
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.routing.message import Message
+    from leveret.core.routing.routes import RouteCache
+    from leveret.core.telemetry.events import Emit
     from leveret.ports import DefinitionSink
     from leveret.ports.definitions import Arguments, Definitions, VhostDefinition
 
@@ -54,8 +54,8 @@ class Vhost:
     `open_queue(definition, owner)` makes a queue, its log included; `random_name()` gives a string
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
-    leveret.core.events). `traced` says whether the firehose is on (see leveret.core.trace);
-    Broker.trace changes it.
+    leveret.core.telemetry.events). `traced` says whether the firehose is on (see
+    leveret.core.telemetry.trace); Broker.trace changes it.
     """
 
     def __init__(

@@ -14,7 +14,8 @@ and one that is not above zero asks for nothing: RabbitMQ's plugin for delayed m
 a negative one what has been delayed before.
 
 What is kept until it is due carries the same headers, so they are all that needs to be known of it;
-`x-repeat-count` then says how many deliveries are left. Called by `leveret.core.delayed_delivery`.
+`x-repeat-count` then says how many deliveries are left. Called by
+`leveret.core.delay.delayed_delivery`.
 """
 
 from __future__ import annotations

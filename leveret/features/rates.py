@@ -1,6 +1,7 @@
 """Rates: how many messages may pass in a second, and how many at once.
 
-Pure arithmetic in whole numbers; time is an argument. `leveret.core.rates` keeps the buckets.
+Pure arithmetic in whole numbers; time is an argument. `leveret.core.access.rates` keeps the
+buckets.
 """
 
 from __future__ import annotations

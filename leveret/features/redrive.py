@@ -2,7 +2,7 @@
 
 A dead letter tells in its headers where it died, of what, and what it had been published with (see
 leveret.features.deaths). What goes back begins anew: nothing of that, and no count of its attempts,
-stays in its headers. Functions and values; leveret.core.redrive does the work.
+stays in its headers. Functions and values; leveret.core.dead_letters.redrive does the work.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
                  within which a quote is written twice
 
 `*` is true of a message that has any tag. A tag is compared byte by byte, in UTF-8. What is read is
-a program in postfix order for compiled code (leveret.core.filters), which runs it for each record.
+a program in postfix order for compiled code (leveret.core.filtering.filters), which runs it for
+each record.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from leveret.core.definitions import DOCUMENT_BYTES_MAX
-from leveret.core.events import COMMAND_LINE_USER
+from leveret.core.definitions.document import DOCUMENT_BYTES_MAX
+from leveret.core.telemetry.events import COMMAND_LINE_USER
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.performing import perform
 from leveret.ports.audit import Actor, Way

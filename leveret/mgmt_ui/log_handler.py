@@ -1,4 +1,4 @@
-"""Hands the node's log lines to exchange `amq.rabbitmq.log` (leveret.core.log_exchange)."""
+"""Hands the node's log lines to exchange `amq.rabbitmq.log` (core.telemetry.log_exchange)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from leveret.core.log_exchange import LogExchange, LogLine
+    from leveret.core.telemetry.log_exchange import LogExchange, LogLine
 
 __all__ = ["LogExchangeHandler"]
 

@@ -1,8 +1,8 @@
 """Who may log in, and what they may do then: asked of whoever knows.
 
-A backend of authentication is an `Authenticator`: the broker's own users (`core.authentication`),
-tokens, an HTTP service (`leveret.auth`). Whoever is let in gets `Rights`, which go on deciding for
-the time of the connection.
+A backend of authentication is an `Authenticator`: the broker's own users
+(`core.access.authentication`), tokens, an HTTP service (`leveret.auth`). Whoever is let in gets
+`Rights`, which go on deciding for the time of the connection.
 """
 
 from __future__ import annotations

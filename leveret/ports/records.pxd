@@ -74,7 +74,7 @@ cdef class BatchBuilder:
     cdef readonly uint64_t first_time
     cdef readonly uint64_t last_time
     cdef public object owner
-    cdef public object origins      # who published what, where somebody asks (core.origins), else None
+    cdef public object origins      # who published what, where somebody asks (core.logs.origins), else None
 
     cdef int append(
         self, uint32_t flags, uint64_t now, uint64_t tag_mask,

@@ -16,7 +16,7 @@ from pamqp import body, commands, frame, header
 
 from leveret.amqp import frames as compiled
 from leveret.amqp.frames import DISCARD, REJECT, RETURN, SETTLE, FrameReader, Publish
-from leveret.core.routes import Route, RouteCache
+from leveret.core.routing.routes import Route, RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.records import BatchBuilder, RecordFlag
 from leveret.ports.tables import encode_table

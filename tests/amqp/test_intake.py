@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
-from leveret.core.appender import Waiter
 from leveret.core.intake import Submission
+from leveret.core.logs.appender import Waiter
 from leveret.errors import ChannelError
 from leveret.ports.records import RecordFlag
 from tests.support.client import Client

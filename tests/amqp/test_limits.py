@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.core.limits import NodeLimits
+from leveret.core.access.limits import NodeLimits
 from leveret.ports.definitions import (
     TopicPermissionDefinition,
     UserDefinition,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
+from leveret.core.access.limits import NodeLimits
+from leveret.core.access.rates import ConnectionRates
 from leveret.core.alarms import Resource
-from leveret.core.limits import NodeLimits
-from leveret.core.rates import ConnectionRates
 from leveret.errors import ConnectionClosingError
 from leveret.features.rates import Rate
 from leveret.ports.definitions import PolicyDefinition

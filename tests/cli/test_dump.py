@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leveret.cli.app import app
-from leveret.core.message import MadeMessage
+from leveret.core.routing.message import MadeMessage
 from tests.storage.harness import open_log, put, store_at
 from tests.storage.keys import MASTER
 

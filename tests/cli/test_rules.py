@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from leveret.core.passwords import import_hash, verify_password
+from leveret.core.access.passwords import import_hash, verify_password
 
 
 def shown(leveret, *arguments):

@@ -2,9 +2,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from leveret.core.limits import NodeLimits, Quota
-from leveret.core.message import MadeMessage
-from leveret.core.policies import Policies
+from leveret.core.access.limits import NodeLimits, Quota
+from leveret.core.definitions.policies import Policies
+from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.definitions import (
     BindingDefinition,

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leveret.core.model import Model
+from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui import control
 from leveret.mgmt_ui.control import ControlServer, request

@@ -6,8 +6,8 @@ import asyncio
 from itertools import count
 from pathlib import Path
 
-from leveret.core.appender import Appender
-from leveret.core.atomic import AtomicWrites
+from leveret.core.logs.appender import Appender
+from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore

@@ -19,7 +19,7 @@ from tests.support.stage import CommitGate, Stage
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
-    from leveret.core.queue import Queue
+    from leveret.core.queues.queue import Queue
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 

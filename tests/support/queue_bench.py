@@ -3,8 +3,8 @@
 import pytest
 from pamqp import commands, header
 
-from leveret.core.queue import Queue, QueueServices
-from leveret.core.settings import QueueSettings
+from leveret.core.queues.queue import Queue, QueueServices
+from leveret.core.queues.settings import QueueSettings
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.ports import Durability

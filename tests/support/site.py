@@ -2,7 +2,7 @@
 
 import httpx
 
-from leveret.core.administration import Administration
+from leveret.core.definitions.administration import Administration
 from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.web import create_app

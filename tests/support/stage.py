@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.config import Configuration
-from leveret.core.access import AccessControl
-from leveret.core.authentication import InternalAuthenticator
+from leveret.core.access.authentication import InternalAuthenticator
+from leveret.core.access.permissions import AccessControl
 from leveret.core.broker import Broker
 from leveret.core.turn import Turn
 from leveret.ports import Durability
@@ -23,8 +23,8 @@ from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from leveret.core.limits import NodeLimits
-    from leveret.core.queue import Queue
+    from leveret.core.access.limits import NodeLimits
+    from leveret.core.queues.queue import Queue
     from leveret.ports.authentication import Authenticator
 
 PASSES_MAX = 1000  # a stage that has not come to rest by then never will

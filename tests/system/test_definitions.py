@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands
 
 from leveret.cli.session import ask
-from leveret.core.passwords import hash_password_as_rabbitmq
+from leveret.core.access.passwords import hash_password_as_rabbitmq
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client, ClosedError
 

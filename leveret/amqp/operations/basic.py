@@ -10,11 +10,11 @@ from leveret.amqp import direct_reply, frames
 from leveret.amqp.added import AddedField
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.consumer import ChannelConsumer, return_counts
-from leveret.core.arguments import check_consumer_arguments, type_of
-from leveret.core.filtered import check_filterable
+from leveret.core.filtering.filtered import check_filterable
 from leveret.core.names import resource, stripped
-from leveret.core.offsets import STREAM_OFFSET
-from leveret.core.stream import Stream
+from leveret.core.queues.arguments import check_consumer_arguments, type_of
+from leveret.core.queues.stream import Stream
+from leveret.core.queues.stream_offsets import STREAM_OFFSET
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.open_queue import OpenQueue
-    from leveret.core.queue import Queue
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.queue import Queue
 
 GET_PAUSE_MS_MAX = 1000  # a limit that was lifted is noticed this late
 

@@ -16,7 +16,7 @@ from leveret.amqp.handshake import State
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
 from leveret.amqp.rate_hold import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
-from leveret.core.authentication import check_vhost
+from leveret.core.access.authentication import check_vhost
 from leveret.errors import ConnectionClosingError
 from leveret.ports.authentication import SecretRefusedError
 

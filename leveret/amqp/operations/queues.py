@@ -10,9 +10,9 @@ from leveret.amqp import direct_reply
 from leveret.amqp.arguments import plain_table
 from leveret.amqp.channel import not_for_streams
 from leveret.amqp.methods import build
-from leveret.core.arguments import DEAD_LETTER_EXCHANGE, type_of
 from leveret.core.names import not_found, resource, stripped
-from leveret.core.queue import Queue
+from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE, type_of
+from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
-    from leveret.core.open_queue import OpenQueue
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports.definitions import Arguments
 
 

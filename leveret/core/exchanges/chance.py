@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.arguments import MODULES, type_of
 from leveret.core.exchanges.router import KeyRouter
+from leveret.core.queues.arguments import MODULES, type_of
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.bindings import Binding
-    from leveret.core.message import Message
+    from leveret.core.routing.bindings import Binding
+    from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
 
 

@@ -9,8 +9,8 @@ from leveret.core.exchanges.router import KeyRouter
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.bindings import Binding
-    from leveret.core.message import Message
+    from leveret.core.routing.bindings import Binding
+    from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.exchanges.router import KeyRouter
-from leveret.core.filter_arguments import FILTER_SQL, FILTER_TAGS
+from leveret.core.filtering.arguments import FILTER_SQL, FILTER_TAGS
 from leveret.core.terms import field_type, frozen, term
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from leveret.core.bindings import Binding
-    from leveret.core.message import Message
+    from leveret.core.routing.bindings import Binding
+    from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
 
 # What a binding's arguments say beside the headers that they compare.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.bindings import Binding
-    from leveret.core.message import Message
+    from leveret.core.routing.bindings import Binding
+    from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
 
 

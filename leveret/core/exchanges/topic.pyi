@@ -1,5 +1,5 @@
-from leveret.core.bindings import Binding
-from leveret.core.message import Message
+from leveret.core.routing.bindings import Binding
+from leveret.core.routing.message import Message
 from leveret.ports.definitions import Arguments
 
 WILDCARDS_MAX: int

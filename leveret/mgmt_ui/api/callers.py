@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from leveret.core.authentication import authorise
+from leveret.core.access.authentication import authorise
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
     ApiError,

@@ -1,4 +1,4 @@
-"""POST /api/leveret/queues/VHOST/NAME/…: pulling from a queue by HTTP (leveret.core.pull).
+"""POST /api/leveret/queues/VHOST/NAME/…: pulling from a queue by HTTP (leveret.core.queues.pull).
 
     receive   {"count", "wait_ms", "bytes_max", "visibility_timeout_ms", "filter_tags",
                "filter_sql", "encoding"}
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.authentication import authorise
-from leveret.core.pull import HANDLES_MAX, Drawn, Wanted
-from leveret.core.queue import Queue
-from leveret.core.trace import Origin
+from leveret.core.access.authentication import authorise
+from leveret.core.queues.pull import HANDLES_MAX, Drawn, Wanted
+from leveret.core.queues.queue import Queue
+from leveret.core.telemetry.trace import Origin
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX
 from leveret.mgmt_ui.api.bodies import json_object
@@ -36,8 +36,8 @@ from leveret.ports.authentication import UnansweredError
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from leveret.core.message import StoredMessage
-    from leveret.core.pull import Outcome, Pulled, QueueLeases, Receive
+    from leveret.core.queues.pull import Outcome, Pulled, QueueLeases, Receive
+    from leveret.core.routing.message import StoredMessage
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = ["router"]

@@ -29,9 +29,9 @@ from leveret.mgmt_ui.api.listing import (
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
-    from leveret.core.bindings import Binding, QueueLike
     from leveret.core.clients import Client
-    from leveret.core.exchange import Exchange
+    from leveret.core.routing.bindings import Binding, QueueLike
+    from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.views import Row
     from leveret.ports.definitions import PermissionDefinition, UserDefinition

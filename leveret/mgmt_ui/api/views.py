@@ -12,13 +12,13 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
-from leveret.core.definitions import user_row
+from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
 
 if TYPE_CHECKING:
-    from leveret.core.bindings import Binding, QueueLike
     from leveret.core.clients import Client, Endpoints
-    from leveret.core.exchange import Exchange
+    from leveret.core.routing.bindings import Binding, QueueLike
+    from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
     from leveret.ports.definitions import Arguments, PermissionDefinition
 

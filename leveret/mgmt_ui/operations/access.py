@@ -10,17 +10,17 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.administration import AdministrationError
-from leveret.core.passwords import (
+from leveret.core.access.passwords import (
     RABBITMQ_DEFAULT_ALGORITHM,
     SALT_BYTES,
     hash_password,
     import_hash,
 )
+from leveret.core.definitions.administration import AdministrationError
 from leveret.ports.definitions import PermissionDefinition
 
 if TYPE_CHECKING:
-    from leveret.core.administration import Administration
+    from leveret.core.definitions.administration import Administration
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["ACCESS", "create_defaults"]

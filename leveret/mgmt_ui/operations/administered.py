@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from leveret import __version__
 
 if TYPE_CHECKING:
-    from leveret.core.administration import Administration
+    from leveret.core.access.limits import NodeLimits
     from leveret.core.broker import Broker
-    from leveret.core.limits import NodeLimits
-    from leveret.core.once_operations import OnceOperations
-    from leveret.core.redrive import Redrives
-    from leveret.core.schedules import Schedules
+    from leveret.core.dead_letters.redrive import Redrives
+    from leveret.core.definitions.administration import Administration
+    from leveret.core.delay.schedules import Schedules
+    from leveret.core.once.operations import OnceOperations
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.ports.usage import Account, Usage

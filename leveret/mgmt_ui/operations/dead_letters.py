@@ -1,4 +1,4 @@
-"""Operations on dead letters (see leveret.mgmt_ui.operations, leveret.core.redrive and letters).
+"""Operations on dead letters (see leveret.mgmt_ui.operations and leveret.core.dead_letters).
 
 What is stated of `ids`, `reason`, `source`, `headers`, `since` and `until` is what the messages
 meant have in common; times are milliseconds since 1970.
@@ -9,18 +9,18 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core import letters
-from leveret.core.administration import AdministrationError
+from leveret.core.dead_letters import letters
+from leveret.core.dead_letters.redrive import Target
+from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.core.message import read_properties
-from leveret.core.redrive import Target
+from leveret.core.routing.message import read_properties
 from leveret.features.redrive import RATE_MAX, Selection
 from leveret.ports.tables import MalformedFieldError
 
 if TYPE_CHECKING:
-    from leveret.core.letters import Letter
-    from leveret.core.queue import Queue
-    from leveret.core.redrive import Redrive, Redrives
+    from leveret.core.dead_letters.letters import Letter
+    from leveret.core.dead_letters.redrive import Redrive, Redrives
+    from leveret.core.queues.queue import Queue
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["DEAD_LETTERS", "integer", "payload", "properties"]

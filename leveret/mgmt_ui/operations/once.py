@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.administration import AdministrationError
+from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.once_operations import Committed, OnceOperations
+    from leveret.core.once.operations import Committed, OnceOperations
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 

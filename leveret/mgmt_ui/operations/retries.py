@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.administration import AdministrationError
-from leveret.core.message import StoredMessage
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.routing.message import StoredMessage
 from leveret.features import retry
 from leveret.mgmt_ui.operations.dead_letters import integer, payload, properties
 
 if TYPE_CHECKING:
-    from leveret.core.queue import Queue
-    from leveret.core.waiting_room import Waiting
+    from leveret.core.queues.queue import Queue
+    from leveret.core.waiting.room import Waiting
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["RETRIES"]

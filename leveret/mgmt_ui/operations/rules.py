@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.administration import AdministrationError
-from leveret.core.definitions import policy_row
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.definitions.document import policy_row
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
     ParameterDefinition,
@@ -18,7 +18,7 @@ from leveret.ports.definitions import (
 )
 
 if TYPE_CHECKING:
-    from leveret.core.administration import Administration
+    from leveret.core.definitions.administration import Administration
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Limits
 

@@ -1,4 +1,4 @@
-"""Operations on delayed messages (see leveret.mgmt_ui.operations and leveret.core.schedules).
+"""Operations on delayed messages (see leveret.mgmt_ui.operations and leveret.core.delay.schedules).
 
 `id` names one message; without it, what is stated of the others is what messages have in common,
 and `all` that every message is meant. With `queue` it is about the Celery tasks that it holds.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.administration import AdministrationError
-from leveret.core.schedules import Selection
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.delay.schedules import Selection
 from leveret.features.delay import DELAY_MS_MAX
 
 if TYPE_CHECKING:
-    from leveret.core.schedules import Cursor, Schedules
+    from leveret.core.delay.schedules import Cursor, Schedules
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["SCHEDULES"]

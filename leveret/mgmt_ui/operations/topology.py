@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.administration import AdministrationError
-from leveret.core.arguments import QUEUE_TYPE
+from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import InvalidFieldError, field_of
-from leveret.core.queue import Queue
+from leveret.core.queues.arguments import QUEUE_TYPE
+from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
-    from leveret.core.open_queue import OpenQueue
+    from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Arguments
@@ -68,7 +68,7 @@ class _Told:
         self._future = future
 
     def done(self, *, failed: bool) -> None:  # noqa: ARG002
-        """See leveret.core.appender.Waiter."""
+        """See leveret.core.logs.appender.Waiter."""
         if not self._future.done():
             self._future.set_result(None)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.definitions import document, parse
-from leveret.core.importing import Import, rehearse, snapshot
+from leveret.core.definitions.document import document, parse
+from leveret.core.definitions.importing import Import, rehearse, snapshot
 
 if TYPE_CHECKING:
-    from leveret.core.definitions import Parsed
+    from leveret.core.definitions.document import Parsed
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Json
 

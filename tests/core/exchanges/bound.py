@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leveret.core.bindings import Binding
-from leveret.core.exchange import Exchange
 from leveret.core.exchanges.fanout import FanoutRouter
-from leveret.core.routes import Route
+from leveret.core.routing.bindings import Binding
+from leveret.core.routing.exchange import Exchange
+from leveret.core.routing.routes import Route
 from leveret.ports.definitions import (
     Arguments,
     BindingDefinition,

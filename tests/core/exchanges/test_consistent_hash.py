@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.exchanges.consistent_hash import WEIGHT_MAX, ConsistentHashRouter
-from leveret.core.message import MadeMessage
+from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError
 from tests.core.exchanges.bound import to_exchange, to_queue
 

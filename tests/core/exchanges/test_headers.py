@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.exchanges.headers import HeadersRouter
-from leveret.core.message import MadeMessage
+from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError
 from leveret.ports.definitions import BindingDefinition
 

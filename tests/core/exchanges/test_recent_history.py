@@ -6,7 +6,7 @@ from leveret.core.exchanges.recent_history import (
     NO_STORE,
     RecentHistoryRouter,
 )
-from leveret.core.message import MadeMessage
+from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError
 from leveret.ports.fields import WireInteger
 from tests.core.exchanges.bound import to_queue

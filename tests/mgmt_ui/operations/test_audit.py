@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.core.model import Model
+from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.audit import Audit

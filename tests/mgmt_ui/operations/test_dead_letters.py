@@ -7,7 +7,7 @@ import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.performing import perform
-from tests.core.test_redrive import Yard, bodies
+from tests.core.dead_letters.test_redrive import Yard, bodies
 
 ANY = {
     "vhost": "/",

@@ -1,7 +1,7 @@
 import pytest
 
-from leveret.core.model import Model
-from leveret.core.passwords import verify_password
+from leveret.core.access.passwords import verify_password
+from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from leveret.core.model import Model
+from leveret.core.definitions.model import Model
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered

@@ -1,0 +1,144 @@
+"""Logging in, and the checks that a user's rights are asked for all the time.
+
+The broker's own users are one source of users (`ports.authentication.Authenticator`) among those
+that the operator has put in order.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from leveret.core.access.passwords import PasswordCache
+from leveret.core.access.permissions import known_as
+from leveret.errors import ChannelError, ConnectionClosingError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from leveret.core.access.permissions import AccessControl
+    from leveret.ports.authentication import (
+        Authenticator,
+        Kind,
+        Login,
+        Permission,
+        Rights,
+        TopicPermission,
+    )
+
+__all__ = [
+    "InternalAuthenticator",
+    "InternalRights",
+    "authorise",
+    "authorise_topic",
+    "check_vhost",
+    "log_in",
+]
+
+
+async def log_in(authenticators: Iterable[Authenticator], login: Login) -> Rights | None:
+    """What the first source that accepts the login lets the user do; None where none does."""
+    for authenticator in authenticators:
+        rights = await authenticator.log_in(login)
+        if rights is not None:
+            return rights
+    return None
+
+
+def check_vhost(rights: Rights, vhost: str) -> None:
+    """Raise ConnectionClosingError 530 unless the user may enter `vhost`."""
+    if not rights.may_enter(vhost):
+        raise ConnectionClosingError(
+            530, f"access to vhost '{vhost}' refused for user '{rights.user}'"
+        )
+
+
+def authorise(rights: Rights, vhost: str, kind: Kind, name: str, permission: Permission) -> None:
+    """Raise ChannelError 403 unless the user has `permission` for the resource."""
+    known = known_as(kind, name)
+    if not rights.allows(vhost, kind, known, permission):
+        raise ChannelError(
+            403,
+            f"{permission} access to {kind} '{known}' in vhost '{vhost}' "
+            f"refused for user '{rights.user}'",
+        )
+
+
+def authorise_topic(
+    rights: Rights, vhost: str, exchange: str, key: str, permission: TopicPermission
+) -> None:
+    """Raise ChannelError 403 unless the user may use a routing key of a topic exchange."""
+    if not rights.allows_topic(vhost, exchange, key, permission):
+        raise ChannelError(
+            403,
+            f"{permission} access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' "
+            f"refused for user '{rights.user}'",
+        )
+
+
+class InternalAuthenticator:
+    """The broker's own users, by name and password."""
+
+    def __init__(
+        self,
+        access: AccessControl,
+        cache_key: bytes,
+        check: Callable[[str, str, str], Awaitable[bool]],
+    ) -> None:
+        """`check(peer_host, phc, password)` verifies a password, which takes its time."""
+        self._access = access
+        self._passwords = PasswordCache(cache_key)
+        self._check = check
+
+    async def log_in(self, login: Login) -> Rights | None:
+        """See ports.authentication. Takes as long where there is no such user."""
+        definition = self._access.user(login.user)
+        phc = definition.password_hash if definition is not None else ""
+        if login.password is None:
+            accepted = definition is not None
+        elif phc and self._passwords.knows(phc, login.password):
+            accepted = True
+        elif accepted := await self._check(login.peer_host, phc, login.password):
+            self._passwords.remember(phc, login.password)
+        return InternalRights(self._access, login.user) if accepted else None
+
+
+class InternalRights:
+    """What the broker itself knows of a user: changes count at once."""
+
+    expires_at_ms = None
+
+    def __init__(self, access: AccessControl, user: str) -> None:
+        self.user = user
+        self._access = access
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The user's, as they are now."""
+        definition = self._access.user(self.user)
+        return definition.tags if definition is not None else ()
+
+    # Grows with every change of a permission. Asked for at every read: so by compiled code alone.
+    generation = property(attrgetter("_access.generation"))
+
+    def may_enter(self, vhost: str) -> bool:
+        """See ports.authentication."""
+        return self._access.may_enter(self.user, vhost)
+
+    def allows(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
+        """See ports.authentication."""
+        return self._access.allows(self.user, vhost, kind, name, permission)
+
+    def restricts_topics(self, vhost: str, exchange: str) -> bool:
+        """See ports.authentication."""
+        return self._access.restricts_topics(self.user, vhost, exchange)
+
+    def allows_topic(
+        self, vhost: str, exchange: str, key: str, permission: TopicPermission
+    ) -> bool:
+        """See ports.authentication."""
+        return self._access.allows_topic(self.user, vhost, exchange, key, permission)
+
+    async def renewed(self, secret: str) -> Rights:  # noqa: ARG002  # RabbitMQ takes any, too
+        """A password that has been proved needs no renewal."""
+        return self

@@ -1,0 +1,182 @@
+"""How much there may be: limits of virtual hosts, of users and of the node, and who says no.
+
+A limit that is absent or negative is none; 0 admits nothing. Called when a connection or a channel
+opens and when a queue, an exchange or a consumer is made, never per message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.access.rates import NO_RATES, ConnectionRates
+from leveret.core.names import resource
+from leveret.core.terms import binary, json_term
+from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from leveret.core.clients import Client
+    from leveret.ports.definitions import Json, Limits, UserDefinition, VhostDefinition
+
+__all__ = [
+    "NO_LIMIT",
+    "USER_LIMITS",
+    "VHOST_LIMITS",
+    "Admission",
+    "InvalidLimitError",
+    "NodeLimits",
+    "Quota",
+    "checked_limits",
+]
+
+NO_LIMIT: Final = -1
+RATE_LIMITS: Final = ("publish-rate", "publish-burst", "consume-rate", "consume-burst")
+VHOST_LIMITS: Final = ("max-connections", "max-queues", *RATE_LIMITS)
+USER_LIMITS: Final = ("max-connections", "max-channels", *RATE_LIMITS)
+
+
+class InvalidLimitError(LeveretError):
+    """A limit that is none; the text is what RabbitMQ's tools say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """What the whole node admits."""
+
+    connections_max: int = NO_LIMIT
+    channels_max: int = NO_LIMIT
+    queues_max: int = NO_LIMIT
+    exchanges_max: int = NO_LIMIT
+    consumers_per_channel_max: int = NO_LIMIT
+    connection_rates: ConnectionRates = NO_RATES
+
+
+def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
+    """Limits as they are kept. Raises InvalidLimitError."""
+    unknown = [key for key in limits if key not in known]
+    if unknown:
+        terms = ",".join(f"{{{binary(key)},{json_term(limits[key])}}}" for key in unknown)
+        raise InvalidLimitError(f"Unrecognised terms [{terms}] in {name}")
+    for key, value in limits.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidLimitError(f"{key} should be a number, actually was {json_term(value)}")
+    return dict(limits)
+
+
+def reached(limits: Mapping[str, int], name: str, count: int) -> bool:
+    """Whether a limit keeps one more away where there are `count`."""
+    limit = limits.get(name, NO_LIMIT)
+    return 0 <= limit <= count
+
+
+class Quota:
+    """What the virtual hosts of a node may hold together; they keep the counts."""
+
+    def __init__(self, limits: NodeLimits | None = None) -> None:
+        self._limits = limits or NodeLimits()
+        self.queue_count = 0
+        self.exchange_count = 0
+
+    def check_queue(self, vhost: VhostDefinition, name: str, count: int) -> None:
+        """Raise ChannelError 406 where a virtual host of `count` queues may have no more."""
+        if reached(vhost.limits, "max-queues", count):
+            limit = f"vhost '{vhost.name}' ({vhost.limits['max-queues']})"
+        elif 0 <= self._limits.queues_max <= self.queue_count:
+            limit = f"cluster ({self._limits.queues_max})"
+        else:
+            return
+        raise ChannelError(406, f"cannot declare queue '{name}': queue limit in {limit} is reached")
+
+    def check_exchange(self, vhost: VhostDefinition, name: str) -> None:
+        """Raise ChannelError 406 where there may be no more exchanges."""
+        limit = self._limits.exchanges_max
+        if 0 <= limit <= self.exchange_count:
+            raise ChannelError(
+                406,
+                f"cannot declare {resource('exchange', name, vhost.name)}: "
+                f"exchange limit of {limit} is reached",
+            )
+
+
+class Admission:
+    """Decides whether one more connection or channel may open.
+
+    `clients` are the open connections; they are counted only where a limit asks for it, which takes
+    some milliseconds of ten thousand.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        limits: NodeLimits,
+        clients: Collection[Client],
+        user: Callable[[str], UserDefinition | None],
+    ) -> None:
+        self._node_name = node_name
+        self._limits = limits
+        self._clients = clients
+        self._user = user
+
+    def check_connection(self, vhost: VhostDefinition, user: str) -> None:
+        """Raise ConnectionClosingError 530 where node, virtual host or user is full."""
+        limit = self._limits.connections_max
+        if 0 <= limit <= len(self._clients):
+            raise ConnectionClosingError(
+                530, f"connection refused: node connection limit ({limit}) is reached"
+            )
+        limit = vhost.limits.get("max-connections", NO_LIMIT)
+        if self._is_full(limit, lambda client: client.vhost.name == vhost.name):
+            raise ConnectionClosingError(
+                530,
+                f"access to vhost '{vhost.name}' refused for user '{user}': "
+                f"connection limit ({limit}) is reached",
+            )
+        limit = self._user_limit(user, "max-connections")
+        if self._is_full(limit, lambda client: client.user == user):
+            raise ConnectionClosingError(
+                530,
+                f"connection refused for user '{user}': user connection limit ({limit}) is reached",
+            )
+
+    def check_channel(self, user: str) -> None:
+        """Raise ConnectionClosingError 530 where user or node may have no more channels."""
+        limit = self._user_limit(user, "max-channels")
+        if 0 <= limit <= self._channel_count(limit, user):
+            raise ConnectionClosingError(
+                530,
+                f"number of channels opened for user '{user}' has reached the maximum allowed "
+                f"user limit of {limit}",
+            )
+        limit = self._limits.channels_max
+        if 0 <= limit <= self._channel_count(limit):
+            raise ConnectionClosingError(
+                530,
+                f"number of channels opened on node '{self._node_name}' has reached the "
+                f"maximum allowed limit of {limit}",
+            )
+
+    def check_consumer(self, count: int) -> None:
+        """Raise ConnectionClosingError 530 where a channel of `count` consumers is full."""
+        limit = self._limits.consumers_per_channel_max
+        if 0 <= limit <= count:
+            raise ConnectionClosingError(530, f"reached maximum ({limit}) of consumers per channel")
+
+    def _user_limit(self, user: str, name: str) -> int:
+        definition = self._user(user)
+        return NO_LIMIT if definition is None else definition.limits.get(name, NO_LIMIT)
+
+    def _is_full(self, limit: int, concerns: Callable[[Client], bool]) -> bool:
+        """Whether `limit` of the clients are concerned, or more."""
+        if limit < 0:
+            return False
+        concerned = (client for client in self._clients if concerns(client))
+        return len(list(islice(concerned, limit))) == limit
+
+    def _channel_count(self, limit: int, user: str | None = None) -> int:
+        """Channels of one user, or all; 0 where no limit asks."""
+        if limit < 0:
+            return 0
+        return sum(client.channel_count for client in self._clients if user in {None, client.user})

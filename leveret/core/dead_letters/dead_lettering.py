@@ -1,0 +1,212 @@
+"""Dead lettering: what queues give up goes to their dead-letter exchanges or topics.
+
+Called by the queues (see `leveret.core.queues.queue.DeadLetter`). `leveret.features.deaths` decides
+what a message's headers become, `leveret.core.dead_letters.packing` writes the records. Nothing
+waits here: when a call returns, the letters stand in the builders of the queues they are for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.dead_letters.packing import Letter, LetterWriter
+from leveret.core.dead_letters.topics import dead_letter_topic
+from leveret.core.routing.message import StoredMessage
+from leveret.core.routing.predeclared import DEFAULT_EXCHANGE
+from leveret.features.deaths import (
+    BLIND_COPIES,
+    OPEN_COPIES,
+    Death,
+    dead_headers,
+    further_keys,
+    history_of,
+    is_cycle,
+    record,
+)
+from leveret.ports.tables import (
+    MalformedFieldError,
+    decode_raw_table,
+    encode_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from leveret.core.dead_letters.burial import Burial
+    from leveret.core.dead_letters.topics import DeadLetterTopics
+    from leveret.core.queues.queue import Queue, Reason, Window
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.routing.message import Message
+    from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
+    from leveret.features.deaths import Entry
+    from leveret.ports.records import BatchBuilder
+    from leveret.ports.tables import RawValue
+
+SHORT_STRING_BYTES_MAX = 255
+
+
+class DeadLettering:
+    """The callable that queues hand their dead messages to."""
+
+    def __init__(
+        self,
+        vhosts: Mapping[str, Vhost],
+        topics: DeadLetterTopics,
+        turn: Turn,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`wall_ms` is the time of a death, in milliseconds since 1970."""
+        self._vhosts = vhosts
+        self._topics = topics
+        self._turn = turn
+        self._wall_ms = wall_ms
+
+    def __call__(
+        self,
+        queue: Queue,
+        windows: Sequence[Window],
+        reason: Reason,
+        burial: Burial | None = None,
+    ) -> Collection[Queue]:
+        """See `core.queues.queue.DeadLetter`. Without an exchange the messages are dropped."""
+        settings = queue.settings
+        name, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
+        vhost = self._vhosts.get(queue.definition.vhost)
+        if vhost is None:
+            return ()
+        if name is None and reason in settings.dead_letter_topic:
+            if not self._topics.is_open(queue, safely=burial is not None):
+                return ()
+            name, key = DEFAULT_EXCHANGE, dead_letter_topic(queue.name)
+        if name is None or name not in vhost.exchanges:
+            return ()
+        now = self._wall_ms()
+        letters = _Letters(
+            queue, vhost, vhost.exchanges[name], key, reason=reason, seconds=now // 1000
+        )
+        route = None if letters.key_decides else letters.route
+        writer = LetterWriter(letters.compose, now, route, burial)
+        for window in windows:
+            writer.write(*window)
+        if burial is not None:
+            burial.deposited(writer.touched, writer.unrouted)
+        targets = [builder.owner for builder in writer.touched]
+        for target in targets:
+            self._turn.touch(target)
+        return targets
+
+
+class _Letters:
+    """What messages become that die in one queue, of one reason, in one second."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        vhost: Vhost,
+        exchange: Exchange,
+        key: str | None,
+        *,
+        reason: Reason,
+        seconds: int,
+    ) -> None:
+        """Without a `key` they keep their own."""
+        self.key_decides = exchange.cache.cacheable
+        self._queue = queue.name.encode()
+        self._vhost = vhost
+        self._exchange = exchange
+        self._reason = reason
+        self._seconds = seconds
+        self._key = None if key is None else _short(key)
+
+    def compose(
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        expiration: bytes | None,
+        headers: bytes | None,
+        is_dead_letter: bool,
+    ) -> Letter:
+        """See `LetterWriter`. An x-death that a client has published is no history."""
+        own = _readable(headers)
+        death = Death(
+            self._queue,
+            self._reason,
+            self._seconds,
+            exchange,
+            [routing_key, *further_keys(own, OPEN_COPIES)],
+            expiration,
+        )
+        history = record(history_of(own) if is_dead_letter else [], death)
+        if self._key is None:
+            keys = [*death.routing_keys, *further_keys(own, BLIND_COPIES)]
+        else:
+            keys = [self._key]
+            own.pop(OPEN_COPIES, None)
+            own.pop(BLIND_COPIES, None)
+        table = encode_table(dead_headers(own, history, death))
+        address = (self._exchange.name.encode(), keys[0])
+        if not self.key_decides:
+            return _LooseLetter(*address, table, keys, history)
+        return Letter(*address, table, _without_cycles(history, self._remembered(keys)))
+
+    def _remembered(self, keys: Sequence[bytes]) -> Collection[BatchBuilder]:
+        """Where all messages with these keys go."""
+        if len(keys) == 1:
+            return self._exchange.cache.lookup(keys[0]).builders
+        return self._routed(keys, None)
+
+    def _routed(self, keys: Sequence[bytes], message: Message | None) -> list[BatchBuilder]:
+        texts = [key.decode() for key in keys]
+        return [q.builder for q in self._vhost.route(self._exchange, texts, message)]
+
+    def route(
+        self, letter: Letter, flags: int, header: bytes, body: bytes
+    ) -> tuple[BatchBuilder, ...]:
+        """See `LetterWriter`."""
+        assert isinstance(letter, _LooseLetter), "compose has made it"
+        exchange, key = self._exchange.name.encode(), letter.keys[0]
+        message = StoredMessage(exchange, key, header, body, flags)
+        return tuple(_without_cycles(letter.history, self._routed(letter.keys, message)))
+
+
+class _LooseLetter(Letter):
+    """A letter that goes where each message's own headers, properties or luck lead it."""
+
+    def __init__(
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        headers: bytes,
+        keys: Sequence[bytes],
+        history: Sequence[Entry],
+    ) -> None:
+        super().__init__(exchange, routing_key, headers, ())
+        self.keys = keys
+        self.history = history
+
+
+def _without_cycles(
+    history: Sequence[Entry], found: Collection[BatchBuilder]
+) -> list[BatchBuilder]:
+    """Leave out the queues that the message would go round in circles by."""
+    return [
+        builder
+        for builder in found
+        if not is_cycle(history, builder.owner.definition.name.encode())
+    ]
+
+
+def _short(text: str) -> bytes:
+    """As much of a text as a short string holds, whole characters only."""
+    return text.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore").encode()
+
+
+def _readable(headers: bytes | None) -> dict[str, RawValue]:
+    """The fields of a table; none where it cannot be read: the letter matters more than they do."""
+    if headers is None:
+        return {}
+    try:
+        return decode_raw_table(headers)
+    except MalformedFieldError:
+        return {}

@@ -1,0 +1,249 @@
+"""Messages that a queue gives up, on their way to its dead-letter exchange or topic.
+
+They stay leased until they are deposited where they go, so that a crash repeats a dead letter
+rather than losing it. They go in order, a stretch of the log at a time: however many there are, one
+stretch is in memory. What must arrive and cannot yet is put aside, and tried again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from leveret.core.dead_letters.burial import NOBODY, Burial, Held
+from leveret.core.logs.window import LogWindow
+from leveret.core.queues.settings import DeadLetterStrategy
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.features import deaths, retry
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from leveret.core.queues.queue import Queue
+    from leveret.core.timers import Timers
+    from leveret.ports.records import Batch
+
+# Dead letters that must arrive and found nobody who takes them are tried again after so long.
+RETRY_MS = 5_000
+# Others are not held up by so many stretches that are put aside; more would only grow the pile.
+ASIDE_MAX = 1000
+
+
+class Reason(StrEnum):
+    """Why a queue gives a message up."""
+
+    REJECTED = deaths.REJECTED
+    EXPIRED = deaths.EXPIRED
+    MAX_LENGTH = deaths.MAX_LENGTH
+    DELIVERY_LIMIT = deaths.DELIVERY_LIMIT
+    # What a queue gives up only if it retries such messages (see leveret.features.retry).
+    REQUEUED = retry.REQUEUED
+    DISCONNECTED = retry.DISCONNECTED
+    TIMED_OUT = retry.TIMED_OUT
+
+    @property
+    def is_death(self) -> bool:
+        """Whether a message is given up for it even where nothing is tried again."""
+        return self in deaths.REASONS
+
+    @property
+    def when_exhausted(self) -> Reason:
+        """What a message died of that failed in this way once too often."""
+        return self if self.is_death else Reason.DELIVERY_LIMIT
+
+
+class Window(NamedTuple):
+    """The records [first, stop) of a batch."""
+
+    batch: Batch
+    first: int
+    stop: int
+
+
+class DeadLetter(Protocol):
+    """Where a queue sends what it gives up, for reasons that its settings keep letters of."""
+
+    def __call__(
+        self,
+        queue: Queue,
+        windows: Sequence[Window],
+        reason: Reason,
+        burial: Burial | None = None,
+    ) -> Collection[Queue]:
+        """Deposit the records, in their order, with the queues they are for; returns those.
+
+        The caller settles the records afterwards. A `burial` is told where they stand (see
+        `Burial.deposited`), and the queues that hold them already get no second copy.
+        """
+        ...
+
+
+def drop(
+    queue: Queue,  # noqa: ARG001
+    windows: Sequence[Window],  # noqa: ARG001
+    reason: Reason,  # noqa: ARG001
+    burial: Burial | None = None,  # noqa: ARG001
+) -> Collection[Queue]:
+    """Let dead letters vanish."""
+    return ()
+
+
+class Dead(NamedTuple):
+    """The offsets [first, stop), which died of `reason`; the queues of `held` have them."""
+
+    first: int
+    stop: int
+    reason: Reason
+    held: Held = NOBODY
+
+
+class Discards:
+    """What one queue gives up. All of it is leased, and belongs to no consumer any more."""
+
+    def __init__(self, queue: Queue, dead_letter: DeadLetter, timers: Timers) -> None:
+        self._queue = queue
+        self._dead_letter = dead_letter
+        self._window = LogWindow(queue.log)
+        self._waiting: deque[Dead] = deque()
+        self._aside: list[Dead] = []  # until it is time to try again
+        self._busy = False  # reading, or waiting for the targets' commits
+        self._working = False
+        self._timers = timers
+        self._again = timers.timer(self.try_again)
+
+    def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
+        """Give these up: at once if there is nothing to be told of them."""
+        if not ranges:
+            return
+        if not self._queue.settings.keeps(reason) and not self._waiting:
+            self._queue.settle(ranges)
+            return
+        self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
+        self.work()
+
+    def work(self) -> None:
+        """Go on until all is done or something must be waited for."""
+        if self._working:
+            return
+        self._working = True
+        try:
+            while self._waiting and not self._busy and not self._queue.deleted:
+                self._work_on()
+        finally:
+            self._working = False
+        if not self._waiting:
+            self._window.clear()
+
+    def _work_on(self) -> None:
+        first = self._waiting[0].first
+        try:
+            batches = self._window.at_hand(first)
+        except CorruptBatchError:
+            batches = None  # whoever fetches meets it again, and deals with it
+        if batches is None:
+            self._busy = True
+            self._queue.services.spawn(self._fetch(first))
+        else:
+            self._bury(batches)
+
+    async def _fetch(self, offset: int) -> None:
+        try:
+            lost = not await self._queue.reader.fill(self._window, offset, leased=True)
+        except StorageError as error:
+            self._queue.reader.complaints.complain(error)
+            self._try_later()
+            return
+        self._busy = False
+        if lost and self._waiting:
+            dead = self._waiting.popleft()
+            if dead.first + 1 < dead.stop:
+                self._waiting.appendleft(dead._replace(first=dead.first + 1))
+        self.work()
+
+    def _try_later(self) -> None:
+        if self._again.due_ms is None:
+            self._again.set(self._timers.wall_ms() + RETRY_MS)
+
+    def try_again(self) -> None:
+        """Go on with what was put aside: its time has come, or somebody takes it now."""
+        self._again.set(None)
+        self._waiting.extendleft(reversed(self._aside))
+        self._aside = []
+        self._busy = False
+        self.work()
+
+    def _bury(self, batches: list[Batch]) -> None:
+        """Deposit what waits alike, as far as it is at hand."""
+        queue = self._queue
+        kind = self._waiting[0]
+        windows = self._take(batches, kind)
+        if queue.settings.retries(kind.reason):
+            windows = self._retry(windows, kind.reason)
+        ranges = _ranges(windows)
+        if not ranges:
+            return
+        if not kind.reason.is_death and not queue.settings.retries(kind.reason):
+            queue.return_(ranges)  # it does not retry any more
+            return
+        reason = kind.reason.when_exhausted
+        if not queue.settings.dead_letters(reason):
+            queue.settle(ranges)
+            return
+        if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
+            self._dead_letter(queue, windows, reason)
+            queue.settle(ranges)
+            return
+        burial = Burial(ranges, kind.held)
+        self._dead_letter(queue, windows, reason, burial)
+        self._await(burial, kind.reason)
+
+    def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
+        """Let wait what may be tried once more. Returns what may not, as its dead letters tell."""
+        try:
+            topic = self._queue.open_retry_topic()
+        except StorageError as error:
+            self._queue.reader.complaints.complain(error)
+            self._aside += [Dead(*each, reason) for each in _ranges(windows)]
+            self._try_later()
+            return []
+        retried, exhausted = topic.take(windows, reason)
+        if retried:
+            burial = Burial(retried)
+            burial.deposited({topic.builder}, ())
+            self._await(burial, reason)
+        return exhausted
+
+    def _await(self, burial: Burial, reason: Reason) -> None:
+        """Settle what is buried once it is safe."""
+        self._busy = True
+        burial.begin(lambda: self._buried(burial, reason))
+
+    def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
+        windows: list[Window] = []
+        for batch in batches:
+            while self._waiting and self._waiting[0][2:] == kind[2:]:
+                first, stop = self._waiting[0][:2]
+                if not batch.base_offset <= first < batch.stop_offset:
+                    break
+                rest = self._waiting.popleft()
+                if stop > batch.stop_offset:
+                    self._waiting.appendleft(rest._replace(first=batch.stop_offset))
+                    stop = batch.stop_offset
+                windows.append(Window(batch, first, stop))
+        return windows
+
+    def _buried(self, burial: Burial, reason: Reason) -> None:
+        """The targets have said what they hold of what was deposited."""
+        held_by_all, missing = burial.outcome()
+        if held_by_all:
+            self._queue.settle(held_by_all)
+        if missing:
+            self._aside += [Dead(first, stop, reason, held) for first, stop, held in missing]
+            self._try_later()
+        self._busy = len(self._aside) >= ASIDE_MAX
+        self.work()
+
+
+def _ranges(windows: Sequence[Window]) -> list[tuple[int, int]]:
+    return [(window.first, window.stop) for window in windows]

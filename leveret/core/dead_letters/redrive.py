@@ -1,0 +1,355 @@
+"""Redriving: dead letters go back to where they came from, or to where somebody says.
+
+Each move is one atomic write, which publishes messages and settles them where they were: after a
+crash a message is in one place, never in both and never in none. One redrive at a time runs for a
+queue. It takes what was there when it began, some at a time, at its own pace; it is forgotten when
+the node stops, and what it has not moved by then has stayed. `leveret.features.redrive` decides
+what is selected and when the next may go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from leveret.core.dead_letters.letters import Letter, letter_at
+from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.logs.window import LogWindow
+from leveret.core.queues.queue import Queue
+from leveret.core.routing.message import StoredMessage
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.features.redrive import Pace, Phase, Progress, Selection, revived_headers
+from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+    from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.telemetry.events import Emit
+    from leveret.core.timers import Timers
+    from leveret.core.vhost import Vhost
+    from leveret.ports.records import Batch
+
+__all__ = ["Redrive", "Redrives", "Target"]
+
+# One atomic write moves so many: enough that its flush costs little for each, few enough that a
+# large message times this many fits into memory, and that a pause takes effect at once.
+MOVED_AT_ONCE_MAX = 100
+MOVED_BYTES_MAX = 4 * 1024 * 1024
+# Records looked at in one turn of the loop, where few are selected.
+LOOKED_AT_MAX = 1000
+# A target that had no room is asked again after so long, and for one message at a time.
+REFUSED_MS = 200
+REFUSALS_MAX = 3
+# Redrives that have ended and can still be asked about.
+REMEMBERED_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where messages go. Without an exchange: where they came from.
+
+    That is the queue in which they died; `routed`, or where it is gone, what they had been
+    published with decides anew.
+    """
+
+    exchange: str | None = None
+    routing_key: str | None = None  # None: the one that each had been published with
+    routed: bool = False
+
+
+class Redrives:
+    """The redrives of a node, by the queues that they empty."""
+
+    def __init__(
+        self,
+        vhosts: Mapping[str, Vhost],
+        writes: AtomicWrites,
+        timers: Timers,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        emit: Emit,
+    ) -> None:
+        self.vhosts = vhosts
+        self.writes = writes
+        self.timers = timers
+        self.spawn = spawn
+        self.emit = emit
+        self._latest: dict[Queue, Redrive] = {}
+
+    def queue(self, vhost: str, name: str) -> Queue:
+        """A queue that messages can be taken from. Raises AdministrationError."""
+        if vhost not in self.vhosts:
+            raise AdministrationError("not_found", f"vhost '{vhost}' does not exist")
+        queue = self.vhosts[vhost].queues.get(name)
+        if queue is None:
+            raise AdministrationError("not_found", f"no queue '{name}' in vhost '{vhost}'")
+        if not isinstance(queue, Queue):
+            raise AdministrationError("invalid", f"queue '{name}' is a stream")
+        return queue
+
+    def start(
+        self, queue: Queue, selection: Selection, target: Target, per_second: float | None
+    ) -> Redrive:
+        """Begin to move what is selected of what is in the queue now. AdministrationError."""
+        latest = self._latest.get(queue)
+        if latest is not None and not latest.progress.phase.has_ended:
+            raise AdministrationError(
+                "already_exists", f"queue '{queue.name}' is being redriven already"
+            )
+        exchanges = self.vhosts[queue.definition.vhost].exchanges
+        if target.exchange is not None and target.exchange not in exchanges:
+            raise AdministrationError("not_found", f"no exchange '{target.exchange}'")
+        self._forget()
+        redrive = self._latest[queue] = Redrive(self, queue, selection, target, per_second)
+        redrive.begin()
+        return redrive
+
+    def latest(self, queue: Queue) -> Redrive:
+        """The queue's redrive, or the last one that ended. Raises AdministrationError."""
+        if queue not in self._latest:
+            raise AdministrationError("not_found", f"queue '{queue.name}' is not being redriven")
+        return self._latest[queue]
+
+    def _forget(self) -> None:
+        for queue in [queue for queue in self._latest if queue.deleted]:
+            del self._latest[queue]
+        while len(self._latest) >= REMEMBERED_MAX:
+            ended = (q for q, latest in self._latest.items() if latest.progress.phase.has_ended)
+            oldest = next(ended, None)
+            if oldest is None:
+                raise AdministrationError("limit", "too many queues are being redriven")
+            del self._latest[oldest]
+
+
+class Redrive:
+    """One queue on its way back. It is also who waits for each of its atomic writes."""
+
+    def __init__(
+        self,
+        redrives: Redrives,
+        queue: Queue,
+        selection: Selection,
+        target: Target,
+        per_second: float | None,
+    ) -> None:
+        log = queue.log
+        self.queue = queue
+        self.selection = selection
+        self.target = target
+        self.per_second = per_second
+        self._redrives = redrives
+        self._vhost = redrives.vhosts[queue.definition.vhost]
+        self._window = LogWindow(log)
+        self._offset, self._stop = log.first, log.committed
+        self.progress = Progress(total=log.settled.gaps(self._offset, self._stop).count)
+        self._pace = Pace(per_second, redrives.timers.wall_ms())
+        self._timer = redrives.timers.timer(self._step)
+        self._moving: list[Letter] = []
+        self._at_once = MOVED_AT_ONCE_MAX
+        self._refusals = 0
+        self._busy = False
+        self._before = (0, 0, 0)  # the last step: offset, looked at, unroutable
+
+    # -- from outside
+
+    def begin(self) -> None:
+        """Start moving."""
+        self._tell("dead_letters.redrive_started")
+        self._soon()
+
+    def pause(self) -> None:
+        """Move nothing until `resume`. Raises AdministrationError."""
+        self._become(Phase.PAUSED)
+
+    def resume(self) -> None:
+        """Go on. Raises AdministrationError."""
+        self._become(Phase.RUNNING)
+        self._soon()
+
+    def cancel(self) -> None:
+        """Move nothing more. Raises AdministrationError."""
+        self._become(Phase.CANCELLED)
+
+    def _become(self, phase: Phase) -> None:
+        if not self.progress.phase.may_become(phase):
+            raise AdministrationError(
+                "invalid", f"a redrive that is {self.progress.phase} cannot be {phase}"
+            )
+        self.progress.phase = phase
+        self._tell(f"dead_letters.redrive_{phase}")
+        if phase.has_ended:
+            self._timer.set(None)
+            self._window.clear()
+
+    def _end(self, phase: Phase, explanation: str = "") -> None:
+        if not self.progress.phase.has_ended:
+            self.progress.explanation = explanation
+            self._become(phase)
+
+    def _tell(self, event: str) -> None:
+        queue = self.queue.definition
+        moved = self.progress.moved
+        self._redrives.emit(event, {"queue": queue.name, "vhost": queue.vhost, "moved": moved})
+
+    # -- step by step
+
+    def _soon(self, wait_ms: int = 0) -> None:
+        """Take the next step in a turn of its own."""
+        self._timer.set(self._redrives.timers.wall_ms() + wait_ms)
+
+    def _step(self) -> None:
+        """Look at some, and move those that are selected, as many as may go now."""
+        if self._busy or self.progress.phase is not Phase.RUNNING:
+            return
+        if self.queue.deleted:
+            self._end(Phase.FAILED, "the queue is gone")
+            return
+        first = self.queue.log.settled.gaps(self._offset, self._stop).first
+        if first is None:
+            self._end(Phase.DONE)
+            return
+        try:
+            batches = self._window.at_hand(first)
+        except CorruptBatchError:
+            batches = None
+        if batches is None:
+            self._busy = True
+            self._redrives.spawn(self._fetch(first))
+            return
+        found = self._select(batches, first)
+        if found:
+            self._move(found)
+        else:
+            self._soon(self._pace.wait_ms)
+
+    async def _fetch(self, offset: int) -> None:
+        try:
+            await self._window.fill(offset)
+        except CorruptBatchError:
+            self._offset = offset + 1  # whoever is delivered it deals with it
+        except StorageError as error:
+            self._end(Phase.FAILED, str(error))
+        finally:
+            self._busy = False
+        self._soon()
+
+    def _select(self, batches: list[Batch], first: int) -> list[Letter]:
+        """The next that may go now; those passed over are done with."""
+        self._before = (first, self.progress.looked_at, self.progress.unroutable)
+        room, size = self._pace.allowance(self._redrives.timers.wall_ms(), self._at_once), 0
+        found: list[Letter] = []
+        behind = min(batches[-1].stop_offset, self._stop, first + LOOKED_AT_MAX)
+        ready = RangeSet(self.queue.machine.ledger.ready_in(first, behind))
+        for batch in batches:
+            for offset in range(max(first, batch.base_offset), min(behind, batch.stop_offset)):
+                if len(found) >= room or size >= MOVED_BYTES_MAX:
+                    self._pace.give_back(room - len(found))
+                    return found
+                self._offset = offset + 1
+                if offset in self.queue.log.settled:
+                    continue
+                self.progress.looked_at += 1
+                if offset not in ready:
+                    continue  # what a consumer has is its own
+                letter = letter_at(batch, offset)
+                if self.selection.has(letter.told):
+                    found.append(letter)
+                    size += len(letter.body)
+        self._pace.give_back(room - len(found))
+        return found
+
+    # -- moving
+
+    def _move(self, found: list[Letter]) -> None:
+        queue = self.queue
+        write = self._redrives.writes.begin()
+        for letter in found:
+            exchange, keys = self._address(letter)
+            header = _revived(letter.header)
+            flags = letter.flags & ~(RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED)
+            targets = self._targets(letter, exchange, keys, header, flags)
+            if not targets:
+                self.progress.unroutable += 1
+                self._pace.give_back(1)
+                continue
+            self._moving.append(letter)
+            for target in targets:
+                write.publish(
+                    target, flags, exchange.encode(), keys[0].encode(), header, letter.body
+                )
+        if not self._moving:
+            self._soon()
+            return
+        queue.machine.withdraw(self._ranges())
+        write.settle(queue, self._ranges())
+        self._busy = True
+        write.commit(self)
+
+    def _address(self, letter: Letter) -> tuple[str, list[str]]:
+        """The exchange and the keys that a message goes back with."""
+        told, target = letter.told, self.target
+        own = letter.routing_key.decode(errors="replace")
+        keys = list(told.routing_keys) or [own]
+        if target.exchange is None:
+            return told.exchange or "", keys
+        return target.exchange, keys if target.routing_key is None else [target.routing_key]
+
+    def _targets(
+        self, letter: Letter, exchange: str, keys: list[str], header: bytes, flags: int
+    ) -> Iterable[OpenQueue]:
+        """Who gets a message. Nobody, where it is not known where it came from."""
+        queues = self._vhost.queues
+        if self.target.exchange is None:
+            if letter.told.queue is None:
+                return ()
+            if not self.target.routed and letter.told.queue in queues:
+                return [cast("OpenQueue", queues[letter.told.queue])]
+        if exchange not in self._vhost.exchanges:
+            return ()
+        message = StoredMessage(exchange.encode(), keys[0].encode(), header, letter.body, flags)
+        found = self._vhost.route(self._vhost.exchanges[exchange], keys, message)
+        return [cast("OpenQueue", queue) for queue in found]
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        return [(letter.told.offset, letter.told.offset + 1) for letter in self._moving]
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter: they were moved, or stay where they were."""
+        moved, self._moving = self._moving, []
+        self._busy = False
+        if not failed:
+            self.progress.moved += len(moved)
+            self._refusals, self._at_once = 0, MOVED_AT_ONCE_MAX
+            self._soon()
+            return
+        if self.queue.deleted:
+            self._soon()
+            return
+        ranges = [(letter.told.offset, letter.told.offset + 1) for letter in moved]
+        self.queue.return_(ranges, failed=False)
+        self._pace.give_back(len(moved))
+        self._refuse(moved)
+
+    def _refuse(self, refused: list[Letter]) -> None:
+        """Somebody had no room: go on with one at a time, and pass over whom nothing helps."""
+        self._at_once = 1
+        self._refusals += 1
+        if len(refused) == 1 and self._refusals > REFUSALS_MAX:
+            self._refusals = 0
+            self.progress.refused += 1
+        else:
+            self._offset, self.progress.looked_at, self.progress.unroutable = self._before
+        self._soon(REFUSED_MS)
+
+
+def _revived(header: bytes) -> bytes:
+    """A content header of which nothing tells of deaths or attempts any more."""
+    try:
+        headers = decode_raw_table(headers_table(header))
+    except (MalformedFieldError, ValueError):
+        return header
+    return with_properties(header, table=encode_table(revived_headers(headers)))

@@ -1,0 +1,99 @@
+"""Dead-letter topics: the queue `<queue>.dlq` for what a queue without an exchange gives up.
+
+Dead lettering asks for them; each is created when it is needed first, of its queue's type, durable,
+and an ordinary queue from then on. A queue of that name which somebody has declared is taken as it
+is. A new topic gets letters once its definition is on disk: a restart must find it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.queues.arguments import QUEUE_TYPE, type_of
+from leveret.core.telemetry.events import INTERNAL_USER, acting_as
+from leveret.errors import ChannelError, StorageError
+from leveret.ports.definitions import QueueDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.queue import Queue
+    from leveret.core.vhost import Vhost
+    from leveret.ports import MetadataStore
+
+__all__ = ["SUFFIX", "DeadLetterTopics", "dead_letter_topic"]
+
+SUFFIX = ".dlq"
+
+
+def dead_letter_topic(queue: str) -> str:
+    """The name of a queue's dead-letter topic; a very long one is cut to what a name may have."""
+    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+
+
+class DeadLetterTopics:
+    """Makes the dead-letter topics of a node, and knows which of them would survive it."""
+
+    def __init__(
+        self,
+        vhosts: Mapping[str, Vhost],
+        store: MetadataStore,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        report: Callable[[object, Exception], None],
+    ) -> None:
+        self._vhosts = vhosts
+        self._store = store
+        self._spawn = spawn
+        self._report = report
+        # By the topics whose definitions are not on disk yet: the queues that wait for them.
+        self._unkept: dict[OpenQueue, set[Queue]] = {}
+        self._keeping: set[OpenQueue] = set()
+
+    def is_open(self, queue: Queue, *, safely: bool) -> bool:
+        """Whether the topic of `queue` can take letters; it is created where it is missing.
+
+        `safely`: only where it would survive a crash; the queue's discards are told to try again
+        as soon as it would.
+        """
+        vhost = self._vhosts[queue.definition.vhost]
+        name = dead_letter_topic(queue.name)
+        if name not in vhost.queues and not self._create(vhost, name, queue):
+            return False
+        topic = cast("OpenQueue", vhost.queues[name])
+        if topic in self._unkept and safely:
+            self._unkept[topic].add(queue)
+            self._keep(topic)
+            return False
+        return True
+
+    def _create(self, vhost: Vhost, name: str, queue: Queue) -> bool:
+        kind = type_of(queue.definition.arguments)
+        definition = QueueDefinition(vhost.name, name, durable=True, arguments={QUEUE_TYPE: kind})
+        try:
+            with acting_as(INTERNAL_USER):
+                vhost.add_queue(definition)
+        except (ChannelError, StorageError) as error:
+            self._report(queue, error)
+            return False
+        topic = cast("OpenQueue", vhost.queues[name])
+        self._unkept[topic] = set()
+        self._keep(topic)
+        return True
+
+    def _keep(self, topic: OpenQueue) -> None:
+        if topic not in self._keeping:
+            self._keeping.add(topic)
+            self._spawn(self._flush(topic))
+
+    async def _flush(self, topic: OpenQueue) -> None:
+        try:
+            await self._store.flush()
+        except StorageError as error:
+            self._report(topic, error)  # whoever waits asks again
+            return
+        finally:
+            self._keeping.discard(topic)
+        for queue in self._unkept.pop(topic):
+            queue.discards.try_again()

@@ -1,0 +1,158 @@
+"""Import of definitions: rehearsed on a model first, then done, so that it is all or nothing.
+
+What exists already is brought up to date if it is a user, a virtual host, a permission, a parameter
+or a policy; queues and exchanges that exist stay as they are, since messages depend on them. A
+second import of the same changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.definitions.document import DefinitionsError, VhostLimits
+from leveret.core.definitions.model import Model, Oblivion
+from leveret.errors import AmqpError
+from leveret.ports.definitions import (
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    GlobalParameterDefinition,
+    ParameterDefinition,
+    PermissionDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    TopicPermissionDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from leveret.core.access.limits import NodeLimits
+    from leveret.core.definitions.administration import Administration
+    from leveret.core.definitions.document import Item, Parsed
+    from leveret.core.vhost import Vhost
+
+__all__ = ["Import", "rehearse", "snapshot"]
+
+# Items between two passes of the event loop: a queue takes some hundred microseconds, its log
+# included, so clients of a node that imports wait some ten milliseconds.
+SLICE_ITEMS: Final = 100
+# Exchanges before queues, whose dead letters go there; limits last, so that what was exported with
+# a limit lower than its count can be imported.
+ORDER: Final = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+
+
+class Import:
+    """One import into `administration` and `vhosts`, a broker's or a model's.
+
+    `left_out` are the places of bindings one of whose ends is not there.
+    """
+
+    def __init__(
+        self, parsed: Parsed, administration: Administration, vhosts: Mapping[str, Vhost]
+    ) -> None:
+        self._parsed = parsed
+        self._administration = administration
+        self._vhosts = vhosts
+        self.left_out: list[str] = []
+        self._makers: dict[type, Callable[[Any, str], None]] = {
+            UserDefinition: self._user,
+            VhostDefinition: self._vhost,
+            PermissionDefinition: lambda one, _: administration.set_permission(one),
+            TopicPermissionDefinition: lambda one, _: administration.set_topic_permission(one),
+            ParameterDefinition: lambda one, _: administration.set_parameter(one),
+            GlobalParameterDefinition: lambda one, _: administration.set_global_parameter(one),
+            PolicyDefinition: lambda one, _: administration.set_policy(one),
+            VhostLimits: lambda one, _: administration.set_vhost_limits(one.vhost, one.limits),
+            ExchangeDefinition: lambda one, _: self._of(one.vhost).add_exchange(one),
+            QueueDefinition: lambda one, _: self._of(one.vhost).add_queue(one),
+            BindingDefinition: self._binding,
+        }
+
+    def perform(self) -> Iterator[None]:
+        """Do it; yields now and then, for others to have their turn. Raises DefinitionsError."""
+        for number, item in enumerate(self._ordered(), start=1):
+            self._make(item)
+            if number % SLICE_ITEMS == 0:
+                yield
+
+    def _ordered(self) -> Iterator[Item]:
+        limits = []
+        for section in ORDER:
+            for item in self._parsed.items.get(section, ()):
+                if isinstance(item.definition, VhostLimits):
+                    limits.append(item)
+                else:
+                    yield item
+        yield from limits
+
+    def _make(self, item: Item) -> None:
+        try:
+            self._makers[type(item.definition)](item.definition, item.place)
+        except AdministrationError as error:
+            raise DefinitionsError(item.place, " ".join(str(error).split())) from None
+        except AmqpError as error:
+            raise DefinitionsError(item.place, error.explanation) from None
+
+    def _user(self, user: UserDefinition, _place: str) -> None:
+        self._administration.put_user(user)
+
+    def _vhost(self, vhost: VhostDefinition, _place: str) -> None:
+        """Limits are parameters: a document without them leaves those there are."""
+        held = self._vhosts.get(vhost.name)
+        if held is not None:
+            vhost = replace(vhost, limits=held.definition.limits)
+        self._administration.put_vhost(vhost)
+
+    def _binding(self, binding: BindingDefinition, place: str) -> None:
+        if not self._of(binding.vhost).add_binding(binding):
+            self.left_out.append(place)
+
+    def _of(self, vhost: str) -> Vhost:
+        self._administration.vhost(vhost)  # raises for one that is not there
+        return self._vhosts[vhost]
+
+
+def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> None:
+    """Try an import where there are the definitions `held`. Raises DefinitionsError.
+
+    Nothing that others see is touched, so it can run in a worker thread.
+    """
+    model = Model(held, Oblivion(), lambda: "", limits)
+    for _ in Import(parsed, model.administration, model.vhosts).perform():
+        pass
+
+
+def snapshot(administration: Administration, vhosts: Mapping[str, Vhost]) -> Definitions:
+    """Everything defined, but for what belongs to a connection and what every broker has."""
+    access, policies = administration.access, administration.policies
+    definitions = Definitions(
+        vhosts=administration.vhosts(),
+        users=access.users(),
+        permissions=access.permissions(),
+        topic_permissions=access.topic_permissions(),
+        parameters=administration.parameters.select(),
+        global_parameters=administration.parameters.all_global(),
+        policies=[*policies.select(operator=False), *policies.select(operator=True)],
+    )
+    for _, vhost in sorted(vhosts.items()):
+        held = vhost.definitions()
+        definitions.exchanges += held.exchanges
+        definitions.queues += held.queues
+        definitions.bindings += held.bindings
+    return definitions

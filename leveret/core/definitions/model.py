@@ -1,0 +1,124 @@
+"""The definitions of a node without its queues' messages.
+
+The command line works on it where no node runs, and an import is rehearsed on it before anything is
+changed. It decides as a broker does, since it is made of the same parts; only its queues are names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.access.limits import Quota
+from leveret.core.access.permissions import AccessControl
+from leveret.core.definitions.administration import Administration
+from leveret.core.definitions.policies import NO_POLICY, Policies
+from leveret.core.vhost import Vhost
+from leveret.ports.definitions import Definitions
+from leveret.ports.records import BatchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leveret.core.access.limits import NodeLimits
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.message import Message
+    from leveret.ports import MetadataStore
+    from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
+
+__all__ = ["Model", "Oblivion"]
+
+
+class NamedQueue:
+    """A queue as far as definitions go: nothing is ever routed here."""
+
+    message_count = leased_count = delayed_count = consumer_count = 0
+
+    def __init__(self, definition: QueueDefinition, owner: object | None) -> None:
+        self.definition = definition
+        self.owner = owner
+        self.policy = NO_POLICY
+        self.builder = BatchBuilder(self)
+
+
+class Oblivion:
+    """A store that keeps nothing (ports.MetadataStore), for what is only tried out."""
+
+    pending = False
+
+    def put(self, definition: Definition) -> None:
+        """Forget it."""
+
+    def remove(self, definition: Definition) -> None:
+        """There is nothing to remove."""
+
+    async def load(self) -> Definitions:
+        """There is nothing to load."""
+        return Definitions()
+
+    async def flush(self) -> None:
+        """Nothing waits."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Model:
+    """`administration` and `vhosts` as a broker has them, over the definitions of `store`.
+
+    `random_name()` gives a string that is unique for practical purposes: queues are kept with one.
+    """
+
+    def __init__(
+        self,
+        definitions: Definitions,
+        store: MetadataStore,
+        random_name: Callable[[], str],
+        limits: NodeLimits | None = None,
+    ) -> None:
+        self._store = store
+        self._random_name = random_name
+        self._policies = Policies()
+        self._quota = Quota(limits)
+        self.vhosts: dict[str, Vhost] = {}
+        self.administration = Administration(
+            AccessControl(),
+            store,
+            on_vhost_added=self._add_vhost,
+            on_vhost_deleted=self._remove_vhost,
+            on_vhost_changed=self._change_vhost,
+            policies=self._policies,
+        )
+        self.administration.restore(definitions)
+        for vhost in definitions.vhosts:
+            self._add_vhost(vhost)
+        for name, opened in self.vhosts.items():
+            opened.restore(
+                [exchange for exchange in definitions.exchanges if exchange.vhost == name],
+                [queue for queue in definitions.queues if queue.vhost == name],
+                [binding for binding in definitions.bindings if binding.vhost == name],
+            )
+
+    def _add_vhost(self, definition: VhostDefinition) -> None:
+        self.vhosts[definition.name] = Vhost(
+            definition,
+            open_queue=NamedQueue,
+            store=self._store,
+            random_name=self._random_name,
+            random_below=lambda _: 0,
+            deposit=nowhere,
+            policies=self._policies,
+            quota=self._quota,
+        )
+
+    def _change_vhost(self, definition: VhostDefinition) -> None:
+        self.vhosts[definition.name].definition = definition
+
+    def _remove_vhost(self, name: str) -> None:
+        vhost = self.vhosts.pop(name)
+        for queue in list(vhost.queues.values()):
+            vhost.remove_queue(queue)
+        vhost.close()
+
+
+def nowhere(queues: Iterable[QueueLike], message: Message) -> None:
+    """Messages have no place here."""

@@ -1,0 +1,188 @@
+r"""Policies: settings for all queues and exchanges whose names match a regular expression.
+
+Of the policies that fit a resource only the one of the highest priority counts, and of equal ones
+the first by name. An operator policy is chosen the same way, and bounds what the other one says.
+
+Patterns are searched in names, not matched whole. They are Python's where RabbitMQ's are PCRE's,
+and either can be made to backtrack for ages (`(a+)+$`): so patterns and names are short, and only
+policymakers and administrators write patterns. An engine without backtracking would not do: people
+write `^(?!amq\.)`, which needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.definitions.policy_settings import SETTINGS, foreign_to, merged
+from leveret.core.terms import binary, json_term, term
+from leveret.errors import LeveretError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from leveret.ports.definitions import Json, PolicyDefinition
+
+__all__ = ["NO_POLICY", "EffectivePolicy", "InvalidPolicyError", "Policies", "check_policy"]
+
+PATTERN_CHARACTERS_MAX: Final = 1024  # as for permissions: some dozens of names
+QUEUES_OF_TYPE: Final = {
+    "classic": "classic_queues",
+    "quorum": "quorum_queues",
+    "stream": "streams",
+}
+APPLY_TO: Final = {"all", "queues", "exchanges", *QUEUES_OF_TYPE.values()}
+
+
+class InvalidPolicyError(LeveretError):
+    """A policy that cannot be; the text is what RabbitMQ's tools say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicy:
+    """What policies say about one queue or exchange; `definition` is never changed."""
+
+    policy: str | None = None
+    operator_policy: str | None = None
+    definition: Mapping[str, Json] = field(default_factory=dict)
+
+
+NO_POLICY: Final = EffectivePolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A policy with its pattern compiled."""
+
+    definition: PolicyDefinition
+    pattern: re.Pattern[str]
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        return -self.definition.priority, self.definition.name
+
+
+class Policies:
+    """All policies of a node, in memory."""
+
+    def __init__(self) -> None:
+        # By (vhost, operator), in the order in which they are tried.
+        self._ranked: dict[tuple[str, bool], list[_Ready]] = {}
+
+    def restore(self, definitions: Iterable[PolicyDefinition]) -> None:
+        """Take over what a store kept. Raises InvalidPolicyError."""
+        for definition in definitions:
+            self.put(definition)
+
+    def put(self, definition: PolicyDefinition) -> None:
+        """Add or replace a policy. Raises InvalidPolicyError."""
+        ready = _Ready(definition, check_policy(definition))
+        self.remove(definition.vhost, definition.name, operator=definition.operator)
+        ranked = self._ranked.setdefault((definition.vhost, definition.operator), [])
+        ranked.append(ready)
+        ranked.sort(key=lambda held: held.rank)
+
+    def remove(self, vhost: str, name: str, *, operator: bool) -> PolicyDefinition | None:
+        """Forget a policy, which is returned; None where there is none."""
+        ranked = self._ranked.get((vhost, operator), [])
+        for index, held in enumerate(ranked):
+            if held.definition.name == name:
+                return ranked.pop(index).definition
+        return None
+
+    def remove_vhost(self, vhost: str) -> list[PolicyDefinition]:
+        """Forget all policies of a virtual host, which are returned."""
+        return [
+            held.definition
+            for operator in (False, True)
+            for held in self._ranked.pop((vhost, operator), [])
+        ]
+
+    def select(self, vhost: str | None = None, *, operator: bool) -> list[PolicyDefinition]:
+        """Policies of one kind, of one virtual host or all; by vhost, then as they are tried."""
+        return [
+            held.definition
+            for (of_vhost, kind), ranked in sorted(self._ranked.items())
+            if kind is operator and vhost in {None, of_vhost}
+            for held in ranked
+        ]
+
+    def for_queue(self, vhost: str, name: str, queue_type: str) -> EffectivePolicy:
+        """What policies say about a queue."""
+        applying = {"all", "queues", QUEUES_OF_TYPE[queue_type]}
+        return self._effective(vhost, name, applying, queue_type)
+
+    def for_exchange(self, vhost: str, name: str) -> EffectivePolicy:
+        """What policies say about an exchange."""
+        return self._effective(vhost, name, {"all", "exchanges"}, None)
+
+    def _effective(
+        self, vhost: str, name: str, applying: set[str], queue_type: str | None
+    ) -> EffectivePolicy:
+        own, operators = (
+            self._first(self._ranked.get((vhost, operator), ()), name, applying, queue_type)
+            for operator in (False, True)
+        )
+        if own is None and operators is None:
+            return NO_POLICY
+        return EffectivePolicy(
+            own.name if own else None,
+            operators.name if operators else None,
+            merged(own.definition if own else {}, operators.definition if operators else {}),
+        )
+
+    @staticmethod
+    def _first(
+        ranked: Iterable[_Ready], name: str, applying: set[str], queue_type: str | None
+    ) -> PolicyDefinition | None:
+        """The first policy that fits; one with a setting foreign to the queue's type does not."""
+        for held in ranked:
+            definition = held.definition
+            if (
+                definition.apply_to in applying
+                and (
+                    queue_type is None
+                    or foreign_to(queue_type, definition.apply_to).isdisjoint(definition.definition)
+                )
+                and held.pattern.search(name)
+            ):
+                return definition
+        return None
+
+
+def check_policy(policy: PolicyDefinition) -> re.Pattern[str]:
+    """The policy's pattern, compiled. Raises InvalidPolicyError for what is wrong first."""
+    pattern = _compiled(policy.pattern)
+    if policy.apply_to not in APPLY_TO:
+        raise InvalidPolicyError(
+            f"apply-to '{policy.apply_to}' unrecognised; should be one of: 'queues', "
+            "'classic_queues',  'quorum_queues', 'streams', 'exchanges', or 'all'"
+        )
+    if not policy.definition:
+        raise InvalidPolicyError("no policy provided")
+    unknown = []
+    for key, value in sorted(policy.definition.items()):
+        setting = SETTINGS.get(key)
+        if setting is None or (policy.operator and not setting.operator):
+            unknown.append(f"{{{binary(key)},{json_term(value)}}}")
+        elif not setting.accepts(value):
+            raise InvalidPolicyError(f"{json_term(value)} is not a valid {setting.description}")
+    if unknown:
+        raise InvalidPolicyError(f"[{','.join(unknown)}] are not recognised policy settings")
+    return pattern
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        raise InvalidPolicyError(f"pattern is longer than {PATTERN_CHARACTERS_MAX} characters")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        reason, position = error.msg, error.pos or 0
+    except (RecursionError, OverflowError):
+        reason, position = "regular expression is too large", 0
+    quoted = term(reason).removeprefix("<<").removesuffix(">>")
+    raise InvalidPolicyError(
+        f"pattern should be regular expression but is invalid: {{{quoted},{position}}}"
+    )

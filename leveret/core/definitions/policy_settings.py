@@ -1,0 +1,230 @@
+"""The settings that a policy may hold: one table, a line for each, and how two values become one.
+
+What a setting does to a queue is the business of `leveret.core.queues.settings`; those that mean
+something to other brokers only are taken, since definitions bring them along, and have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.features import retry
+from leveret.features.dedup import is_window
+from leveret.features.leases import TERM_MS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.ports.definitions import Json
+
+__all__ = ["SETTINGS", "Setting", "foreign_to", "merged"]
+
+Accepts: TypeAlias = Callable[["Json"], bool]
+Merge: TypeAlias = Callable[["Json", "Json"], "Json"]
+
+MAX_AGE: Final = re.compile(r"[0-9]{1,18}[YMDhms]\Z", re.ASCII)
+
+
+def operator_wins(_own: Json, operator: Json) -> Json:
+    """The operator's value, whatever the other."""
+    return operator
+
+
+def lower_limit(own: int, operator: int) -> int:
+    """The smaller limit; a negative one means none, and wins."""
+    return max(own, operator) if own < 0 or operator < 0 else min(own, operator)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `operator` policies may hold it too, and then two values are merged."""
+
+    description: str  # as in "5 is not a valid message TTL"
+    accepts: Accepts
+    operator: bool = False
+    merge: Merge = operator_wins
+
+
+def integer(value: Json) -> bool:
+    """A whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def at_least(minimum: int) -> Accepts:
+    """A whole number that is not below `minimum`."""
+    return lambda value: integer(value) and value >= minimum
+
+
+def between(minimum: int, maximum: int) -> Accepts:
+    """A whole number from `minimum` to `maximum`."""
+    return lambda value: integer(value) and minimum <= value <= maximum
+
+
+def text(value: Json) -> bool:
+    """A string."""
+    return isinstance(value, str)
+
+
+def one_of(*allowed: Json) -> Accepts:
+    """One of a few values (`True` is not 1 here)."""
+    return lambda value: any(type(value) is type(one) and value == one for one in allowed)
+
+
+def max_age(value: Json) -> bool:
+    """A number and a unit, such as `7D`."""
+    return isinstance(value, str) and MAX_AGE.match(value) is not None
+
+
+def filter_size(value: Json) -> bool:
+    """Bytes of a stream's filter."""
+    return integer(value) and 16 <= value <= 255
+
+
+def _finds(problem_of: Callable[[Any], str | None]) -> Accepts:
+    """What a feature has nothing against."""
+    return lambda value: problem_of(value) is None
+
+
+def anything(_value: Json) -> bool:
+    """What has no effect is not looked into."""
+    return True
+
+
+def _bounded(description: str, minimum: int = 0) -> Setting:
+    """A number of which the operator's is the largest that counts."""
+    return Setting(description, at_least(minimum), operator=True, merge=min)
+
+
+# Where queues are placed, that a cluster's queues are mirrored, and what plugins add.
+_WITHOUT_EFFECT: Final = (
+    "federation-upstream",
+    "federation-upstream-pattern",
+    "federation-upstream-set",
+    "ha-mode",
+    "ha-params",
+    "ha-promote-on-failure",
+    "ha-promote-on-shutdown",
+    "ha-sync-batch-size",
+    "ha-sync-mode",
+    "queue-master-locator",
+    "routing-key",
+    "shards-per-node",
+)
+
+SETTINGS: Final[dict[str, Setting]] = {
+    "alternate-exchange": Setting("alternate exchange name", text),
+    "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
+    "consume-burst": _bounded("consume burst", minimum=1),
+    "consume-rate": _bounded("consume rate", minimum=1),
+    "consumer-disconnected-timeout": Setting("consumer disconnected timeout", at_least(0)),
+    "consumer-timeout": Setting("consumer timeout", at_least(0)),
+    "dead-letter-exchange": Setting("dead letter exchange name", text),
+    "dead-letter-routing-key": Setting("dead letter routing key", text),
+    "dead-letter-strategy": Setting(
+        "dead letter strategy", one_of("at-most-once", "at-least-once")
+    ),
+    "dead-letter-topic": Setting("dead letter topic", one_of(True, False)),
+    "dedup-window": Setting("de-duplication window", is_window),
+    "delayed-retry-max": _bounded("delayed retry maximum"),
+    "delayed-retry-min": _bounded("delayed retry minimum"),
+    "delayed-retry-type": Setting(
+        "delayed retry type", one_of("disabled", "all", "failed", "returned"), operator=True
+    ),
+    "delivery-limit": Setting("delivery limit", integer, operator=True, merge=lower_limit),
+    "expires": _bounded("queue expiry", minimum=1),
+    "group-ordering": Setting("group ordering", one_of(True, False)),
+    "initial-cluster-size": Setting("cluster size", at_least(0)),
+    "max-age": Setting("max age", max_age),
+    "max-in-memory-bytes": _bounded("maximum memory in bytes"),
+    "max-in-memory-length": _bounded("maximum memory in bytes"),  # RabbitMQ's words for both
+    "max-length": _bounded("maximum length"),
+    "max-length-bytes": _bounded("maximum length in bytes"),
+    "member-placement-tag": Setting("member placement tag", text),
+    "message-ttl": _bounded("message TTL"),
+    "overflow": Setting(
+        "overflow value",
+        one_of("drop-head", "reject-publish", "reject-publish-dlx"),
+        operator=True,
+    ),
+    "publish-burst": _bounded("publish burst", minimum=1),
+    "publish-rate": _bounded("publish rate", minimum=1),
+    "queue-leader-locator": Setting(
+        "queue leader locator value",
+        one_of("client-local", "balanced", "random", "least-leaders"),
+    ),
+    "queue-mode": Setting("queue-mode value", one_of("default", "lazy")),
+    "queue-version": Setting("queue-version value", one_of(1, 2), operator=True),
+    "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),
+    "stream-max-segment-size-bytes": Setting("segment size", at_least(0)),
+    "target-group-size": _bounded("target group size", minimum=1),
+    "visibility-timeout": Setting("visibility timeout", between(1, TERM_MS_MAX)),
+    **{
+        key: Setting(key.replace("-", " "), _finds(problem))
+        for key, problem in retry.ARGUMENTS.items()
+    },
+    **{key: Setting(key, anything, operator=key.startswith("ha-")) for key in _WITHOUT_EFFECT},
+}
+
+_STREAMS: Final = {
+    "initial-cluster-size",
+    "max-age",
+    "stream-filter-size-bytes",
+    "stream-max-segment-size-bytes",
+}
+_MIRRORED: Final = {
+    "ha-mode",
+    "ha-params",
+    "ha-promote-on-failure",
+    "ha-promote-on-shutdown",
+    "ha-sync-mode",
+    "queue-master-locator",
+    "queue-mode",
+}
+# A policy with a setting that a queue's type cannot have does not apply to the queue at all.
+_FOREIGN: Final[dict[str, frozenset[str]]] = {
+    "classic": frozenset(
+        {*_STREAMS, "dead-letter-strategy", "delivery-limit", "target-group-size"}
+    ),
+    "quorum": frozenset(_STREAMS | _MIRRORED),
+    "stream": frozenset(
+        {
+            *_MIRRORED,
+            "dead-letter-exchange",
+            "dead-letter-routing-key",
+            "dead-letter-strategy",
+            "dead-letter-topic",
+            "delivery-limit",
+            "expires",
+            "group-ordering",
+            *retry.ARGUMENTS,
+            "max-in-memory-bytes",
+            "max-in-memory-length",
+            "max-length",
+            "message-ttl",
+            "overflow",
+            "target-group-size",
+            "visibility-timeout",
+        }
+    ),
+}
+
+
+# RabbitMQ's classic queues know no limit of deliveries, so a policy for all queues that has one is
+# meant for others; one that names classic queues is not.
+_NOT_FOREIGN_WHERE_NAMED: Final = {"classic_queues": frozenset({"delivery-limit"})}
+
+
+def foreign_to(queue_type: str, apply_to: str) -> frozenset[str]:
+    """The settings that keep a policy for `apply_to` from applying to queues of a type."""
+    return _FOREIGN[queue_type] - _NOT_FOREIGN_WHERE_NAMED.get(apply_to, frozenset())
+
+
+def merged(own: Mapping[str, Json], operator: Mapping[str, Json]) -> dict[str, Json]:
+    """What a policy and an operator policy say together."""
+    both = {
+        key: SETTINGS[key].merge(own[key], operator[key]) for key in own.keys() & operator.keys()
+    }
+    return {**own, **operator, **both}

@@ -1,0 +1,57 @@
+"""What administrators may write: names, tags and limits, checked before anything is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.access.limits import InvalidLimitError, checked_limits
+from leveret.errors import LeveretError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from leveret.ports.definitions import Json, Limits
+
+__all__ = ["AdministrationError", "check_name", "checked_tags", "well_formed_limits"]
+
+NAME_BYTES_MAX = 255  # names travel as short strings
+TAG_BYTES_MAX = 255
+TAGS_MAX = 64  # a handful is normal; the list is copied with every login
+
+
+class AdministrationError(LeveretError):
+    """An operation that cannot be done.
+
+    `code` is one of not_found, already_exists, invalid, protected.
+    """
+
+    def __init__(self, code: str, explanation: str) -> None:
+        super().__init__(explanation)
+        self.code = code
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse what cannot be the name of a user, a virtual host and the like."""
+    if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
+        raise AdministrationError(
+            "invalid", f"a {kind} name has 1 to {NAME_BYTES_MAX} bytes of printable text"
+        )
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags without doubles, in their order."""
+    unique = tuple(dict.fromkeys(tags))
+    if len(unique) > TAGS_MAX:
+        raise AdministrationError("invalid", f"more than {TAGS_MAX} tags")
+    for tag in unique:
+        if not tag or "," in tag or len(tag.encode()) > TAG_BYTES_MAX:
+            raise AdministrationError("invalid", f"{tag!r} is not a tag")
+    return unique
+
+
+def well_formed_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
+    """Limits as they are kept; a refusal has RabbitMQ's words around it."""
+    try:
+        return checked_limits(limits, known, name)
+    except InvalidLimitError as error:
+        raise AdministrationError("invalid", f"Validation failed\n\n{error}\n") from None

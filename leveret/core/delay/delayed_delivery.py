@@ -1,0 +1,129 @@
+"""Takes messages that are to be delivered later, whatever exchange they were published to.
+
+A step of the intake (see leveret.core.intake): what is due at once and has no id goes its usual
+way. `of(vhost)` leads to the messages that a virtual host keeps; its topic exists once something
+was delayed there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.delay.delayed_messages import DELAYED_TOPIC, DelayedMessages
+from leveret.core.delay.scheduled import MARKED, Draft
+from leveret.core.exchanges import DELAYED_MESSAGE
+from leveret.core.names import not_found
+from leveret.errors import ChannelError, ConnectionClosingError, StorageError
+from leveret.features.delay import kept_headers, read_schedule
+from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.records import RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from leveret.core.delay.delayed_messages import DelayServices
+    from leveret.core.intake import Submission
+    from leveret.core.logs.appender import Committing
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.vhost import Vhost
+    from leveret.features.delay import Schedule
+    from leveret.ports.tables import RawValue
+
+__all__ = ["DelayedDelivery"]
+
+
+class DelayedDelivery:
+    """The delayed messages of a node."""
+
+    def __init__(self, services: DelayServices) -> None:
+        self._services = services
+        self._kept: dict[str, DelayedMessages] = {}
+
+    # -- the step
+
+    def concerns(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
+        """See Step."""
+        return bool(requests & RecordFlag.WANTS_DELAY)
+
+    def take(self, submission: Submission) -> Collection[Committing] | None:
+        """See Step. Raises ChannelError 404, 406 and 506, ConnectionClosingError 501."""
+        message, now_ms = submission.message, self._services.timers.wall_ms()
+        exchange = _exchange(submission)
+        try:
+            headers = decode_raw_table(headers_table(message.header))
+        except MalformedFieldError as error:
+            raise ConnectionClosingError(501, "cannot decode the headers") from error
+        like_plugin = exchange.definition.type == DELAYED_MESSAGE
+        schedule = read_schedule(headers, now_ms, like_plugin=like_plugin)
+        if not schedule.is_kept(now_ms):
+            return None
+        _check_keys(submission.keys)
+        try:
+            messages = self.of(submission.vhost)
+        except StorageError as error:
+            raise ChannelError(506, f"cannot keep delayed messages: {error}") from error
+        draft = _draft(submission, headers, schedule)
+        messages.add(draft, submission.channel if submission.mandatory else None)
+        return (messages.room,)
+
+    # -- what is kept
+
+    def of(self, vhost: Vhost) -> DelayedMessages:
+        """The delayed messages of a virtual host. Raises StorageError."""
+        messages = self._kept.get(vhost.name)
+        if messages is None:
+            is_new = not self._services.rooms.exists(vhost.name, DELAYED_TOPIC)
+            messages = DelayedMessages(vhost, self._services, is_new=is_new)
+            self._kept[vhost.name] = messages
+        return messages
+
+    def find(self, vhost: str) -> DelayedMessages | None:
+        """The delayed messages of a virtual host, if there ever were any."""
+        return self._kept.get(vhost)
+
+    def restore(self, vhosts: Iterable[Vhost]) -> None:
+        """Go on with what an earlier run has left. Raises StorageError."""
+        for vhost in vhosts:
+            if self._services.rooms.exists(vhost.name, DELAYED_TOPIC):
+                self.of(vhost)
+
+    def forget(self, vhost: str) -> None:
+        """A virtual host is being deleted; its room is deleted with all others of it."""
+        messages = self._kept.pop(vhost, None)
+        if messages is not None:
+            messages.close()
+
+
+def _exchange(submission: Submission) -> Exchange:
+    name = submission.message.exchange.decode()
+    exchange = submission.vhost.exchanges.get(name)
+    if exchange is None:  # gone since the reader looked it up
+        raise not_found("exchange", name, submission.vhost.name)
+    return exchange
+
+
+def _check_keys(keys: Collection[bytes]) -> None:
+    """Refuse now what could not be routed later."""
+    try:
+        for key in keys:
+            key.decode()
+    except UnicodeDecodeError as error:
+        raise ConnectionClosingError(501, "cannot decode the routing key") from error
+
+
+def _draft(submission: Submission, headers: dict[str, RawValue], schedule: Schedule) -> Draft:
+    message = submission.message
+    flags = message.flags | submission.requests & RecordFlag.SELECTS_KEYS
+    if schedule.id is not None or schedule.repetition is not None:
+        flags |= MARKED
+    table = encode_table(kept_headers(headers, schedule))
+    return Draft(
+        schedule.due_ms,
+        flags,
+        message.exchange,
+        message.routing_key,
+        with_properties(message.header, table=table),
+        message.body,
+        schedule.id,
+    )

@@ -1,0 +1,375 @@
+"""The delayed messages of one virtual host: kept in the topic `leveret.delayed` until they are due.
+
+A message that is taken is a record of the topic; what its headers say of its schedule is all the
+state there is. When it is due it is routed and put into its queues, and settled in the topic once
+they have committed it: a crash in between may deliver it twice, and never loses it.
+
+A message takes the place of an older one when it is published under a pending id, when a schedule
+is changed, and when a message that repeats itself goes on. The newer one is written first, and the
+older one is settled when that is committed; should the node die in between, whoever opens the topic
+finds both and settles the older one. While a newer one is being written the older one stays where
+it is, even if it becomes due.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
+
+from leveret.core.dead_letters.burial import NOBODY
+from leveret.core.delay.due_delivery import DueDelivery, DueRouting
+from leveret.core.delay.schedule_ids import ScheduleIds
+from leveret.core.delay.scheduled import (
+    MARKED,
+    as_shown,
+    broker_offset,
+    next_occurrence,
+    own_id,
+    raw_headers,
+)
+from leveret.core.routing.message import StoredMessage
+from leveret.errors import LeveretError, StorageError
+from leveret.features.delay import schedule_id
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Sequence
+
+    from leveret.core.dead_letters.burial import Held, Missing, Ranges
+    from leveret.core.delay.scheduled import Draft
+    from leveret.core.intake import Publisher
+    from leveret.core.timers import Timers
+    from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
+    from leveret.core.waiting.room import Waiting, WaitingRoom
+    from leveret.core.waiting.rooms import WaitingRooms
+    from leveret.ports import StateStore
+    from leveret.ports.records import Batch
+
+__all__ = ["DELAYED_TOPIC", "DelayServices", "DelayedMessages"]
+
+DELAYED_TOPIC = "leveret.delayed"
+# A queue that is full has room again when somebody has consumed; a full disk takes longer.
+RETRY_MS = 1000
+LEARN_BYTES = 1 << 20  # of the log at a time, while its ids are learnt
+COVER_RECORDS = 10_000  # so many may have to be looked at again after a crash
+
+
+class DelayServices(NamedTuple):
+    """What the delayed messages of all virtual hosts share."""
+
+    rooms: WaitingRooms
+    state: StateStore
+    turn: Turn
+    timers: Timers
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    report: Callable[[object, Exception], None]
+
+
+class DelayedMessages:
+    """Takes messages, and delivers them when they are due."""
+
+    def __init__(self, vhost: Vhost, services: DelayServices, *, is_new: bool) -> None:
+        """`is_new`: nothing was left by an earlier run. Raises StorageError."""
+        self.vhost = vhost
+        self.ids = ScheduleIds(vhost.name, services.state)
+        if is_new:
+            self.ids.clear()  # what a virtual host of the same name may have left
+        self.unroutable = 0  # messages that no queue was for when they were due
+        self.closed = False
+        self._services = services
+        self._replaced: dict[int, Waiting | None] = {}  # each, if it has become due meanwhile
+        self._going_on: dict[int, Waiting] = {}  # delivered, and not kept for the next time yet
+        self._publishers: dict[int, ref[Publisher]] = {}  # of mandatory messages
+        self._held: dict[int, Held] = {}  # by whom, what others had no room for
+        self._early: list[Waiting] = []  # due before it is known what has taken whose place
+        self._learning = True
+        self._covered = 0
+        self._missing_exchanges: set[bytes] = set()  # that the operator has heard of
+        self._retry = services.timers.timer(self._go_on_again)
+        self.room: WaitingRoom = services.rooms.open(vhost.name, DELAYED_TOPIC, self._due)
+        if is_new:
+            self._learning = False
+        else:
+            services.spawn(self._learn_ids(self.room.log.committed))
+
+    def __repr__(self) -> str:
+        return f"DelayedMessages({self.vhost.name!r})"
+
+    # -- taking
+
+    def add(self, draft: Draft, publisher: Publisher | None = None) -> int:
+        """Keep a message. `publisher` wants it back if it is unroutable. Returns its offset."""
+        older = None if draft.id is None else self.find(draft.id)
+        offset = self._write(draft)
+        if publisher is not None:
+            self._publishers[offset] = ref(publisher)
+        if draft.id is not None:
+            self._follow(draft.id, older, offset)
+        return offset
+
+    def replace(self, older: Waiting, draft: Draft) -> int:
+        """Keep a message in the place of a pending one. Returns its offset."""
+        offset = self._write(draft)
+        publisher = self._publishers.get(older.offset)
+        if publisher is not None:
+            self._publishers[offset] = publisher
+        assert draft.id is not None, "whoever takes a place is found by its id"
+        self._follow(draft.id, older.offset, offset)
+        return offset
+
+    def _write(self, draft: Draft) -> int:
+        due_ms, flags, exchange, routing_key, header, body, _ = draft
+        offset = self.room.add(due_ms, flags, exchange, routing_key, header, body)
+        if offset >= self._covered + COVER_RECORDS:
+            self._covered = offset
+            self.ids.cover(self.room.log.committed)
+        return offset
+
+    def _follow(self, id_: str, older: int | None, offset: int) -> None:
+        self.ids.begin(id_, offset)
+        if older is not None:
+            self._replaced[older] = None
+        self.room.await_commit(_Succession(self, id_, older, offset))
+
+    def succeeded(self, id_: str, older: int | None, offset: int, *, failed: bool) -> None:
+        """A message that has an id is committed, or could not be written."""
+        if failed:
+            self.ids.lose(id_, offset)
+            self._publishers.pop(offset, None)
+            due = None if older is None else self._replaced.pop(older, None)
+            if due is not None:
+                self._deliver([due])
+            elif older in self._going_on:
+                self._retry_later()
+            return
+        self.ids.keep(id_, offset)
+        if older is not None:
+            self._replaced.pop(older, None)
+            self._going_on.pop(older, None)
+            self._settle(older)
+
+    def cancel(self, message: Waiting) -> bool:
+        """Deliver a message never. False where it is too late for that."""
+        if not self.is_pending(message.offset):
+            return False
+        self._settle(message.offset)
+        self._forget_id(message)
+        return True
+
+    def _settle(self, offset: int) -> None:
+        self._publishers.pop(offset, None)
+        if not self.room.cancel(offset):
+            self.room.settle([(offset, offset + 1)])
+
+    # -- looking up
+
+    def find(self, id_: str) -> int | None:
+        """The offset of a pending message, by its publisher's or by the broker's id."""
+        offset = self.ids.find(id_)
+        if offset is None:
+            offset = broker_offset(id_)
+        return offset if offset is not None and self.is_pending(offset) else None
+
+    def is_pending(self, offset: int) -> bool:
+        """Whether a record of the topic waits for its time, and nothing has taken its place."""
+        return self.room.waits(offset) and offset not in self._replaced
+
+    # -- delivering
+
+    def _due(self, messages: Sequence[Waiting]) -> None:
+        """See WaitingRooms.open: these are due, in the order in which they were published."""
+        if self._learning:
+            self._early += messages
+        else:
+            self._deliver(messages)
+
+    def _deliver(self, messages: Sequence[Waiting]) -> None:
+        if self.closed:
+            return
+        if not self._held:
+            self._deposit(messages, NOBODY)
+            return
+        by_holders: dict[Held, list[Waiting]] = {}
+        for message in messages:
+            held = self._held.pop(message.offset, NOBODY)
+            by_holders.setdefault(held, []).append(message)
+        for held, of_these in by_holders.items():
+            self._deposit(of_these, held)
+
+    def _deposit(self, messages: Sequence[Waiting], held: Held) -> None:
+        marked: dict[int, Waiting] = {}
+        leaving: list[Waiting] = []
+        for message in messages:
+            offset = message.offset
+            if offset in self._replaced:
+                self._replaced[offset] = message
+            elif not message.flags & MARKED:
+                leaving.append(message)
+            elif self._is_outlived(message):
+                self._settle(offset)
+            else:
+                marked[offset] = message
+                leaving.append(as_shown(message))
+        if not leaving:
+            return
+        routing = DueRouting(self.vhost)
+        delivery = DueDelivery(routing.route, self._services.timers.wall_ms(), held)
+        delivery.deposit(leaving)
+        if delivery.unrouted:
+            self._give_back(delivery.unrouted, routing.gone)
+        delivery.begin(
+            self._services.turn,
+            lambda ranges, missing: self._delivered(marked, ranges, missing),
+        )
+
+    def _is_outlived(self, message: Waiting) -> bool:
+        """Whether another has taken its place, which the node died upon."""
+        id_ = own_id(message)
+        newest = None if id_ is None else self.ids.find(id_)
+        return newest is not None and newest > message.offset
+
+    def _give_back(self, unrouted: list[Waiting], gone: set[bytes]) -> None:
+        """No queue is for these messages: their publishers hear of it, if they want to and can."""
+        for message in unrouted:
+            held = self._publishers.get(message.offset)
+            publisher = held() if held is not None else None
+            if publisher is not None and publisher.alive:
+                publisher.send_back(StoredMessage(*message[3:], message.flags))
+            else:
+                self.unroutable += 1
+        for name in gone - self._missing_exchanges:
+            self._missing_exchanges.add(name)
+            text = f"no exchange '{name.decode()}' any more: delayed messages to it are dropped"
+            self._services.report(self, LeveretError(text))
+
+    def _delivered(
+        self, marked: dict[int, Waiting], ranges: Ranges, missing: list[Missing]
+    ) -> None:
+        """The queues have what they were given, or most of it."""
+        if self.closed:
+            return
+        done = RangeSet(ranges)
+        if self._publishers:
+            for offset in (offset for first, stop in ranges for offset in range(first, stop)):
+                self._publishers.pop(offset, None)
+        for offset, message in marked.items():
+            if offset in done and self._goes_on(message):
+                done.remove(offset, offset + 1)
+            elif offset in done:
+                self._forget_id(message)
+        if done:
+            self.room.settle(list(done))
+        if missing:
+            self._hand_back(missing)
+
+    def _forget_id(self, message: Waiting) -> None:
+        id_ = own_id(message)
+        if id_ is not None:
+            self.ids.forget(id_, message.offset)
+
+    def _goes_on(self, message: Waiting) -> bool:
+        """Whether a message that was delivered is due again; then it is kept for that time."""
+        following = next_occurrence(message, self._services.timers.wall_ms())
+        if following is None:
+            return False
+        self._going_on[message.offset] = message
+        self.replace(message, following)
+        return True
+
+    def _hand_back(self, missing: list[Missing]) -> None:
+        """Some queue refused these: they are due again soon, for whoever does not have them."""
+        for first, stop, held in missing:
+            if held:
+                self._held.update(dict.fromkeys(range(first, stop), held))
+        again_ms = self._services.timers.wall_ms() + RETRY_MS
+        self.room.hand_back([(first, stop) for first, stop, _ in missing], again_ms)
+
+    def _retry_later(self) -> None:
+        if self._retry.due_ms is None:
+            self._retry.set(self._services.timers.wall_ms() + RETRY_MS)
+
+    def _go_on_again(self) -> None:
+        stuck, self._going_on = self._going_on, {}
+        for message in stuck.values():
+            if message.offset in self._replaced:  # it is being written just now
+                self._going_on[message.offset] = message
+            else:
+                self._goes_on(message)
+
+    async def committed(self) -> None:
+        """Until all that was taken so far is committed, or could not be."""
+        gate = _Gate()
+        self.room.await_commit(gate)
+        await gate
+
+    # -- opening and closing
+
+    async def _learn_ids(self, stop: int) -> None:
+        """Find what an earlier run wrote and did not note, and what had taken whose place."""
+        offset = max(self.ids.covered, self.room.log.first)
+        try:
+            while offset < stop and not self.closed:
+                batches = await self._read(offset)
+                if not batches:
+                    break
+                for batch in batches:
+                    self._learn_from(batch, offset)
+                offset = batches[-1].stop_offset
+        except StorageError as error:
+            self._services.report(self, error)
+        else:
+            self.ids.cover(stop)
+        self._learning = False
+        early, self._early = self._early, []
+        self._deliver(early)
+
+    async def _read(self, offset: int) -> list[Batch]:
+        log = self.room.log
+        batches = log.read(offset, LEARN_BYTES)
+        return await log.fetch(offset, LEARN_BYTES) if batches is None else batches
+
+    def _learn_from(self, batch: Batch, first: int) -> None:
+        for offset, flags, _, _, _, header, _ in batch.records():
+            if offset < first or not flags & MARKED or offset in self.room.log.settled:
+                continue
+            id_ = schedule_id(raw_headers(header))
+            if id_ is None:
+                continue
+            for older in {self.ids.find(id_), broker_offset(id_)}:
+                if older is not None and older < offset and self.is_pending(older):
+                    self._settle(older)
+            self.ids.keep(id_, offset)
+
+    def close(self) -> None:
+        """The virtual host is gone, and so are its messages; the room is its owner's to delete."""
+        self.closed = True
+        self._retry.set(None)
+        self.ids.clear()
+
+
+class _Succession:
+    """Waits until a message with an id is committed."""
+
+    def __init__(self, messages: DelayedMessages, id_: str, older: int | None, offset: int) -> None:
+        self._messages = messages
+        self._told = (id_, older, offset)
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter."""
+        self._messages.succeeded(*self._told, failed=failed)
+
+
+class _Gate:
+    """Await it: whoever does goes on in the pass of the loop behind `done`."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002
+        """See Waiter."""
+        self._open = True
+
+    def __await__(self) -> Generator[None, None, None]:
+        while not self._open:
+            yield

@@ -1,0 +1,125 @@
+"""Puts messages whose time has come into the queues that they are routed to now, a batch at a time.
+
+Used by `leveret.core.delay.delayed_messages` and `leveret.core.delay.eta_hold`, which keep each
+message until every queue that it was routed to has committed it. A queue that has no room refuses;
+whoever holds a message already gets no second copy when the others are asked again (see
+leveret.core.dead_letters.burial).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.dead_letters.burial import NOBODY, Burial
+from leveret.core.routing.message import StoredMessage
+from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
+from leveret.ports.contents import headers_table
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.core.dead_letters.burial import Held, Missing, Ranges
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
+    from leveret.core.waiting.room import Waiting
+    from leveret.ports.records import BatchBuilder
+
+__all__ = ["DueDelivery", "DueRouting"]
+
+
+class DueRouting:
+    """Where messages go that are due in a virtual host now.
+
+    `gone` has the names of exchanges that messages were published to and that are no more.
+    """
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.gone: set[bytes] = set()
+        self._vhost = vhost
+        self._exchanges: dict[bytes, Exchange | None] = {}
+
+    def route(self, message: Waiting) -> Sequence[BatchBuilder]:
+        """The builders of its queues; none where nobody takes it, its alternate included."""
+        name = message.exchange
+        if name in self._exchanges:
+            exchange = self._exchanges[name]
+        else:
+            exchange = self._exchanges[name] = self._vhost.exchanges.get(name.decode())
+        if exchange is None:
+            self.gone.add(name)
+            return ()
+        if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
+            return exchange.cache.lookup(message.routing_key).builders
+        keys = [message.routing_key, *_further_keys(message)]
+        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
+        seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
+        return [queue.builder for queue in self._vhost.route(exchange, texts, seen)]
+
+
+class DueDelivery:
+    """One batch of messages on its way from a waiting room into queues.
+
+    `route` says which builders take a message; `unrouted` are those that none takes.
+    """
+
+    def __init__(
+        self,
+        route: Callable[[Waiting], Sequence[BatchBuilder]],
+        now_ms: int,
+        held: Held = NOBODY,
+    ) -> None:
+        self.unrouted: list[Waiting] = []
+        self._route = route
+        self._now_ms = now_ms
+        self._held = held
+        self._touched: set[BatchBuilder] = set()
+        self._burial: Burial
+
+    def deposit(self, messages: Sequence[Waiting]) -> None:
+        """Put the messages into their queues, in order."""
+        ranges = RangeSet()
+        for message in messages:
+            ranges.add(message.offset, message.offset + 1)
+        self._burial = Burial(list(ranges), self._held)
+        for message in messages:
+            self._put(message)
+        self._burial.deposited(self._touched, ())
+
+    def begin(self, turn: Turn, finished: Callable[[Ranges, list[Missing]], None]) -> None:
+        """Wait until the queues have what was put into them, and call `finished` then.
+
+        It is told the ranges of offsets that everybody has who should, and what somebody refused.
+        """
+        for builder in self._touched:
+            turn.touch(builder.owner)
+        burial = self._burial
+        burial.begin(lambda: finished(*burial.outcome()))
+
+    def _put(self, message: Waiting) -> None:
+        builders = self._route(message)
+        if not builders:
+            self.unrouted.append(message)
+        offset, _, flags, exchange, routing_key, header, body = message
+        flags &= RecordFlag.STORED
+        for builder in builders:
+            if builder in self._held:
+                continue
+            builder.add(flags, self._now_ms, exchange, routing_key, header, body)
+            self._touched.add(builder)
+            if builder.origins is not None:
+                builder.origins.add(self._burial.receipt(builder), offset, builder.count - 1)
+
+
+def _further_keys(message: Waiting) -> list[bytes]:
+    """The keys that its sender has added, openly and blindly."""
+    if not message.flags & RecordFlag.SELECTS_KEYS:
+        return []
+    try:
+        headers = decode_raw_table(headers_table(message.header))
+    except MalformedFieldError:
+        return []  # they were readable when it was published: its own key is what is left
+    return [*further_keys(headers, OPEN_COPIES), *further_keys(headers, BLIND_COPIES)]

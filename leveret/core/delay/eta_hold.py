@@ -1,0 +1,179 @@
+"""Celery tasks with an ETA, held beside their queue until it has come (`x-celery-eta`).
+
+A worker takes a task before its time and holds it, so that each pins one of its prefetch slots.
+Here such a message leaves the queue's builder for the topic `<queue>.eta` before it is written, and
+comes to the queue's tail when it is due; the worker then runs it at once. Both ways are at least
+once: a confirm waits for the topic, too, and what has come back is settled there when the queue has
+committed it.
+
+Called by the queue while it prepares a batch, after those were refused that found no room, and
+before duplicates are looked for: a task that comes back is no duplicate of itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.delay.due_delivery import DueDelivery
+from leveret.core.delay.eta_headers import eta_headers
+from leveret.core.delay.scheduled import broker_offset
+from leveret.core.names import NAME_BYTES_MAX
+from leveret.errors import StorageError
+from leveret.features.celery_eta import TEXT_BYTES_MAX, due_ms
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.core.dead_letters.burial import Missing, Ranges
+    from leveret.core.logs.appender import Waiter
+    from leveret.core.queues.queue import Queue
+    from leveret.core.waiting.room import Waiting, WaitingRoom
+    from leveret.core.waiting.rooms import WaitingRooms
+
+__all__ = ["EtaHold", "EtaHolds", "eta_topic"]
+
+SUFFIX = ".eta"
+RETRY_MS = 1000  # a queue that is full has room again when somebody has consumed
+
+
+def eta_topic(queue: str) -> str:
+    """The name of the topic beside a queue; a very long one is cut to what a name may have."""
+    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+
+
+class EtaHolds:
+    """Those of a node's queues."""
+
+    def __init__(self, rooms: WaitingRooms) -> None:
+        self.rooms = rooms
+
+    def of(self, queue: Queue) -> EtaHold | None:
+        """What a queue holds its tasks in, if it does, or an earlier run has. StorageError."""
+        definition = queue.definition
+        topic = eta_topic(definition.name)
+        exists = self.rooms.exists(definition.vhost, topic, definition.incarnation)
+        if not exists and not queue.settings.celery_eta:
+            return None
+        hold = EtaHold(queue, self.rooms)
+        if exists:
+            hold.open()
+        return hold
+
+
+class EtaHold:
+    """The tasks of one queue that are not due."""
+
+    def __init__(self, queue: Queue, rooms: WaitingRooms) -> None:
+        self._queue = queue
+        self._rooms = rooms
+        self._topic = eta_topic(queue.name)
+        self._timers = queue.services.timers
+        self.room: WaitingRoom | None = None  # made with the first task
+        self._failed = False  # it could not be made, and the operator knows
+
+    def open(self) -> WaitingRoom:
+        """Create or recover the topic. Raises StorageError."""
+        if self.room is None:
+            definition = self._queue.definition
+            self.room = self._rooms.open(
+                definition.vhost, self._topic, self._due, definition.incarnation
+            )
+        return self.room
+
+    @property
+    def pending_count(self) -> int:
+        """How many tasks are held."""
+        return 0 if self.room is None else self.room.pending_count
+
+    # -- holding
+
+    def admit(self) -> bool:
+        """Take out of the queue's builder what is not due yet. Returns whether there was any."""
+        builder = self._queue.builder
+        if not self._queue.settings.celery_eta or not builder.features & RecordFlag.HAS_HEADERS:
+            return False
+        now_ms = self._timers.wall_ms()
+        gathered = builder.preview(0)
+        held = RangeSet()
+        for index, text in eta_headers(gathered, TEXT_BYTES_MAX):
+            eta_ms = due_ms(text.decode(errors="replace"))
+            if eta_ms is None or eta_ms <= now_ms or not self._can_hold():
+                continue
+            flags, _, exchange, routing_key, header, body = gathered.record(index)
+            self.open().add(eta_ms, flags, exchange, routing_key, header, body)
+            held.add(index, index + 1)
+        if held:
+            builder.drop(held)
+        return bool(held)
+
+    def _can_hold(self) -> bool:
+        """Whether there is a topic to hold tasks in; without it they go to workers early."""
+        try:
+            self.open()
+        except StorageError as error:
+            if not self._failed:
+                self._queue.services.report(self._queue, error)
+            self._failed = True
+            return False
+        return True
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """See Committing."""
+        if self.room is None:
+            waiter.done(failed=False)
+        else:
+            self.room.await_commit(waiter)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that is held is committed."""
+        return self.room is None or self.room.is_caught_up
+
+    # -- coming back
+
+    def _due(self, messages: Sequence[Waiting]) -> None:
+        """See WaitingRooms.open."""
+        queue = self._queue
+        if queue.deleted:
+            return
+        delivery = DueDelivery(lambda _: (queue.builder,), self._timers.wall_ms())
+        delivery.deposit(messages)
+        delivery.begin(queue.services.turn, self._delivered)
+
+    def _delivered(self, ranges: Ranges, missing: list[Missing]) -> None:
+        if self.room is None or self._queue.deleted:
+            return
+        if ranges:
+            self.room.settle(ranges)
+        if missing:
+            again_ms = self._timers.wall_ms() + RETRY_MS
+            self.room.hand_back([(first, stop) for first, stop, _ in missing], again_ms)
+
+    # -- for whoever looks at what is held (see leveret.core.delay.schedules)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue is gone."""
+        return self._queue.deleted
+
+    def find(self, id_: str) -> int | None:
+        """The offset of a task that is held, by its id."""
+        offset = broker_offset(id_)
+        return offset if offset is not None and self.is_pending(offset) else None
+
+    def is_pending(self, offset: int) -> bool:
+        """Whether a task is held."""
+        return self.room is not None and self.room.waits(offset)
+
+    def cancel(self, message: Waiting) -> bool:
+        """Never bring a task to the queue. False where it is too late for that."""
+        return self.room is not None and self.room.cancel(message.offset)
+
+    # -- the end
+
+    def delete(self) -> None:
+        """The queue is gone, and so is what it holds."""
+        definition = self._queue.definition
+        self._rooms.delete(definition.vhost, self._topic, definition.incarnation)

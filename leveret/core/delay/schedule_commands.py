@@ -1,0 +1,202 @@
+"""Delayed messages managed over AMQP: what is published to the exchange `leveret.schedule`.
+
+The routing key is the command: `cancel`, `reschedule` or `deliver-now`. Headers say which messages:
+
+    x-schedule-id                 one, by its id; or all for which the following holds:
+    x-exchange, x-routing-key     what they were published to
+    x-due-from, x-due-before      when they are due: milliseconds since 1970 or a timestamp
+    x-headers                     a table of headers that they have
+    x-all                         true: nothing is stated, and every message is meant
+
+`reschedule` takes the new time as a publish does: `x-delay`, `x-deliver-at` or `x-delay-level`. The
+answer `{"count": …}` goes to the message's reply-to, and the confirm comes when the work is done.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.delay.scheduled import raw_headers
+from leveret.core.delay.schedules import Selection
+from leveret.core.routing.message import StoredMessage
+from leveret.core.telemetry.events import acting_as
+from leveret.core.terms import field_type
+from leveret.errors import ChannelError
+from leveret.features.delay import (
+    DELAY,
+    DELAY_LEVEL,
+    DELIVER_AT,
+    SCHEDULE_ID,
+    read_schedule,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+
+    from leveret.core.command_replies import CommandReplies
+    from leveret.core.delay.delayed_delivery import DelayedDelivery
+    from leveret.core.delay.schedules import Schedules
+    from leveret.core.intake import Submission
+    from leveret.core.logs.appender import Committing, Waiter
+    from leveret.core.vhost import Vhost
+
+__all__ = ["SCHEDULE_EXCHANGE", "ScheduleCommands"]
+
+SCHEDULE_EXCHANGE: Final = b"leveret.schedule"
+EXCHANGE, ROUTING_KEY, HEADERS, ALL = "x-exchange", "x-routing-key", "x-headers", "x-all"
+DUE_FROM, DUE_BEFORE = "x-due-from", "x-due-before"
+COMMANDS = ("cancel", "reschedule", "deliver-now")
+
+
+class ScheduleCommands:
+    """The step that takes commands (see leveret.core.intake); `wall_ms()` is the time."""
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        delayed: DelayedDelivery,
+        replies: CommandReplies,
+        *,
+        wall_ms: Callable[[], int],
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        report: Callable[[object, Exception], None],
+    ) -> None:
+        self._schedules = schedules
+        self._delayed = delayed
+        self._replies = replies
+        self._wall_ms = wall_ms
+        self._spawn = spawn
+        self._report = report
+
+    def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """See Step."""
+        return exchange == SCHEDULE_EXCHANGE
+
+    def take(self, submission: Submission) -> Collection[Committing]:
+        """See Step. Raises ChannelError 403 and 406."""
+        message = submission.message
+        stored = StoredMessage(
+            message.exchange, message.routing_key, message.header, message.body, message.flags
+        )
+        self._replies.check(submission)
+        work = self._understood(submission, stored)
+        command = _Command()
+        self._spawn(self._perform(command, work, submission, stored))
+        return (command,)
+
+    def _understood(
+        self, submission: Submission, message: StoredMessage
+    ) -> Callable[[], Awaitable[int]]:
+        """What a command asks for. Raises ChannelError 406."""
+        name, vhost = message.routing_key.decode(errors="replace"), submission.vhost.name
+        chosen, schedules = _chosen(message.headers), self._schedules
+        match name:
+            case "cancel":
+                return lambda: schedules.cancel(vhost, chosen)
+            case "deliver-now":
+                return lambda: schedules.deliver_now(vhost, chosen)
+            case "reschedule":
+                due_ms = self._due_ms(message)
+                return lambda: schedules.reschedule(vhost, chosen, due_ms)
+        raise ChannelError(406, f"no command '{name}': there are {', '.join(COMMANDS)}")
+
+    def _due_ms(self, message: StoredMessage) -> int:
+        stated = {
+            name: value
+            for name, value in raw_headers(message.header).items()
+            if name in {DELAY, DELIVER_AT, DELAY_LEVEL}
+        }
+        if not stated:
+            raise ChannelError(406, f"no new time: state '{DELAY}' or '{DELIVER_AT}'")
+        return read_schedule(stated, self._wall_ms()).due_ms
+
+    async def _perform(
+        self,
+        command: _Command,
+        work: Callable[[], Awaitable[int]],
+        submission: Submission,
+        message: StoredMessage,
+    ) -> None:
+        try:
+            await self._committed(submission.vhost)
+            with acting_as(submission.user):
+                count = await work()
+            await self._committed(submission.vhost)
+            self._replies.answer(submission.vhost, message, {"count": count})
+        except Exception as error:  # noqa: BLE001  # whatever it is, the publisher must hear no
+            self._report(self, error)
+            command.finish(failed=True)
+        else:
+            command.finish(failed=False)
+
+    async def _committed(self, vhost: Vhost) -> None:
+        """Until what was delayed before is safe: a client may cancel what it has just published."""
+        messages = self._delayed.find(vhost.name)
+        if messages is not None:
+            await messages.committed()
+
+
+class _Command:
+    """One command at work: what its confirm waits for."""
+
+    def __init__(self) -> None:
+        self._waiters: list[Waiter] = []
+        self._failed: bool | None = None  # None: it is still at work
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """See Committing."""
+        if self._failed is None:
+            self._waiters.append(waiter)
+        else:
+            waiter.done(failed=self._failed)
+
+    def finish(self, *, failed: bool) -> None:
+        """It is done, or cannot be."""
+        self._failed = failed
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.done(failed=failed)
+
+
+def _chosen(headers: Mapping[str, Any]) -> str | Selection:
+    """The messages that a command means. Raises ChannelError 406."""
+    id_ = _text(headers, SCHEDULE_ID)
+    table = headers.get(HEADERS, {})
+    if not isinstance(table, dict):
+        raise _unacceptable(HEADERS, table)
+    selection = Selection(
+        _text(headers, EXCHANGE),
+        _text(headers, ROUTING_KEY),
+        table,
+        _time(headers, DUE_FROM),
+        _time(headers, DUE_BEFORE),
+    )
+    everything = headers.get(ALL, False)
+    if not isinstance(everything, bool):
+        raise _unacceptable(ALL, everything)
+    stated = (id_ is not None) + (not selection.is_everything) + everything
+    if stated != 1:
+        text = f"which messages? State '{SCHEDULE_ID}', or what they have in common, or '{ALL}'"
+        raise ChannelError(406, text)
+    return selection if id_ is None else id_
+
+
+def _text(headers: Mapping[str, Any], name: str) -> str | None:
+    value = headers.get(name)
+    if name in headers and not isinstance(value, str):
+        raise _unacceptable(name, value)
+    return value
+
+
+def _time(headers: Mapping[str, Any], name: str) -> int | None:
+    value = headers.get(name)
+    if isinstance(value, datetime):
+        return int(value.timestamp()) * 1000
+    if name in headers and (not isinstance(value, int) or isinstance(value, bool)):
+        raise _unacceptable(name, value)
+    return value
+
+
+def _unacceptable(name: str, value: object) -> ChannelError:
+    return ChannelError(406, f"invalid header '{name}': {{unacceptable_type,{field_type(value)}}}")

@@ -1,0 +1,122 @@
+"""One delayed message as its topic keeps it: what it is called, when it is due again.
+
+The headers that it was published with say all there is to know (see leveret.features.delay); one
+that was rescheduled or has repeated itself carries the broker's id for it, if it had none. Pure;
+used by `leveret.core.delay.delayed_messages` and `leveret.core.delay.schedules`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.features.delay import (
+    BROKER_ID_PREFIX,
+    SCHEDULE_ID,
+    Repetition,
+    read_repetition,
+    schedule_id,
+    shown_headers,
+)
+from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.records import RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+
+if TYPE_CHECKING:
+    from leveret.core.waiting.room import Waiting
+    from leveret.ports.tables import RawValue
+
+__all__ = [
+    "MARKED",
+    "Draft",
+    "as_shown",
+    "broker_offset",
+    "full_id",
+    "next_occurrence",
+    "own_id",
+    "raw_headers",
+    "repetition_of",
+    "rescheduled",
+]
+
+# Marks a record of the topic whose headers matter when it is due: it has an id, or repeats itself.
+MARKED = int(RecordFlag.WANTS_DELAY)
+OFFSET_DIGITS_MAX = 19
+
+
+class Draft(NamedTuple):
+    """A message to be kept: what is stored of it, and the id that its headers give it."""
+
+    due_ms: int
+    flags: int
+    exchange: bytes
+    routing_key: bytes
+    header: bytes
+    body: bytes
+    id: str | None
+
+
+def broker_offset(id_: str) -> int | None:
+    """The offset that an id of the broker's names: `@7`."""
+    digits = id_.removeprefix(BROKER_ID_PREFIX)
+    if digits == id_ or not (
+        digits.isascii() and digits.isdigit() and len(digits) <= OFFSET_DIGITS_MAX
+    ):
+        return None
+    return int(digits)
+
+
+def own_id(message: Waiting) -> str | None:
+    """The id in a message's headers."""
+    return schedule_id(raw_headers(message.header)) if message.flags & MARKED else None
+
+
+def full_id(message: Waiting) -> str:
+    """The id by which a message is found: its own, or else the broker's."""
+    return own_id(message) or f"{BROKER_ID_PREFIX}{message.offset}"
+
+
+def as_shown(message: Waiting) -> Waiting:
+    """A marked message as it is delivered."""
+    headers = raw_headers(message.header)
+    shown, _ = shown_headers(headers, None)
+    if len(shown) == len(headers):
+        return message
+    return message._replace(header=with_properties(message.header, table=encode_table(shown)))
+
+
+def repetition_of(message: Waiting) -> Repetition | None:
+    """How a message repeats itself, if it does."""
+    return read_repetition(raw_headers(message.header)) if message.flags & MARKED else None
+
+
+def next_occurrence(message: Waiting, now_ms: int) -> Draft | None:
+    """What is kept of a message after it was delivered, if it is to be delivered again."""
+    repetition = repetition_of(message)
+    following = None if repetition is None else repetition.after(message.due_ms, now_ms)
+    if following is None:
+        return None
+    next_ms, left = following
+    _, waiting = shown_headers(raw_headers(message.header), left)
+    assert waiting is not None, "something is left of it"
+    return _redrafted(message, next_ms, waiting)
+
+
+def rescheduled(message: Waiting, due_ms: int) -> Draft:
+    """The same message, due at another time, under the same id."""
+    return _redrafted(message, due_ms, raw_headers(message.header))
+
+
+def _redrafted(message: Waiting, due_ms: int, headers: dict[str, RawValue]) -> Draft:
+    id_ = full_id(message)
+    table = encode_table({**headers, SCHEDULE_ID: id_})
+    header = with_properties(message.header, table=table)
+    flags = message.flags | MARKED | RecordFlag.HAS_HEADERS
+    return Draft(due_ms, flags, message.exchange, message.routing_key, header, message.body, id_)
+
+
+def raw_headers(header: bytes) -> dict[str, RawValue]:
+    """The headers of a stored message; none where they make no sense."""
+    try:
+        return decode_raw_table(headers_table(header))
+    except MalformedFieldError:
+        return {}  # whoever took the message could read them

@@ -1,0 +1,93 @@
+"""The arguments by which consumers and bindings say what they want.
+
+`x-filter-tags` and `x-filter-sql` together mean that both must hold. Their languages stand in
+leveret.features, what runs for each record in leveret.core.filtering.filters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.filtering.filters import RecordFilter, SqlCondition, TagCondition
+from leveret.core.filtering.stream_filter import stream_values
+from leveret.core.terms import field_type
+from leveret.errors import ChannelError
+from leveret.features.expressions import ExpressionError
+from leveret.features.sql import parse_sql
+from leveret.features.tags import parse_tags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.ports.definitions import Arguments
+
+FILTER_TAGS, FILTER_SQL = "x-filter-tags", "x-filter-sql"
+FILTER_UNMATCHED = "x-filter-unmatched"
+KEEP, SKIP = "keep", "skip"
+
+
+def filter_tags(value: Any, _arguments: Arguments) -> str | None:
+    """Check for a tag expression."""
+    return _problem(value, parse_tags)
+
+
+def filter_sql(value: Any, _arguments: Arguments) -> str | None:
+    """Check for an SQL condition."""
+    return _problem(value, parse_sql)
+
+
+def filter_unmatched(value: Any, arguments: Arguments) -> str | None:
+    """Check for what becomes of messages that are not wanted; pointless where all are."""
+    if not isinstance(value, str):
+        return f"{{unacceptable_type,{field_type(value)}}}"
+    if value not in {KEEP, SKIP}:
+        return f"expected '{KEEP}' or '{SKIP}'"
+    if FILTER_TAGS not in arguments and FILTER_SQL not in arguments:
+        return "nothing is unmatched without a filter"
+    return None
+
+
+FILTER_CHECKS = {
+    FILTER_TAGS: filter_tags,
+    FILTER_SQL: filter_sql,
+    FILTER_UNMATCHED: filter_unmatched,
+}
+
+
+def _problem(value: Any, parse: Callable[[str], object]) -> str | None:
+    if not isinstance(value, str):
+        return f"{{unacceptable_type,{field_type(value)}}}"
+    try:
+        parse(value)
+    except ExpressionError as error:
+        return str(error)
+    return None
+
+
+def record_filter(arguments: Arguments) -> RecordFilter | None:
+    """Make the filter that arguments, which were checked, ask for; None: all is wanted."""
+    values = stream_values(arguments)
+    tags = sql = None
+    if FILTER_TAGS in arguments:
+        expression = parse_tags(arguments[FILTER_TAGS])
+        tags = TagCondition(expression.tags, expression.program)
+    if FILTER_SQL in arguments:
+        condition = parse_sql(arguments[FILTER_SQL])
+        sql = SqlCondition(condition, condition.needed, condition.texts)
+    if tags is None and values is None and sql is None:
+        return None
+    return RecordFilter(tags, values, sql)
+
+
+def binding_filter(arguments: Arguments, of: str) -> RecordFilter | None:
+    """Make the filter of a binding; None where it has none.
+
+    Raises the 406 that a wrong one deserves; `of` names the exchange in its text.
+    """
+    for key in (FILTER_TAGS, FILTER_SQL):
+        if key in arguments:
+            problem = FILTER_CHECKS[key](arguments[key], arguments)
+            if problem is not None:
+                raise ChannelError(406, f"invalid arg '{key}' for {of}: {problem}")
+    wanted = {key: arguments[key] for key in (FILTER_TAGS, FILTER_SQL) if key in arguments}
+    return record_filter(wanted) if wanted else None

@@ -1,0 +1,23 @@
+from leveret.core.ledgers.ledger import Ledger
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch
+
+GROUP: str
+GROUP_BYTES_MAX: int
+
+class GroupLedger(Ledger):
+    """Not a subclass at run time: it has the same methods."""
+
+    def __init__(
+        self, first: int, committed: int, settled: RangeSet, redelivered_stop: int = 0
+    ) -> None: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def group_count(self) -> int: ...
+    @property
+    def node_count(self) -> int: ...
+    def learn(self, batch: Batch) -> None: ...
+    def forget(self, offset: int) -> None: ...
+
+def check_group_of(fields: bytes) -> None: ...

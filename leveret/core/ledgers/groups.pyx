@@ -1,0 +1,678 @@
+"""The ledger of a queue with message groups: of each group one message at a time is with a consumer.
+
+Has the methods of `Ledger` (see there), `learn` and `forget` as `PriorityLedger`, and `is_open`:
+whether anything can be delivered now, since what is ready may wait for its group.
+
+    ring    the groups that have something ready and nothing out, in the order of their turns
+    group   its waiting offsets, lowest first; how many of it are out
+    out     offset → group, of what is leased
+
+A turn is worth one message; then the group waits until that is settled or returned, and is last in
+the ring. So a group with a million messages and one with three are served alike. What has no group
+has one place in the ring, too: its turn is worth as many messages as groups were served since the
+last one. What comes back stands at the head of its group again, and its group at the end of the ring.
+
+A message with a group costs 12 bytes (up to a quarter more while the array grows), a group with
+something waiting or out some 70. Groups are known by a hash of 64 bits: two that share one only
+wait for each other. What was taken out of turn (expired, purged) is found out when its turn comes.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, qsort, realloc
+from libc.string cimport memmove
+
+from leveret.core.ledgers.number_map cimport NOWHERE, NumberMap
+from leveret.errors import ChannelError
+from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
+from leveret.ports.ranges cimport RangeSet
+from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_GROUP, RecordView
+
+GROUP = "x-message-group"
+GROUP_BYTES_MAX = 255
+
+cdef enum:
+    NAME_BYTES = 15
+    UNGROUPED = 0               # the group of what has none
+    STALE_MIN = 1024            # so many places of what is gone are kept, or as many as of what is not
+    ROOM_MIN = 16
+
+cdef const uint8_t* NAME = <const uint8_t*>b"x-message-group"
+# Drawn anew by each process, so that nobody can make up groups that meet in one place.
+cdef uint64_t SEED = <uint64_t>(hash("leveret.core.ledgers.groups") & 0xFFFFFFFFFFFFFFFF)
+
+
+cdef struct Learned:
+    uint64_t offset
+    uint64_t group              # its hash
+
+
+cdef struct Group:
+    uint64_t hash
+    uint32_t head               # index of its first place; NOWHERE: nothing waits
+    uint32_t tail
+    uint32_t next               # in the ring, or among the free ones
+    uint32_t out                # how many of it are leased
+    bint in_ring
+
+
+cdef int _by_offset(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t first = (<const Learned*>one).offset, second = (<const Learned*>other).offset
+    return (first > second) - (first < second)
+
+
+# ----- the header
+
+cdef const uint8_t* group_field(const uint8_t* fields, const uint8_t* stop) noexcept nogil:
+    """The value of the field `x-message-group`, its letter first; NULL where there is none."""
+    cdef const uint8_t* field = fields
+    cdef const uint8_t* after
+    while field < stop:
+        after = field_end(field, stop)
+        if after == NULL:
+            return NULL
+        if field_is(field, NAME, NAME_BYTES):
+            return field + 1 + NAME_BYTES
+        field = after
+    return NULL
+
+
+cdef int check_group(const uint8_t* fields, const uint8_t* stop) except -1:
+    """Raise ChannelError 406 unless a group among a table's fields is a string of bounded length."""
+    cdef const uint8_t* value = group_field(fields, stop)
+    if value == NULL:
+        return 0
+    if value[0] != c"S":
+        raise ChannelError(406, f"invalid header '{GROUP}': expected a string")
+    if be32(value + 1) > 255:
+        raise ChannelError(
+            406, f"invalid header '{GROUP}': {be32(value + 1)} bytes are more than {GROUP_BYTES_MAX}"
+        )
+    return 0
+
+
+def check_group_of(const unsigned char[::1] fields not None):
+    """See `check_group`, for callers in Python."""
+    if fields.shape[0]:
+        check_group(&fields[0], &fields[0] + fields.shape[0])
+
+
+cdef bint read_group(const RecordView* record, uint64_t* group) noexcept nogil:
+    """The hash of a record's group. False where it has none."""
+    cdef HeadersPlace place
+    cdef const uint8_t* value
+    cdef uint64_t h = SEED
+    cdef uint32_t i
+    if not find_headers(record.header, record.header_size, &place):
+        return False
+    value = group_field(place.fields, place.stop)
+    if value == NULL or value[0] != c"S":
+        return False
+    for i in range(be32(value + 1)):
+        h = (h ^ value[5 + i]) * <uint64_t>0x100000001B3
+        h ^= h >> 29
+    group[0] = h
+    return True
+
+
+# ----- the ledger
+
+cdef class GroupLedger:
+    """Ready at first: nothing. Up to `committed`, `settled` says what need not become ready."""
+
+    cdef RangeSet free_ready            # of what has no group
+    cdef RangeSet free_leased
+    cdef RangeSet ready                 # of what has one
+    cdef RangeSet leased
+    cdef RangeSet returned              # unsettled offsets that were delivered and came back
+    cdef uint64_t reached               # one past the highest offset that was ever leased
+    cdef uint64_t first_redelivered_stop
+    cdef Learned* learned               # of offsets not yet committed, in order
+    cdef Py_ssize_t learned_count
+    cdef Py_ssize_t learned_room
+    cdef uint64_t* offsets              # of places
+    cdef uint32_t* nexts                # the next place of the same group, or the next free one
+    cdef uint32_t places                # ever used
+    cdef uint32_t places_room
+    cdef uint32_t places_free           # the first of those that are free again
+    cdef readonly uint32_t node_count   # places in use; some may be stale
+    cdef Group* groups
+    cdef uint32_t groups_used
+    cdef uint32_t groups_room
+    cdef uint32_t groups_free
+    cdef NumberMap by_hash
+    cdef NumberMap out                  # offset → group, of what is leased and has left its list
+    cdef uint32_t ring_head
+    cdef uint32_t ring_tail
+    cdef uint64_t served                # messages of groups since the last turn of what has none
+    cdef RangeSet earlier               # settled in an earlier run
+    cdef uint64_t earlier_stop
+    cdef readonly uint64_t committed
+
+    def __cinit__(
+        self, uint64_t first, uint64_t committed, RangeSet settled not None, uint64_t redelivered_stop=0
+    ):
+        self.free_ready, self.free_leased = RangeSet(), RangeSet()
+        self.ready, self.leased = RangeSet(), RangeSet()
+        self.returned = RangeSet()
+        self.reached = self.first_redelivered_stop = redelivered_stop
+        self.by_hash, self.out = NumberMap(), NumberMap()
+        self.ring_head = self.ring_tail = NOWHERE
+        self.places_free = self.groups_free = NOWHERE
+        self.earlier = settled
+        self.earlier_stop = committed
+        self.committed = min(first, committed)
+        self._new_group(0)      # UNGROUPED
+
+    def __dealloc__(self):
+        free(self.learned)
+        free(self.offsets)
+        free(self.nexts)
+        free(self.groups)
+
+    # ----- what it holds
+
+    @property
+    def redelivered_stop(self):
+        """Offsets below it may have been delivered before."""
+        return self.reached
+
+    @property
+    def ready_count(self):
+        return self.free_ready.count + self.ready.count
+
+    @property
+    def leased_count(self):
+        return self.free_leased.count + self.leased.count
+
+    @property
+    def group_count(self):
+        """Groups with something waiting or out, as far as is known."""
+        return self.by_hash.count
+
+    @property
+    def is_open(self):
+        """Whether something ready need not wait for its group."""
+        return self._front() != NOWHERE
+
+    @property
+    def first_ready(self):
+        if not self.free_ready.size:
+            return self.ready.first
+        if not self.ready.size:
+            return self.free_ready.first
+        return min(self.free_ready.ranges[0].first, self.ready.ranges[0].first)
+
+    def ready_in(self, uint64_t first, uint64_t stop):
+        return _overlap(self.free_ready, first, stop) + _overlap(self.ready, first, stop)
+
+    def leased_in(self, uint64_t first, uint64_t stop):
+        return _overlap(self.free_leased, first, stop) + _overlap(self.leased, first, stop)
+
+    def unsettled(self):
+        cdef RangeSet found = RangeSet()
+        cdef uint64_t first, stop
+        for held in (self.free_ready, self.free_leased, self.ready, self.leased):
+            for first, stop in held:
+                found.add(first, stop)
+        return found
+
+    # ----- becoming ready
+
+    def learn(self, Batch batch not None):
+        """Note the groups of records that are not committed yet."""
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint64_t offset = batch.base_offset, group
+        cdef uint32_t i
+        cdef bint early = self.learned_count and self.learned[self.learned_count - 1].offset > offset
+        if not <int>batch.features & HAS_GROUP:
+            return
+        for i in range(batch.count):
+            position = batch.view(position, &record)
+            if record.flags & HAS_GROUP and read_group(&record, &group):
+                self._note(offset, group)
+            offset += 1
+        if early:   # what an earlier run left is learned while new records are, too
+            qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
+
+    cdef int _note(self, uint64_t offset, uint64_t group) except -1:
+        cdef Learned* grown
+        if self.learned_count == self.learned_room:
+            grown = <Learned*>realloc(self.learned, max(2 * self.learned_room, 8) * sizeof(Learned))
+            if grown == NULL:
+                raise MemoryError
+            self.learned = grown
+            self.learned_room = max(2 * self.learned_room, 8)
+        self.learned[self.learned_count] = Learned(offset, group)
+        self.learned_count += 1
+        return 0
+
+    def forget(self, uint64_t offset):
+        """The records from `offset` on, not committed yet, are lost; other ones will take their numbers."""
+        while self.learned_count and self.learned[self.learned_count - 1].offset >= offset:
+            self.learned_count -= 1
+
+    def commit(self, uint64_t stop):
+        cdef uint64_t at = self.committed
+        cdef Py_ssize_t i = 0
+        assert stop >= self.committed, "the committed offset does not go back"
+        while i < self.learned_count and self.learned[i].offset < stop:
+            if self.learned[i].offset >= at:
+                self._enter_free(at, self.learned[i].offset)
+                self._enter(self.learned[i].offset, self.learned[i].group)
+                at = self.learned[i].offset + 1
+            i += 1
+        self._enter_free(at, stop)
+        if i:
+            memmove(self.learned, &self.learned[i], (self.learned_count - i) * sizeof(Learned))
+            self.learned_count -= i
+        self.committed = stop
+        if stop >= self.earlier_stop:
+            self.earlier = None
+        if self.node_count > 2 * (self.ready.count + self.leased.count) + STALE_MIN:
+            self._weed()
+
+    cdef int _enter_free(self, uint64_t first, uint64_t stop) except -1:
+        cdef uint64_t low, high
+        if self.earlier is not None and first < self.earlier_stop:
+            for low, high in self.earlier.gaps(first, min(stop, self.earlier_stop)):
+                self.free_ready.add(low, high)
+            first = min(stop, self.earlier_stop)
+        self.free_ready.add(first, stop)
+        if self.free_ready.size:
+            self._join(UNGROUPED)
+        return 0
+
+    cdef int _enter(self, uint64_t offset, uint64_t group) except -1:
+        cdef uint32_t number
+        if self.earlier is not None and offset < self.earlier_stop and _has(self.earlier, offset):
+            return 0
+        number = self.by_hash.find(group)
+        if number == NOWHERE:
+            number = self._new_group(group)
+            self.by_hash.put(group, number)
+        self._append(number, offset)
+        self.ready.add(offset, offset + 1)
+        if not self.groups[number].out:
+            self._join(number)
+        return 0
+
+    # ----- groups and their places
+
+    cdef uint32_t _new_group(self, uint64_t group) except? 0xFFFFFFFF:
+        cdef uint32_t number = self.groups_free, room
+        cdef Group* grown
+        if number != NOWHERE:
+            self.groups_free = self.groups[number].next
+        else:
+            if self.groups_used == self.groups_room:
+                room = _more(self.groups_room)
+                grown = <Group*>realloc(self.groups, room * sizeof(Group))
+                if grown == NULL:
+                    raise MemoryError
+                self.groups, self.groups_room = grown, room
+            number = self.groups_used
+            self.groups_used += 1
+        self.groups[number] = Group(group, NOWHERE, NOWHERE, NOWHERE, 0, False)
+        return number
+
+    cdef void _end_group(self, uint32_t number) noexcept:
+        """Nothing of it waits or is out."""
+        self.by_hash.pop(self.groups[number].hash)
+        self.groups[number].next = self.groups_free
+        self.groups_free = number
+        if not self.by_hash.count:      # all memory but the first entry's can be used anew in order
+            self.groups_used = 1
+            self.groups_free = NOWHERE
+
+    cdef uint32_t _place(self, uint64_t offset) except? 0xFFFFFFFF:
+        cdef uint32_t place = self.places_free, room
+        cdef uint64_t* offsets
+        cdef uint32_t* nexts
+        if place != NOWHERE:
+            self.places_free = self.nexts[place]
+        else:
+            if self.places == self.places_room:
+                room = _more(self.places_room)
+                offsets = <uint64_t*>realloc(self.offsets, room * sizeof(uint64_t))
+                if offsets == NULL:
+                    raise MemoryError
+                self.offsets = offsets
+                nexts = <uint32_t*>realloc(self.nexts, room * sizeof(uint32_t))
+                if nexts == NULL:
+                    raise MemoryError
+                self.nexts, self.places_room = nexts, room
+            place = self.places
+            self.places += 1
+        self.node_count += 1
+        self.offsets[place] = offset
+        self.nexts[place] = NOWHERE
+        return place
+
+    cdef int _append(self, uint32_t number, uint64_t offset) except -1:
+        """`offset` is the last of its group."""
+        cdef uint32_t place = self._place(offset)
+        cdef Group* group = &self.groups[number]
+        if group.head == NOWHERE:
+            group.head = place
+        else:
+            self.nexts[group.tail] = place
+        group.tail = place
+        return 0
+
+    cdef int _insert(self, uint32_t number, uint64_t offset) except -1:
+        """`offset` is back; few of its group stand before it, if any."""
+        cdef uint32_t place = self._place(offset), before
+        cdef Group* group = &self.groups[number]
+        if group.head == NOWHERE or self.offsets[group.head] > offset:
+            self.nexts[place] = group.head
+            group.head = place
+            if group.tail == NOWHERE or self.nexts[place] == NOWHERE:
+                group.tail = place
+            return 0
+        before = group.head
+        while self.nexts[before] != NOWHERE and self.offsets[self.nexts[before]] < offset:
+            before = self.nexts[before]
+        self.nexts[place] = self.nexts[before]
+        self.nexts[before] = place
+        if group.tail == before:
+            group.tail = place
+        return 0
+
+    cdef void _drop_head(self, uint32_t number) noexcept:
+        cdef Group* group = &self.groups[number]
+        cdef uint32_t place = group.head
+        group.head = self.nexts[place]
+        if group.head == NOWHERE:
+            group.tail = NOWHERE
+        self.nexts[place] = self.places_free
+        self.places_free = place
+        self.node_count -= 1
+        if not self.node_count:
+            free(self.offsets)
+            free(self.nexts)
+            self.offsets, self.nexts = NULL, NULL
+            self.places = self.places_room = 0
+            self.places_free = NOWHERE
+
+    cdef int _weed(self) except -1:
+        """Give back the places of what was taken out of turn and is settled."""
+        cdef uint32_t number, place, before, after
+        cdef Group* group
+        for number in range(1, self.groups_used):
+            group = &self.groups[number]
+            if group.head == NOWHERE or self.by_hash.find(group.hash) != number:
+                continue
+            while group.head != NOWHERE and not self._waits(self.offsets[group.head]):
+                self._drop_head(number)
+            before = group.head
+            while before != NOWHERE:
+                place = self.nexts[before]
+                if place != NOWHERE and not self._waits(self.offsets[place]):
+                    after = self.nexts[place]
+                    self.nexts[before] = after
+                    if group.tail == place:
+                        group.tail = before
+                    self.nexts[place] = self.places_free
+                    self.places_free = place
+                    self.node_count -= 1
+                else:
+                    before = place
+        return 0
+
+    cdef bint _waits(self, uint64_t offset):
+        """Whether it is ready, or was taken out of turn and may come back."""
+        return _has(self.ready, offset) or _has(self.leased, offset)
+
+    # ----- turns
+
+    cdef void _join(self, uint32_t number) noexcept:
+        """Be last in the ring, unless it is in it."""
+        cdef Group* group = &self.groups[number]
+        if group.in_ring:
+            return
+        group.in_ring = True
+        group.next = NOWHERE
+        if self.ring_head == NOWHERE:
+            self.ring_head = number
+        else:
+            self.groups[self.ring_tail].next = number
+        self.ring_tail = number
+
+    cdef void _leave(self) noexcept:
+        """The first of the ring leaves it."""
+        cdef Group* group = &self.groups[self.ring_head]
+        self.ring_head = group.next
+        if self.ring_head == NOWHERE:
+            self.ring_tail = NOWHERE
+        group.in_ring = False
+        group.next = NOWHERE
+
+    cdef uint32_t _front(self) except? 0xFFFFFFFF:
+        """Whose turn it is; NOWHERE when nothing can be delivered. Those that cannot leave the ring."""
+        cdef uint32_t number
+        while self.ring_head != NOWHERE:
+            number = self.ring_head
+            if number == UNGROUPED:
+                if self.free_ready.size:
+                    return number
+            elif self._look_at_head(number):
+                return number
+            self._leave()
+            if number != UNGROUPED and not self.groups[number].out:
+                self._end_group(number)
+        return NOWHERE
+
+    cdef bint _look_at_head(self, uint32_t number) except -1:
+        """Whether the group's first offset is ready, and none of it is out.
+
+        What was taken out of turn is dropped if it is settled, and out if it may come back.
+        """
+        cdef uint64_t offset
+        cdef Group* group = &self.groups[number]
+        while group.head != NOWHERE:
+            offset = self.offsets[group.head]
+            if _has(self.ready, offset):
+                return not group.out
+            if _has(self.leased, offset):
+                self.out.put(offset, number)
+                group.out += 1
+            self._drop_head(number)
+        return False
+
+    cdef bint _was_delivered(self, uint64_t offset):
+        return offset < self.first_redelivered_stop or _has(self.returned, offset)
+
+    def peek(self, uint64_t limit):
+        cdef uint32_t number = self._front()
+        cdef uint64_t first, stop
+        cdef bint redelivered
+        assert number != NOWHERE and limit, "nothing can be delivered"
+        if number == UNGROUPED:
+            return self._peek_free(limit)
+        first = self.offsets[self.groups[number].head]
+        redelivered = self._was_delivered(first)
+        stop = first + 1
+        # Neighbours of other groups, whose turns come next, make one run.
+        while stop - first < limit:
+            number = self.groups[number].next
+            if number == NOWHERE or number == UNGROUPED or self.groups[number].head == NOWHERE:
+                break
+            if self.offsets[self.groups[number].head] != stop or not _has(self.ready, stop):
+                break
+            if self._was_delivered(stop) != redelivered:
+                break
+            stop += 1
+        return first, stop, redelivered
+
+    cdef tuple _peek_free(self, uint64_t limit):
+        cdef uint64_t first = self.free_ready.ranges[0].first
+        cdef uint64_t stop = self.free_ready.ranges[0].stop
+        cdef bint redelivered = self._was_delivered(first)
+        cdef uint64_t low, high
+        if self.ring_head != self.ring_tail:    # others wait for their turns
+            limit = min(limit, max(self.served, <uint64_t>1))
+        stop = min(stop, first + limit)
+        if first < self.first_redelivered_stop:
+            return first, min(stop, self.first_redelivered_stop), True
+        if self.returned.size:
+            for low, high in self.returned.gaps(first, stop):
+                if redelivered:
+                    return first, low, True
+                return first, high, False
+        return first, stop, redelivered
+
+    def lease(self, uint64_t first, uint64_t stop):
+        cdef uint64_t offset = first, moved
+        cdef uint32_t number
+        self.reached = max(self.reached, stop)
+        while offset < stop:
+            number = self._front()
+            assert number != NOWHERE, "only ready offsets can be leased"
+            if number == UNGROUPED:
+                assert self.free_ready.ranges[0].first == offset, "leases are taken in order"
+                moved = self.free_ready.remove(offset, stop)
+                assert moved == stop - offset, "only ready offsets can be leased"
+                self.free_leased.add(offset, stop)
+                self.served -= min(self.served, moved)
+                if not self.served:     # the turn is over
+                    self._leave()
+                    if self.free_ready.size:
+                        self._join(UNGROUPED)
+                return
+            assert self.offsets[self.groups[number].head] == offset, "leases are taken in order"
+            self.out.put(offset, number)
+            self.groups[number].out += 1
+            self._leave()
+            self._drop_head(number)
+            self.ready.remove(offset, offset + 1)
+            self.leased.add(offset, offset + 1)
+            self.served += 1
+            offset += 1
+
+    def next_ranges(self, uint64_t limit):
+        """Of what is ready, the lowest offsets: the oldest have waited longest, whatever their turns."""
+        cdef list found = []
+        cdef Py_ssize_t i = 0, j = 0
+        cdef uint64_t first, stop
+        while limit and (i < self.free_ready.size or j < self.ready.size):
+            if j == self.ready.size or (
+                i < self.free_ready.size and self.free_ready.ranges[i].first < self.ready.ranges[j].first
+            ):
+                first, stop = self.free_ready.ranges[i].first, self.free_ready.ranges[i].stop
+                i += 1
+            else:
+                first, stop = self.ready.ranges[j].first, self.ready.ranges[j].stop
+                j += 1
+            stop = min(stop, first + limit)
+            found.append((first, stop))
+            limit -= stop - first
+        return found
+
+    # ----- the end of a lease
+
+    def settle(self, ranges):
+        cdef uint64_t first, stop, settled = 0
+        for first, stop in ranges:
+            self._end_lease(first, stop, False)
+            if self.returned.size:
+                self.returned.remove(first, stop)
+            settled += stop - first
+        return settled
+
+    def return_(self, ranges):
+        cdef uint64_t first, stop
+        for first, stop in ranges:
+            self._end_lease(first, stop, True)
+            self.returned.add(first, stop)
+
+    cdef int _end_lease(self, uint64_t first, uint64_t stop, bint returned) except -1:
+        cdef uint64_t ended = 0, low, high, offset
+        for low, high in _overlap(self.free_leased, first, stop):
+            ended += self.free_leased.remove(low, high)
+            if returned:
+                self.free_ready.add(low, high)
+                self._join(UNGROUPED)
+        for low, high in _overlap(self.leased, first, stop):
+            ended += self.leased.remove(low, high)
+            if returned:
+                self.ready.add(low, high)
+            for offset in range(low, high):
+                self._come_home(offset, returned)
+        assert first < stop and ended == stop - first, "only leased offsets can be settled or returned"
+        return 0
+
+    cdef int _come_home(self, uint64_t offset, bint returned) except -1:
+        """An offset with a group is not leased any more."""
+        cdef uint32_t number = self.out.pop(offset)
+        if number == NOWHERE:   # it was taken out of turn, and stands in its group's list still
+            return 0
+        if returned:
+            self._insert(number, offset)
+        self.groups[number].out -= 1
+        if not self.groups[number].out:
+            if self.groups[number].head != NOWHERE:
+                self._join(number)
+            else:
+                self._end_group(number)
+        return 0
+
+    # ----- out of turn
+
+    def withdraw(self, ranges):
+        """See Ledger. A group waits for what was withdrawn of it once that would have its turn."""
+        return self._take_out(ranges, True)
+
+    def lose(self, ranges):
+        return self._take_out(ranges, False)
+
+    cdef list _take_out(self, ranges, bint leased):
+        """Take what of `ranges` is ready out of its turn; returns its ranges."""
+        cdef list taken = [], free_parts, parts
+        cdef uint64_t first, stop, low, high
+        for first, stop in ranges:
+            free_parts = _overlap(self.free_ready, first, stop)
+            for low, high in free_parts:
+                self.free_ready.remove(low, high)
+                if leased:
+                    self.free_leased.add(low, high)
+            parts = _overlap(self.ready, first, stop)
+            for low, high in parts:
+                self.ready.remove(low, high)
+                if leased:
+                    self.leased.add(low, high)
+            if not leased and self.returned.size:
+                self.returned.remove(first, stop)
+            taken += sorted(free_parts + parts)
+        return taken
+
+    def purge(self):
+        cdef list purged = sorted(list(self.free_ready) + list(self.ready))
+        cdef uint64_t first, stop
+        self.free_ready.clear()
+        self.ready.clear()
+        for first, stop in purged:
+            self.returned.remove(first, stop)
+        self._weed()
+        return purged
+
+
+cdef inline bint _has(RangeSet held, uint64_t offset) noexcept:
+    cdef Py_ssize_t i = held._find(offset)
+    return i < held.size and held.ranges[i].first <= offset
+
+
+cdef inline uint32_t _more(uint32_t room) noexcept nogil:
+    """By a quarter: what is kept for each message stays near what it needs."""
+    return max(room + room // 4, <uint32_t>ROOM_MIN)
+
+
+cdef list _overlap(RangeSet held, uint64_t first, uint64_t stop):
+    """The parts of [first, stop) that are in, in order."""
+    cdef list found = []
+    cdef Py_ssize_t i = held._find(first)
+    while i < held.size and held.ranges[i].first < stop:
+        found.append((max(first, held.ranges[i].first), min(stop, held.ranges[i].stop)))
+        i += 1
+    return found

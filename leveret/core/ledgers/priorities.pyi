@@ -1,0 +1,19 @@
+from leveret.core.ledgers.ledger import Ledger
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import Batch
+
+class PriorityLedger(Ledger):
+    """Not a subclass at run time: it has the same methods."""
+
+    def __init__(
+        self,
+        first: int,
+        committed: int,
+        settled: RangeSet,
+        redelivered_stop: int = 0,
+        priority_max: int = 255,
+        otherwise: int = 0,
+        returns_first: bool = False,
+    ) -> None: ...
+    def learn(self, batch: Batch) -> None: ...
+    def forget(self, offset: int) -> None: ...

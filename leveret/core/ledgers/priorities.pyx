@@ -1,0 +1,462 @@
+"""The ledger of a queue whose messages have priorities: higher ones are delivered first.
+
+Has the methods of `Ledger` (see there), and `learn`: the priorities of a batch's records, which must
+be told before they are committed; what was not learned has the default priority. Offsets that an
+earlier run left are not ready at once: they are learned batch by batch, and committed up to there.
+
+Within a priority offsets are delivered in order. What comes back has its old place, or, with
+`returns_first`, is delivered before everything else, in the order in which it came back.
+"""
+
+from collections import deque
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, qsort, realloc
+from libc.string cimport memmove
+
+from leveret.core.ledgers.ledger cimport Fresh, noted
+from leveret.ports.properties cimport priority
+from leveret.ports.ranges cimport Range, RangeSet
+from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
+
+
+cdef struct Learned:
+    uint64_t first
+    uint64_t stop
+    int level
+
+
+cdef int _by_offset(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t first = (<const Learned*>one).first, second = (<const Learned*>other).first
+    return (first > second) - (first < second)
+
+
+cdef class Level:
+    """The offsets of one priority."""
+
+    cdef int priority
+    cdef RangeSet ready
+    cdef RangeSet leased
+    cdef uint64_t redelivered_stop      # see Ledger: most leases of one priority are taken in order
+    cdef Fresh fresh
+
+
+cdef class PriorityLedger:
+    """Ready at first: nothing. Up to `committed`, `settled` says what need not become ready."""
+
+    cdef list levels                    # highest priority first; made as they are needed
+    cdef int priority_max
+    cdef int otherwise
+    cdef Learned* learned               # of offsets not yet committed, in order
+    cdef Py_ssize_t learned_count
+    cdef Py_ssize_t learned_room
+    cdef object returns                 # ranges in the order in which they came back; None: not wanted
+    cdef RangeSet returned              # what is in them, ready
+    cdef RangeSet leased_again          # what was delivered from them
+    cdef RangeSet earlier               # settled in an earlier run
+    cdef uint64_t earlier_stop
+    cdef uint64_t first_redelivered_stop
+    cdef public RangeSet came_back      # see Ledger
+    cdef readonly uint64_t committed
+    cdef readonly uint64_t ready_count
+    cdef readonly uint64_t leased_count
+
+    def __cinit__(
+        self, uint64_t first, uint64_t committed, RangeSet settled not None,
+        uint64_t redelivered_stop=0, int priority_max=255, int otherwise=0, bint returns_first=False,
+    ):
+        self.levels = []
+        self.priority_max = priority_max
+        self.otherwise = min(otherwise, priority_max)
+        self.learned = NULL
+        self.returns = deque() if returns_first else None
+        self.returned = RangeSet()
+        self.leased_again = RangeSet()
+        self.earlier = settled
+        self.earlier_stop = committed
+        self.first_redelivered_stop = redelivered_stop
+        self.committed = min(first, committed)
+
+    def __dealloc__(self):
+        free(self.learned)
+
+    # ----- what it holds
+
+    @property
+    def redelivered_stop(self):
+        """Offsets below it may have been delivered before."""
+        cdef Level level
+        cdef uint64_t found = self.first_redelivered_stop
+        for level in self.levels:
+            found = max(found, level.redelivered_stop)
+        return found
+
+    @property
+    def first_ready(self):
+        cdef Level level
+        cdef uint64_t found = <uint64_t>-1
+        if not self.ready_count:
+            return None
+        for level in self.levels:
+            if level.ready.size:
+                found = min(found, level.ready.ranges[0].first)
+        if self.returned.size:
+            found = min(found, self.returned.ranges[0].first)
+        return found
+
+    cdef list _ready_sets(self):
+        return [(<Level>level).ready for level in self.levels] + [self.returned]
+
+    cdef list _leased_sets(self):
+        return [(<Level>level).leased for level in self.levels] + [self.leased_again]
+
+    def ready_in(self, uint64_t first, uint64_t stop):
+        cdef list found = []
+        for held in self._ready_sets():
+            _overlap(held, first, stop, found)
+        return found
+
+    def leased_in(self, uint64_t first, uint64_t stop):
+        cdef list found = []
+        for held in self._leased_sets():
+            _overlap(held, first, stop, found)
+        return found
+
+    def unsettled(self):
+        cdef RangeSet found = RangeSet()
+        cdef uint64_t first, stop
+        for held in self._ready_sets() + self._leased_sets():
+            for first, stop in held:
+                found.add(first, stop)
+        return found
+
+    # ----- becoming ready
+
+    def learn(self, Batch batch not None):
+        """Note the priorities of records that are not committed yet."""
+        cdef RecordView record
+        cdef size_t position = BATCH_HEADER_BYTES
+        cdef uint64_t offset = batch.base_offset
+        cdef Learned* last = NULL
+        cdef uint32_t i
+        cdef int level
+        cdef bint early = self.learned_count and self.learned[self.learned_count - 1].first > offset
+        if not <int>batch.features & HAS_PRIORITY:
+            return
+        for i in range(batch.count):
+            position = batch.view(position, &record)
+            level = self.otherwise
+            if record.flags & HAS_PRIORITY:
+                level = min(priority(&record, self.otherwise), self.priority_max)
+            if last != NULL and last.level == level:
+                last.stop += 1
+            else:
+                last = self._note(offset, level)
+            offset += 1
+        if early:   # what an earlier run left is learned while new records are, too
+            qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
+
+    cdef Learned* _note(self, uint64_t offset, int level) except NULL:
+        cdef Learned* grown
+        if self.learned_count == self.learned_room:
+            grown = <Learned*>realloc(self.learned, max(2 * self.learned_room, 8) * sizeof(Learned))
+            if grown == NULL:
+                raise MemoryError
+            self.learned = grown
+            self.learned_room = max(2 * self.learned_room, 8)
+        self.learned[self.learned_count] = Learned(offset, offset + 1, level)
+        self.learned_count += 1
+        return &self.learned[self.learned_count - 1]
+
+    def forget(self, uint64_t offset):
+        """The records from `offset` on, not committed yet, are lost; other ones will take their numbers."""
+        while self.learned_count and self.learned[self.learned_count - 1].first >= offset:
+            self.learned_count -= 1
+        if self.learned_count:
+            self.learned[self.learned_count - 1].stop = min(
+                self.learned[self.learned_count - 1].stop, offset
+            )
+
+    def commit(self, uint64_t stop):
+        cdef uint64_t at = self.committed, end
+        cdef Py_ssize_t i = 0
+        cdef Learned* run
+        assert stop >= self.committed, "the committed offset does not go back"
+        while i < self.learned_count and self.learned[i].first < stop:
+            run = &self.learned[i]
+            if run.stop > at:
+                self._enter(self.otherwise, at, max(run.first, at))
+                end = min(run.stop, stop)
+                self._enter(run.level, max(run.first, at), end)
+                at = end
+            if run.stop > stop:
+                break
+            i += 1
+        self._enter(self.otherwise, at, stop)
+        if i:
+            memmove(self.learned, &self.learned[i], (self.learned_count - i) * sizeof(Learned))
+            self.learned_count -= i
+        self.committed = stop
+        if stop >= self.earlier_stop:
+            self.earlier = None
+
+    cdef int _enter(self, int priority, uint64_t first, uint64_t stop) except -1:
+        cdef Level level
+        cdef uint64_t low, high
+        if first >= stop:
+            return 0
+        level = self._level(priority)
+        if self.earlier is not None and first < self.earlier_stop:
+            for low, high in self.earlier.gaps(first, min(stop, self.earlier_stop)):
+                self.ready_count += level.ready.add(low, high)
+            first = min(stop, self.earlier_stop)
+        self.ready_count += level.ready.add(first, stop)
+        return 0
+
+    cdef Level _level(self, int priority):
+        cdef Level level
+        cdef Py_ssize_t i
+        for i in range(len(self.levels)):
+            level = self.levels[i]
+            if level.priority == priority:
+                return level
+            if level.priority < priority:
+                return self._new_level(i, priority)
+        return self._new_level(len(self.levels), priority)
+
+    cdef Level _new_level(self, Py_ssize_t i, int priority):
+        cdef Level level = Level.__new__(Level)
+        level.priority = priority
+        level.ready = RangeSet()
+        level.leased = RangeSet()
+        level.redelivered_stop = self.first_redelivered_stop
+        level.fresh = Fresh()
+        self.levels.insert(i, level)
+        return level
+
+    # ----- being delivered
+
+    def peek(self, uint64_t limit):
+        cdef Level level
+        cdef uint64_t first, stop
+        cdef bint redelivered
+        assert self.ready_count and limit, "nothing is ready"
+        if self.returned.size:
+            first, stop = self.returns[0]
+            return first, min(stop, first + limit), True
+        level = self._top()
+        first = level.ready.ranges[0].first
+        stop = level.ready.ranges[0].stop
+        redelivered = first < level.redelivered_stop
+        if redelivered:
+            stop = min(stop, level.redelivered_stop)
+            redelivered = level.fresh.kind(first, &stop)
+        return first, min(stop, first + limit), redelivered
+
+    def ready_sets(self):
+        """See Ledger. What came back to be served first is level -1."""
+        cdef list found = [(-1, self.returned)] if self.returned.size else []
+        for level in self.levels:
+            found.append(((<Level>level).priority, (<Level>level).ready))
+        return found
+
+    def kind(self, uint64_t first, uint64_t stop):
+        cdef Level level
+        cdef bint redelivered = True
+        if self.returned.size and self.returned.overlap(first, first + 1):
+            return min(stop, self.returned.ranges[self.returned._find(first)].stop), True
+        for level in self.levels:
+            if level.ready.overlap(first, first + 1):
+                stop = min(stop, level.ready.ranges[level.ready._find(first)].stop)
+                redelivered = first < level.redelivered_stop
+                if redelivered:
+                    stop = min(stop, level.redelivered_stop)
+                    redelivered = level.fresh.kind(first, &stop)
+                break
+        return stop, redelivered
+
+    cdef Level _top(self):
+        """The highest priority that has something ready."""
+        cdef Level level
+        for level in self.levels:
+            if level.ready.size:
+                return level
+        raise AssertionError("nothing is ready")
+
+    def lease(self, uint64_t first, uint64_t stop):
+        """[first, stop), which is ready and all of one level, is being delivered."""
+        cdef Level level
+        cdef uint64_t moved
+        if self.returned.size and self.returned.overlap(first, stop):
+            moved = self._lease_again(first, stop)
+        else:
+            level = self._level_of(first)
+            if first > level.ready.ranges[0].first:
+                level.fresh.pass_over(level.ready, level.redelivered_stop, first)
+            moved = level.ready.remove(first, stop)
+            level.leased.add(first, stop)
+            level.fresh.forget(first, stop)
+            level.redelivered_stop = max(level.redelivered_stop, stop)
+        assert moved == stop - first, "only ready offsets can be leased"
+        self.ready_count -= moved
+        self.leased_count += moved
+
+    cdef Level _level_of(self, uint64_t offset):
+        """The level in which an offset is ready; the highest ones are asked first."""
+        cdef Level level
+        for level in self.levels:
+            if level.ready.size and level.ready.overlap(offset, offset + 1):
+                return level
+        raise AssertionError("only ready offsets can be leased")
+
+    cdef uint64_t _lease_again(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
+        """Lease what came back, of which most is taken in the order in which it did."""
+        cdef uint64_t first_returned, stop_returned, moved
+        cdef list taken = []
+        first_returned, stop_returned = self.returns[0]
+        if first_returned != first or stop > stop_returned:
+            self._take_returned(first, stop, taken)
+            moved = sum([part[1] - part[0] for part in taken])
+        else:
+            self.returns.popleft()
+            if stop < stop_returned:
+                self.returns.appendleft((stop, stop_returned))
+            moved = self.returned.remove(first, stop)
+        self.leased_again.add(first, stop)
+        return moved
+
+    def next_ranges(self, uint64_t limit):
+        cdef list found = []
+        cdef uint64_t first, stop
+        if self.returned.size:
+            for first, stop in self.returns:
+                if limit:
+                    found.append((first, min(stop, first + limit)))
+                    limit -= min(limit, stop - first)
+        for level in self.levels:
+            for first, stop in (<Level>level).ready:
+                if not limit:
+                    return found
+                found.append((first, min(stop, first + limit)))
+                limit -= min(limit, stop - first)
+        return found
+
+    # ----- the end of a lease
+
+    def settle(self, ranges):
+        cdef uint64_t first, stop, settled = 0
+        for first, stop in ranges:
+            self._end_lease(first, stop, None)
+            settled += stop - first
+        return settled
+
+    def return_(self, ranges):
+        cdef uint64_t first, stop
+        for first, stop in ranges:
+            self._end_lease(first, stop, True)
+            if self.returns is not None:
+                self.returns.append((first, stop))
+                self.returned.add(first, stop)
+            if self.came_back is not None:
+                self.came_back = noted(self.came_back, first, stop)
+            self.ready_count += stop - first
+
+    cdef int _end_lease(self, uint64_t first, uint64_t stop, returned) except -1:
+        """Take [first, stop) from where it is leased; what is `returned` gets its old place."""
+        cdef Level level
+        cdef list parts = []
+        cdef uint64_t low, high, ended = self.leased_again.remove(first, stop)
+        for level in self.levels:
+            if ended == stop - first:
+                break
+            if returned is None or self.returns is not None:
+                ended += level.leased.remove(first, stop)
+                continue
+            parts.clear()
+            _overlap(level.leased, first, stop, parts)
+            for low, high in parts:
+                ended += level.leased.remove(low, high)
+                level.ready.add(low, high)
+        assert first < stop and ended == stop - first, "only leased offsets can be settled or returned"
+        self.leased_count -= ended
+        return 0
+
+    # ----- out of turn
+
+    def withdraw(self, ranges):
+        """See Ledger. What was withdrawn comes back as if it had been delivered."""
+        cdef Level level
+        cdef uint64_t first, stop
+        cdef list taken = [], parts = []
+        for first, stop in ranges:
+            for level in self.levels:
+                parts.clear()
+                _take(level.ready, first, stop, parts)
+                level.fresh.forget(first, stop)
+                for part in parts:
+                    level.leased.add(part[0], part[1])
+                taken += parts
+            parts.clear()
+            self._take_returned(first, stop, parts)
+            for part in parts:
+                self.leased_again.add(part[0], part[1])
+            taken += parts
+        for first, stop in taken:
+            self.ready_count -= stop - first
+            self.leased_count += stop - first
+        return taken
+
+    def lose(self, ranges):
+        cdef Level level
+        cdef uint64_t first, stop
+        cdef list lost = []
+        for first, stop in ranges:
+            for level in self.levels:
+                _take(level.ready, first, stop, lost)
+                level.fresh.forget(first, stop)
+            self._take_returned(first, stop, lost)
+        for first, stop in lost:
+            self.ready_count -= stop - first
+        return lost
+
+    cdef int _take_returned(self, uint64_t first, uint64_t stop, list taken) except -1:
+        cdef uint64_t low, high
+        if not _take(self.returned, first, stop, taken):
+            return 0
+        kept = deque()
+        for low, high in self.returns:
+            if low < min(high, first):
+                kept.append((low, min(high, first)))
+            if max(low, stop) < high:
+                kept.append((max(low, stop), high))
+        self.returns = kept
+        return 0
+
+    def purge(self):
+        cdef list purged = []
+        for held in self._ready_sets():
+            purged += held
+            held.clear()
+        for level in self.levels:
+            (<Level>level).fresh.clear()
+        if self.returns is not None:
+            self.returns.clear()
+        self.ready_count = 0
+        return purged
+
+
+cdef int _overlap(RangeSet held, uint64_t first, uint64_t stop, list found) except -1:
+    """Append the ranges of [first, stop) that are in `held`."""
+    cdef Py_ssize_t i = held._find(first)
+    cdef Range* item
+    while i < held.size and held.ranges[i].first < stop:
+        item = &held.ranges[i]
+        found.append((max(first, item.first), min(stop, item.stop)))
+        i += 1
+    return 0
+
+
+cdef uint64_t _take(RangeSet held, uint64_t first, uint64_t stop, list taken) except? 0xFFFFFFFFFFFFFFFF:
+    """Remove what of [first, stop) is in `held`; its ranges are appended to `taken`. Returns how many."""
+    _overlap(held, first, stop, taken)
+    return held.remove(first, stop)

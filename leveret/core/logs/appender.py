@@ -1,0 +1,251 @@
+"""What all that is appended to has in common: a log, and those who wait until it has committed.
+
+Records gather in the log's builder, a turn appends them as one batch, and whoever waits is told
+when the log has committed them. What becomes of committed records is the business of the kinds:
+queues that clients know, and topics that only the broker writes to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.core.turn import Turn
+    from leveret.ports import TopicLog
+    from leveret.ports.records import BatchBuilder
+
+
+class Waiter(Protocol):
+    """Whoever waits until records are committed: a publisher's confirm, a barrier."""
+
+    def done(self, *, failed: bool) -> None:
+        """Called once."""
+        ...
+
+
+class Committing(Protocol):
+    """What commits sooner or later all that it was given."""
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when everything taken so far is committed, perhaps at once."""
+        ...
+
+
+class AfterBoth:
+    """Tells waiters when it was told twice: of two logs, each of which has some of the records."""
+
+    def __init__(self, waiters: list[Waiter]) -> None:
+        self._waiters = waiters
+        self._pending = 2
+        self._failed = False
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter."""
+        self._failed |= failed
+        self._pending -= 1
+        if not self._pending:
+            for waiter in self._waiters:
+                waiter.done(failed=self._failed)
+
+
+class Appender(ABC):
+    """One log that is appended to: by way of its builder, and by atomic writes (core.logs.atomic).
+
+    `report(appender, error)` is told of records that could not be stored. Of the records that
+    become committed, those of writes that were undone are settled already: they are to be ignored.
+    """
+
+    settles_in_log = True  # whether the log is told of what is settled
+
+    def __init__(
+        self, log: TopicLog, turn: Turn, report: Callable[[Appender, Exception], None]
+    ) -> None:
+        self.log = log
+        self.builder: BatchBuilder = log.builder
+        self.builder.owner = self
+        self.touched = False
+        self.deleted = False
+        self.held = False  # what must be known to append is being learned: records wait
+        self._turn = turn
+        self._report = report
+        self._opened_at = log.end
+        self._waiting: list[Waiter] = []  # for records that are still in the builder
+        self._uncommitted: deque[tuple[int, list[Waiter]]] = deque()  # (stop offset, whose waiters)
+        self._unseen: deque[tuple[int, Waiter]] = deque()  # the same of parts of atomic writes
+        self._release_waiters: list[Callable[[], None]] = []
+        log.on_commit(self._committed)
+        log.on_failure(self._failed)
+
+    @property
+    def appended_count(self) -> int:
+        """Records that were written since the log was opened."""
+        return max(self.log.end - self._opened_at, 0)
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """Call `waiter.done` when everything published so far is committed, perhaps at once."""
+        if self.deleted:
+            waiter.done(failed=False)
+        elif self.builder.count:
+            self._waiting.append(waiter)
+            self._turn.touch(self)
+        elif self.log.committed < self.log.end:
+            self._uncommitted.append((self.log.end, [waiter]))
+        else:
+            waiter.done(failed=False)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything published so far is committed."""
+        return not self.builder.count and self.log.committed == self.log.end
+
+    def flush(self) -> None:
+        """Write what has gathered as one batch, and confirm what that commits."""
+        if not self.builder.count or self.deleted or self.held:
+            return
+        self._prepare()
+        waiting, self._waiting = self._waiting, []
+        if not self.builder.count:  # all of it was refused, and those concerned have heard of it
+            self._tell_when_committed(waiting)
+            return
+        try:
+            self.log.append()
+        except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
+            self._forget_uncommitted()
+            self._report(self, error)
+            for waiter in waiting:
+                waiter.done(failed=True)
+            return
+        if self.log.committed == self.log.end:
+            self._show_committed()
+        self._tell_when_committed(waiting)
+
+    def _tell_when_committed(self, waiting: list[Waiter]) -> None:
+        """Nothing waits in the builder any more; what was appended may still wait for a flush."""
+        if self.log.committed == self.log.end:
+            for waiter in waiting:
+                waiter.done(failed=False)
+        elif waiting:
+            self._uncommitted.append((self.log.end, waiting))
+
+    def _await_also(self, other: Committing) -> None:
+        """Whoever waits for what has gathered waits for what `other` has, too."""
+        if self._waiting:
+            both = AfterBoth(self._waiting)
+            self._waiting = [both]
+            other.await_commit(both)
+
+    def _prepare(self) -> None:  # noqa: B027  # most kinds have nothing to prepare
+        """The builder's records are about to be appended; some may be refused."""
+
+    def _forget_uncommitted(self) -> None:  # noqa: B027
+        """Records from the log's end on, of which `_prepare` knew, are lost."""
+
+    def pump(self) -> bool:
+        """Go on with what is committed. Returns whether another turn could do more."""
+        return False
+
+    @abstractmethod
+    def _show_committed(self) -> None:
+        """The log's committed offset has moved: its records may be delivered."""
+
+    def _committed(self) -> None:
+        """The log's committed offset has moved later than during `append`."""
+        if self.deleted:
+            return
+        committed = self.log.committed
+        self._show_committed()
+        while self._uncommitted and self._uncommitted[0][0] <= committed:
+            for waiter in self._uncommitted.popleft()[1]:
+                waiter.done(failed=False)
+        while self._unseen and self._unseen[0][0] <= committed:
+            self._unseen.popleft()[1].done(failed=False)
+        self._turn.touch(self)
+
+    def _failed(self, error: Exception) -> None:
+        """Records that were written could not be flushed: whoever waits for them hears no."""
+        self._forget_uncommitted()
+        self._report(self, error)
+        while self._unseen and self._unseen[-1][0] > self.log.end:
+            self._unseen.pop()
+        self._refuse_waiting(self.log.end + 1)
+
+    def _refuse_waiting(self, stop: int) -> None:
+        """Whoever waits until all before `stop`, or more, is committed hears no."""
+        refused: list[Waiter] = []
+        while self._uncommitted and self._uncommitted[-1][0] >= stop:
+            refused[:0] = self._uncommitted.pop()[1]
+        for waiter in refused:
+            waiter.done(failed=True)
+
+    # -- atomic writes
+
+    def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002  # most kinds have no limits
+        """Whether all of the records may be appended."""
+        return True
+
+    def when_released(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` once this is not `held` any more, or deleted."""
+        self._release_waiters.append(go_on)
+
+    def _release(self) -> None:
+        self.held = False
+        waiters, self._release_waiters = self._release_waiters, []
+        for go_on in waiters:
+            go_on()
+
+    def prepare(
+        self,
+        transaction: int,
+        records: BatchBuilder,
+        ranges: Sequence[tuple[int, int]],
+        prepared: Callable[[Exception | None], None],
+        seen: Waiter,
+    ) -> None:
+        """Write down a part of an atomic write (see TopicLog.prepare). May raise StorageError.
+
+        `take_in` was called. `seen` is told when its records are committed.
+        """
+        has_records = records.count > 0
+        try:
+            self.log.prepare(transaction, records, ranges, prepared)
+        except BaseException:
+            self._forget_uncommitted()
+            raise
+        if has_records:
+            self._unseen.append((self.log.end, seen))
+
+    def take_in(self, records: BatchBuilder) -> None:  # noqa: B027
+        """The records are about to be appended; some may be left out that are here already."""
+
+    def carry_out(self, transaction: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """An atomic write has committed, which settles `ranges` here."""
+        if ranges:
+            self.settle(ranges)
+        self.log.resolve(transaction, committed=True)
+
+    def undo(self, transaction: int, first: int, stop: int) -> None:  # noqa: ARG002
+        """An atomic write has failed, whose records here were [first, stop)."""
+        self.log.resolve(transaction, committed=False)
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """The records are done with."""
+        self.log.settle(ranges)
+
+    def _let_publishers_go(self) -> None:
+        """It is deleted: whoever waits for a commit hears yes."""
+        self.deleted = True
+        self.builder.clear()
+        waiters = self._waiting
+        for _, more in self._uncommitted:
+            waiters += more
+        self._waiting, self._uncommitted = [], deque()
+        for waiter in waiters:
+            waiter.done(failed=False)
+        unseen, self._unseen = self._unseen, deque()
+        for _, part in unseen:
+            part.done(failed=False)
+        self._release()

@@ -1,0 +1,251 @@
+"""Writes that take effect in several logs together, or in none: publishes and settlements.
+
+For transactions of clients, and for whatever in the broker moves a message from one log to another.
+A write is gathered in memory. Its commit prepares a part in every log (see ports.TopicLog), has the
+store decide once all parts are durable, and resolves them. A crash before the decision leaves
+nothing of it, one behind the decision all of it (docs/decisions/0033).
+
+All writes that commit within one turn of the loop are prepared together, and those that are
+prepared are decided together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leveret.ports.records import BatchBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.core.logs.appender import Appender, Waiter
+    from leveret.core.turn import Turn
+    from leveret.ports import TopicLog, TopicStore
+
+__all__ = ["AtomicWrite", "AtomicWrites"]
+
+
+@dataclass(slots=True)
+class Part:
+    """What a write does in one log."""
+
+    records: BatchBuilder = field(default_factory=BatchBuilder)
+    settles: list[tuple[int, int]] = field(default_factory=list)
+    first: int = 0  # of its records, once they are written
+    stop: int = 0
+    is_written: bool = False
+
+
+class AtomicWrites:
+    """All atomic writes of a broker, as one of the things that a turn works off.
+
+    `random_id()` gives a number of 1 … 2**64 - 1 that was never given before; `report(write,
+    error)` is told why a write could not be stored.
+    """
+
+    def __init__(
+        self,
+        topics: TopicStore,
+        turn: Turn,
+        random_id: Callable[[], int],
+        wall_ms: Callable[[], int],
+        report: Callable[[object, Exception], None],
+    ) -> None:
+        self.touched = False
+        self.deleted = False
+        self.wall_ms = wall_ms
+        self.report = report
+        self._topics = topics
+        self._turn = turn
+        self._random_id = random_id
+        self._committing: list[AtomicWrite] = []
+        self._prepared: list[AtomicWrite] = []
+
+    def begin(self) -> AtomicWrite:
+        """An empty write."""
+        return AtomicWrite(self, self._random_id())
+
+    def commit(self, write: AtomicWrite) -> None:
+        """Prepare a write with all others of this turn."""
+        self._committing.append(write)
+        self._turn.touch(self)
+
+    def prepared(self, write: AtomicWrite) -> None:
+        """Decide about a write with all others that are prepared by the next turn."""
+        self._prepared.append(write)
+        self._turn.touch(self)
+
+    def flush(self) -> None:
+        """Go on with all writes that can go on."""
+        committing, self._committing = self._committing, []
+        for write in committing:
+            write.prepare()
+        prepared, self._prepared = self._prepared, []
+        if prepared:
+            transactions = {write.transaction: write.logs() for write in prepared}
+            self._topics.decide(transactions, partial(self._decided, prepared))
+
+    def _decided(self, writes: list[AtomicWrite], error: Exception | None) -> None:
+        for write in writes:
+            write.resolve(error)
+
+    def pump(self) -> bool:
+        """Nothing is delivered here."""
+        return False
+
+
+class AtomicWrite:
+    """One write: gathered, then committed once. Each log takes part once, however much it gets."""
+
+    def __init__(self, writes: AtomicWrites, transaction: int) -> None:
+        self.transaction = transaction
+        self._writes = writes
+        self._parts: dict[Appender, Part] = {}
+        self._waiter: Waiter | None = None
+        self._unprepared = 0  # parts
+        self._unseen = 0  # parts, once they are carried out
+        self._error: Exception | None = None
+        self._failed = False
+
+    def __repr__(self) -> str:
+        return f"AtomicWrite({self.transaction:016x}, {list(self._parts)})"
+
+    # -- gathering
+
+    def publish(  # noqa: PLR0917  # a record's fields, as BatchBuilder.add has them
+        self,
+        target: Appender,
+        flags: int,
+        exchange: bytes,
+        routing_key: bytes,
+        header: bytes,
+        body: bytes,
+    ) -> None:
+        """Append a record to `target`, behind what others have published there until the commit."""
+        records = self._part(target).records
+        records.add(flags, self._writes.wall_ms(), exchange, routing_key, header, body)
+
+    def settle(self, source: Appender, ranges: Sequence[tuple[int, int]]) -> None:
+        """Settle records of `source`: leased ones of a queue, which nobody else will settle."""
+        self._part(source).settles.extend(ranges)
+
+    def _part(self, appender: Appender) -> Part:
+        part = self._parts.get(appender)
+        if part is None:
+            part = self._parts[appender] = Part()
+        return part
+
+    def commit(self, waiter: Waiter) -> None:
+        """Let everything take effect, but what concerns logs that were deleted meanwhile.
+
+        `waiter.done` is called, not before this returns, when all of it is durable and can be seen
+        everywhere, or nothing of it ever will: because a queue has no room for a record, or a log
+        could not be written to. What was to be settled is then leased as before.
+        """
+        self._waiter = waiter
+        self._writes.commit(self)
+
+    # -- committing
+
+    def logs(self) -> list[TopicLog]:
+        """The logs that take part."""
+        return [appender.log for appender in self._parts]
+
+    def prepare(self) -> None:
+        """Write a part into every log."""
+        self._leave_out_deleted()
+        for appender in self._parts:
+            if appender.held:
+                appender.when_released(partial(self._writes.commit, self))
+                return
+        self._unprepared = 1
+        try:
+            self._failed = not self._has_room()
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
+            self._error = error
+        if not self._failed and self._error is None:
+            self._write_parts()
+        self._answered()
+
+    def _leave_out_deleted(self) -> None:
+        for appender in [appender for appender in self._parts if appender.deleted]:
+            del self._parts[appender]
+
+    def _has_room(self) -> bool:
+        for appender in self._parts:
+            appender.flush()  # what others have published goes before
+        return all(appender.has_room(part.records) for appender, part in self._parts.items())
+
+    def _write_parts(self) -> None:
+        for appender, part in self._parts.items():
+            appender.take_in(part.records)
+            settles = part.settles if appender.settles_in_log else []
+            if not part.records.count and not settles:
+                continue
+            self._unprepared += 1
+            part.first = appender.log.end
+            part.stop = part.first + part.records.count
+            part.is_written = True
+            prepared = partial(self._part_prepared, part)
+            try:
+                appender.prepare(self.transaction, part.records, settles, prepared, Seen(self))
+            except Exception as error:  # noqa: BLE001  # whatever it is, nothing may come of it
+                prepared(error)
+                return
+
+    def _part_prepared(self, part: Part, error: Exception | None) -> None:
+        if error is not None:
+            part.is_written = False
+            self._error = self._error or error
+        self._answered()
+
+    def _answered(self) -> None:
+        """One more part is prepared, or cannot be."""
+        self._unprepared -= 1
+        if self._unprepared:
+            return
+        if self._failed or self._error is not None:
+            self.resolve(self._error)
+        else:
+            self._writes.prepared(self)
+
+    def resolve(self, error: Exception | None) -> None:
+        """It is decided: everything takes effect, or with an `error` nothing does."""
+        self._leave_out_deleted()
+        if error is not None:
+            self._failed = True
+            self._writes.report(self, error)
+        if self._failed:
+            for appender, part in self._parts.items():
+                if part.is_written:
+                    appender.undo(self.transaction, part.first, part.stop)
+        else:
+            # Others may stand before its records, undecided: they are seen when all are.
+            self._unseen = sum(part.first < part.stop for part in self._parts.values())
+            for appender, part in self._parts.items():
+                appender.carry_out(self.transaction, part.settles)
+        self._tell()
+
+    def seen(self) -> None:
+        """The records of one more part can be seen, or never will be."""
+        if self._unseen:
+            self._unseen -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._unseen and self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            waiter.done(failed=self._failed)
+
+
+class Seen:
+    """Waits until the records of one part of a write are committed."""
+
+    def __init__(self, write: AtomicWrite) -> None:
+        self._write = write
+
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write has heard already
+        """Called once."""
+        self._write.seen()

@@ -1,0 +1,32 @@
+"""What a queue's reading reports to the operator: each trouble once, however often it is met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.logs.appender import Appender
+    from leveret.errors import StorageError
+
+__all__ = ["Complaints"]
+
+
+class Complaints:
+    """The complaints of one queue; `report(queue, error)` passes them on."""
+
+    def __init__(self, queue: Appender, report: Callable[[Appender, Exception], None]) -> None:
+        self._queue = queue
+        self._report = report
+        self._latest = ""  # what was reported, until reading works again
+
+    def complain(self, error: StorageError) -> None:
+        """Report an error unless it was the latest; nobody minds those of a deleted queue."""
+        if str(error) != self._latest and not self._queue.deleted:
+            self._latest = str(error)
+            self._report(self._queue, error)
+
+    def end(self) -> None:
+        """Reading works: what is met from now on is news."""
+        self._latest = ""

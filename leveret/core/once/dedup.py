@@ -1,0 +1,425 @@
+"""The window of a queue within which no message is stored twice.
+
+Called by the queue around an append; and for exchanges by the topic that has their keys (see
+leveret.core.once.dedup_exchanges). The truth is the log, whose records carry their
+keys: what is known in memory can always be learned from there. So that a restart need not read the
+whole window, the keys are written behind into the state store, with the offset up to which they are
+complete; the log keeps its segments from there on, even where everything in them is settled.
+
+    dedup/ID/mark        u8 version | u64 offset up to which the keys are complete
+    dedup/ID/i/OFFSET    one chunk: u64 stop offset | u64 time of its last key | u8 cold or not
+    dedup/ID/c/OFFSET    its entries, as SeenKeys packs them
+    dedup/ID/k/KEY       u64 time: of each key of a cold chunk
+
+ID is the queue's incarnation, OFFSET that of a chunk's first record, big-endian. Memory is bounded:
+where more keys came within the window than may be held, the oldest chunks become cold, and their
+keys are looked up in the state store.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from leveret.core.once.dedup_keys import SeenKeys
+from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from typing import TypeAlias
+
+    from leveret.core.timers import Timers
+    from leveret.ports import StateStore, TopicLog
+    from leveret.ports.records import Batch, BatchBuilder
+
+    Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
+
+__all__ = ["DedupServices", "DedupWindow"]
+
+# What clients publish is checked; what the broker puts back was checked when it first came.
+UNCHECKED = RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED
+# Keys are written behind this late: what came meanwhile is learned from the log at the next start.
+SAVE_DELAY_MS = 1000
+READ_BYTES = 1 << 20
+
+VERSION = 1
+MARK = struct.Struct("<BQ")
+OFFSET = struct.Struct(">Q")  # sorts as it counts
+CHUNK = struct.Struct("<QQB")
+TIME = struct.Struct("<Q")
+ENTRY = struct.Struct("<16sQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class DedupServices:
+    """What the windows of a broker share.
+
+    `write(changes)` brings changes of `state` to the disk, in a worker thread. A window holds
+    `keys_max` keys in memory, 48 to 96 bytes each.
+    """
+
+    state: StateStore
+    write: Callable[[Changes], Awaitable[None]]
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    timers: Timers
+    report: Callable[[object, Exception], None]
+    keys_max: int
+
+
+class Windowed(Protocol):
+    """What has a window: a queue, or a topic of keys."""
+
+    log: TopicLog
+    deleted: bool
+    held: bool
+
+    @property
+    def window_ms(self) -> int:
+        """How long a key counts as seen."""
+        ...
+
+    @property
+    def window_id(self) -> bytes:
+        """What its entries in the state store are named by; unlike any other's, of any time."""
+        ...
+
+    def keep_from(self, offset: int, seen_from: int) -> None:
+        """Keep records from `offset` on, settled or not; the keys before `seen_from` are old."""
+        ...
+
+    def resume(self) -> None:
+        """What had to be known to append is known."""
+        ...
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Keys that were written down together: those of the records [first, stop)."""
+
+    first: int
+    stop: int
+    last_ms: int  # when the last of them came
+    cold: bool = False
+
+
+class DedupWindow:
+    """Which keys a queue has seen of late. Without `keeps`, only this run's memory knows them."""
+
+    def __init__(self, queue: Windowed, services: DedupServices, *, keeps: bool) -> None:
+        self.duplicates = 0  # messages that were not stored since the start
+        self._queue = queue
+        self._log = queue.log
+        self._services = services
+        self._keeps = keeps
+        self._prefix = b"dedup/%s/" % queue.window_id
+        self._seen = SeenKeys()
+        self._complete = queue.log.end  # the keys below are in the state store
+        self._chunks: deque[Chunk] = deque()
+        self._off = False
+        self._writing = False
+        # What was forgotten by hand, and not written down yet: keys of cold chunks, chunks to be
+        # written again, and how far the log may have to be passed over.
+        self._forgotten: dict[bytes, None] = {}
+        self._rewritten: dict[int, None] = {}
+        self._rewritten_stop = 0
+        self._timer = services.timers.timer(self._look_after)
+
+    @property
+    def window_ms(self) -> int:
+        """How long a key counts as seen; 0 where the setting has gone."""
+        return self._queue.window_ms
+
+    @property
+    def key_count(self) -> int:
+        """Keys in memory, those included that nobody has noticed to be too old."""
+        return len(self._seen)
+
+    # -- around an append
+
+    def admit(self, builder: BatchBuilder) -> None:
+        """Take duplicates out of what is about to be appended, and remember the others."""
+        duplicates = self._seen.admit(
+            builder.preview(self._log.end),
+            self.window_ms,
+            UNCHECKED,
+            self._time_of_cold if self._has_cold else None,
+        )
+        if duplicates is not None:
+            self.duplicates += duplicates.count
+            builder.drop(duplicates)
+        self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+
+    def learn(self, batch: Batch) -> None:
+        """Remember records that are about to be appended, and are no duplicates."""
+        self._seen.learn(batch, 0, UNCHECKED)
+        self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+
+    def forget_key(self, key: bytes) -> bool:
+        """A message with this key may come again; on disk once `is_saved`. False: none was seen."""
+        if self.seen_ms(key) is None:
+            return False
+        offset = self._seen.forget(key)
+        if offset is None:
+            self._forgotten[self._prefix + b"k/" + key] = None
+        else:
+            self._rewritten_stop = max(self._rewritten_stop, offset + 1)
+            self._rewritten.update(
+                (chunk.first, None) for chunk in self._chunks if chunk.first <= offset < chunk.stop
+            )
+        self._wake_by(self._services.timers.wall_ms())
+        return True
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the state store has been told of all that was forgotten."""
+        if not self._keeps or self._off:
+            return True
+        told = not self._forgotten and not self._rewritten and not self._writing
+        return told and self._rewritten_stop <= self._complete
+
+    def seen_ms(self, key: bytes) -> int | None:
+        """When the message with a key came; None where that is too long ago, or never was."""
+        self._seen.expire(self._services.timers.wall_ms(), self.window_ms)
+        found = self._seen.find(key)
+        if found is not None:
+            return found[0]
+        return self._time_of_cold(key) if self._has_cold else None
+
+    @property
+    def _has_cold(self) -> bool:
+        return bool(self._chunks) and self._chunks[0].cold
+
+    def cut(self) -> None:
+        """The records from the log's end on are lost; they may come again."""
+        self._seen.cut(self._log.end)
+
+    def forget(self, first: int, stop: int) -> None:
+        """The records [first, stop), never committed, are undone; they may come again."""
+        self._seen.forget_range(first, stop)
+
+    def _time_of_cold(self, key: bytes) -> int | None:
+        value = self._services.state.get(self._prefix + b"k/" + key)
+        if self._prefix + b"k/" + key in self._forgotten:
+            return None
+        return None if value is None else TIME.unpack(value)[0]
+
+    # -- beginning and end
+
+    def begin(self) -> None:
+        """The setting has come to a queue that may hold messages: none of them counts as seen."""
+        self._off = False
+        self._complete = self._log.committed
+        self._pin()
+        self._wake_by(self._services.timers.wall_ms())
+
+    def restore(self) -> None:
+        """The queue was opened: what was seen before must be known before anything is appended."""
+        if not self._keeps:
+            return
+        mark = self._services.state.get(self._prefix + b"mark")
+        known = mark is not None and len(mark) == MARK.size and mark[0] == VERSION
+        if known and mark is not None:
+            self._complete = min(MARK.unpack(mark)[1], self._log.end)
+            self._load()
+        else:
+            self._complete = 0
+        self._pin()
+        if self._complete < self._log.end:
+            self._queue.held = True  # until it is known what an earlier run has seen
+            self._services.spawn(self._catch_up(known=known))
+
+    def _load(self) -> None:
+        state, prefix = self._services.state, self._prefix
+        for key, value in state.scan(prefix + b"i/"):
+            stop, last_ms, cold = CHUNK.unpack(value)
+            chunk = Chunk(OFFSET.unpack(key[-OFFSET.size :])[0], stop, last_ms, bool(cold))
+            self._chunks.append(chunk)
+            if not chunk.cold:
+                self._seen.load(state.get(self._chunk_key(chunk)) or b"", self._log.end)
+
+    async def _catch_up(self, *, known: bool) -> None:
+        """Learn from the log what the state store does not know."""
+        offset, now_ms = self._complete, self._services.timers.wall_ms()
+        try:
+            if not known:
+                offset = await self._log.offset_at(max(now_ms - self.window_ms, 0))
+            learned = await self._learn_from(offset)
+        except StorageError as error:
+            self._services.report(self._queue, error)
+        else:
+            if not known and self._log.first:  # else nothing was ever removed, and all is known
+                self._services.report(self._queue, _rebuilt(learned))
+        self._seen.expire(now_ms, self.window_ms)
+        self._queue.resume()
+        self._wake_by(now_ms)
+
+    async def _learn_from(self, offset: int) -> int:
+        """Read everything from `offset` on. Returns how many keys that brought."""
+        before, stop = len(self._seen), self._log.end
+        while offset < stop and not self._queue.deleted:
+            try:
+                batches = await self._log.fetch(offset, READ_BYTES)
+            except CorruptBatchError:
+                # Removed, as it was settled, or damaged: its deliveries deal with that.
+                following = self._log.settled.gaps(offset + 1, stop).first
+                offset = stop if following is None else following
+                continue
+            for batch in batches:
+                if batch.base_offset not in self._log.undone:
+                    self._seen.learn(batch, offset, UNCHECKED)
+            offset = batches[-1].stop_offset if batches else stop
+        return len(self._seen) - before
+
+    def end(self) -> None:
+        """The setting has gone, or the queue has: nothing counts as seen any more."""
+        self._off = True
+        self._seen.clear()
+        self._chunks.clear()
+        self._timer.set(None)
+        self._look_after()
+
+    # -- writing behind
+
+    def _pin(self) -> None:
+        """Let the log keep what only it knows."""
+        if self._keeps:
+            oldest = self._chunks[0].first if self._chunks else self._complete
+            self._queue.keep_from(self._complete, oldest)
+
+    def _wake_by(self, due_ms: int) -> None:
+        if self._timer.due_ms is None or self._timer.due_ms > due_ms:
+            self._timer.set(due_ms)
+
+    def _look_after(self) -> None:
+        if not self._keeps:
+            self._seen.expire(self._services.timers.wall_ms(), self.window_ms)
+            self._rest()
+        elif not self._writing and not self._queue.held:
+            self._writing = True
+            self._services.spawn(self._write())
+
+    def _rest(self) -> None:
+        """Sleep until the oldest keys are too old."""
+        oldest = self._chunks[0].last_ms if self._chunks else self._seen.oldest_ms
+        if oldest is not None and not self._off:
+            now_ms = self._services.timers.wall_ms()
+            self._wake_by(max(oldest + self.window_ms, now_ms + SAVE_DELAY_MS))
+
+    async def _write(self) -> None:
+        """Bring the state store up to date. One at a time, so that writes stay in order."""
+        off = self._off
+        try:
+            await (self._erase() if off else self._save())
+        except StorageError as error:
+            self._services.report(self._queue, error)
+            self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
+        finally:
+            self._writing = False
+        if off != self._off:
+            self._wake_by(self._services.timers.wall_ms())
+        else:
+            self._rest()
+
+    async def _erase(self) -> None:
+        known = self._services.state.scan(self._prefix)
+        await self._services.write([(key, None) for key, _ in known])
+
+    async def _save(self) -> None:
+        """Write down what was committed since the last time; take out what is too old."""
+        now_ms = self._services.timers.wall_ms()
+        stop = max(self._log.committed, self._complete)
+        self._seen.expire(now_ms, self.window_ms)
+        changes: list[tuple[bytes, bytes | None]] = []
+        expired = self._expired(now_ms, changes)
+        packed = self._seen.pack(self._complete, stop)
+        chunk = None
+        if packed:
+            chunk = Chunk(self._complete, stop, ENTRY.unpack(packed[-ENTRY.size :])[1])
+            changes.append((self._chunk_key(chunk), packed))
+            changes.append(self._described(chunk))
+        changes.append((self._prefix + b"mark", MARK.pack(VERSION, stop)))
+        forgotten, rewritten = list(self._forgotten), list(self._rewritten)
+        changes += self._without_forgotten(forgotten, rewritten)
+        await self._services.write(changes)
+        for key in forgotten:
+            self._forgotten.pop(key, None)
+        for first in rewritten:
+            self._rewritten.pop(first, None)
+        if self._off:
+            return
+        for _ in range(expired):
+            self._chunks.popleft()
+        if chunk is not None:
+            self._chunks.append(chunk)
+        self._complete = stop
+        self._pin()
+        await self._cool()
+
+    def _without_forgotten(
+        self, keys: list[bytes], firsts: list[int]
+    ) -> list[tuple[bytes, bytes | None]]:
+        """Take what was forgotten by hand out of what was written down before."""
+        changes: list[tuple[bytes, bytes | None]] = [(key, None) for key in keys]
+        changes += [
+            (self._chunk_key(chunk), self._seen.pack(chunk.first, chunk.stop))
+            for chunk in self._chunks
+            if chunk.first in firsts and not chunk.cold
+        ]
+        return changes
+
+    def _expired(self, now_ms: int, changes: list[tuple[bytes, bytes | None]]) -> int:
+        """Say what is to go of chunks that are too old; returns how many these are."""
+        count = 0
+        for chunk in self._chunks:
+            if chunk.last_ms + self.window_ms > now_ms:
+                break
+            count += 1
+            if chunk.cold:
+                changes += self._cold_keys(chunk, gone=True)
+            changes.append((self._chunk_key(chunk), None))
+            changes.append((self._described(chunk)[0], None))
+        return count
+
+    async def _cool(self) -> None:
+        """Let the state store look after the oldest keys, where memory has no room for them."""
+        for chunk in list(self._chunks):
+            if len(self._seen) <= self._services.keys_max or self._off:
+                return
+            if chunk.cold:
+                continue
+            cold = Chunk(chunk.first, chunk.stop, chunk.last_ms, cold=True)
+            await self._services.write([*self._cold_keys(chunk), self._described(cold)])
+            if not self._off:
+                chunk.cold = True
+                self._seen.drop_below(chunk.stop)
+
+    def _cold_keys(self, chunk: Chunk, *, gone: bool = False) -> list[tuple[bytes, bytes | None]]:
+        """The keys of a chunk one by one, to be looked up; or to be `gone`, unless newer."""
+        get, prefix = self._services.state.get, self._prefix + b"k/"
+        found: list[tuple[bytes, bytes | None]] = []
+        for key, time_ms, _ in ENTRY.iter_unpack(get(self._chunk_key(chunk)) or b""):
+            value = TIME.pack(time_ms)
+            if not gone:
+                found.append((prefix + key, value))
+            elif get(prefix + key) == value:
+                found.append((prefix + key, None))
+        return found
+
+    def _chunk_key(self, chunk: Chunk) -> bytes:
+        return self._prefix + b"c/" + OFFSET.pack(chunk.first)
+
+    def _described(self, chunk: Chunk) -> tuple[bytes, bytes]:
+        return (
+            self._prefix + b"i/" + OFFSET.pack(chunk.first),
+            CHUNK.pack(chunk.stop, chunk.last_ms, chunk.cold),
+        )
+
+
+def _rebuilt(count: int) -> StorageError:
+    return StorageError(
+        "the keys of its de-duplication window were not found and were learned anew from the "
+        f"{count} messages that the log still holds; others may be stored twice"
+    )

@@ -1,0 +1,131 @@
+"""The windows of exchanges: the topic `leveret.seen`, which has the keys of what they have taken.
+
+One topic for all exchanges of a virtual host. A record is the key of one message, written together
+with the message itself (see leveret.core.logs.atomic): its content header has one header
+x-dedup-id, made of the exchange's name and the message's own key, so that the window of the topic
+is one like any queue's. The window belongs to the exchange's name: whoever deletes an exchange and
+declares it again finds it as it was.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from leveret.core.logs.appender import Appender
+from leveret.core.once.dedup import DedupWindow
+from leveret.core.once.dedup_keys import message_key, text_key
+from leveret.features.dedup import WINDOW_MS_MAX
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.once.dedup import DedupServices
+    from leveret.core.routing.message import Message
+    from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
+    from leveret.ports import TopicLog
+    from leveret.ports.records import BatchBuilder
+
+__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "SeenTopic", "key_in"]
+
+SEEN_TOPIC = "leveret.seen"
+HEADERS_BIT = 1 << 13
+FIXED = struct.Struct(">HHQH")
+SEEN_FLAGS = RecordFlag.HAS_HEADERS | RecordFlag.PERSISTENT
+FIELD = b"\x0ax-dedup-idS"
+
+
+def key_in(exchange: bytes, message: Message) -> bytes | None:
+    """What a message is known by in the window of an exchange; None where it says nothing."""
+    key = message_key(message.flags, message.header)
+    return None if key is None else exchange + b"\0" + key
+
+
+class SeenTopic(Appender):
+    """The keys of one virtual host's exchanges. `held` until an earlier run's are known."""
+
+    def __init__(
+        self,
+        vhost: Vhost,
+        log: TopicLog,
+        turn: Turn,
+        report: Callable[[Appender, Exception], None],
+        services: DedupServices,
+    ) -> None:
+        super().__init__(log, turn, report)
+        self._vhost = vhost
+        self.duplicates: dict[str, int] = {}  # by exchange: not stored since the start
+        self.window = DedupWindow(self, services, keeps=True)
+        self.window.restore()
+
+    def __repr__(self) -> str:
+        return f"SeenTopic({self._vhost.name!r})"
+
+    # -- Windowed
+
+    @property
+    def window_ms(self) -> int:
+        """The longest window of an exchange that there is: so long a key is kept."""
+        windows = (exchange.dedup_window_ms for exchange in self._vhost.exchanges.values())
+        return max((window for window in windows if window is not None), default=WINDOW_MS_MAX)
+
+    @property
+    def window_id(self) -> bytes:
+        """See Windowed."""
+        return b"exchanges-" + text_key(self._vhost.name.encode()).hex().encode()
+
+    def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # more is kept
+        """See Windowed. Nobody consumes here: what is too old is settled."""
+        if seen_from:
+            self.log.settle([(0, seen_from)])
+
+    def resume(self) -> None:
+        """See Windowed."""
+        self._release()
+
+    # -- asking and noting
+
+    def is_known(self, exchange: bytes, key: bytes, now_ms: int) -> bool:
+        """Whether the exchange has taken a message with this key within its window."""
+        known = self._vhost.exchanges.get(exchange.decode())
+        window = None if known is None else known.dedup_window_ms
+        if window is None:
+            return False
+        seen_ms = self.window.seen_ms(text_key(key))
+        return seen_ms is not None and now_ms < seen_ms + window
+
+    @staticmethod
+    def header(key: bytes) -> bytes:
+        """The content header of the record of a key."""
+        field = FIELD + struct.pack(">I", len(key)) + key
+        return FIXED.pack(60, 0, 0, HEADERS_BIT) + struct.pack(">I", len(field)) + field
+
+    # -- atomic writes
+
+    def take_in(self, records: BatchBuilder) -> None:
+        """See Appender. The writer has seen to it that there are no duplicates."""
+        self.window.learn(records.preview(self.log.end))
+
+    def undo(self, transaction: int, first: int, stop: int) -> None:
+        """See Appender."""
+        if first < stop:
+            self.window.forget(first, stop)
+        super().undo(transaction, first, stop)
+
+    def _forget_uncommitted(self) -> None:
+        self.window.cut()
+
+    def _show_committed(self) -> None:
+        """Nobody reads here."""
+
+    @staticmethod
+    def key_of(exchange: str, identifier: str) -> bytes:
+        """The key of what an exchange has taken with this x-dedup-id, or message-id."""
+        return text_key(exchange.encode() + b"\0" + text_key(identifier.encode()))
+
+    def close(self) -> None:
+        """The virtual host is deleted."""
+        self._let_publishers_go()
+        self.window.end()

@@ -1,0 +1,151 @@
+"""The steps of the intake that lead to being stored once: numbered messages, exchanges' windows.
+
+`OnceIntake` has the writer of each virtual host that needs one; a virtual host in which nobody
+numbers messages, and no exchange has a window, keeps no topics for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.core.once.dedup_exchanges import SEEN_TOPIC, SeenTopic, key_in
+from leveret.core.once.dedup_writer import Entry, OnceServices, OnceWriter
+from leveret.core.once.producers import PRODUCERS_TOPIC, Producers
+from leveret.errors import ChannelError, StorageError
+from leveret.features.sequences import read_claim
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from leveret.core.broker import Broker
+    from leveret.core.intake import Submission
+    from leveret.core.logs.appender import Committing
+    from leveret.core.once.dedup import DedupServices
+    from leveret.core.vhost import Vhost
+    from leveret.features.sequences import Claim
+
+__all__ = ["OnceIntake", "OnceLimits"]
+
+TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
+IDLE_CHECK_MS = 60_000  # how much later than its time an idle publisher may be forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class OnceLimits:
+    """How many numbering publishers a virtual host has, and for how long they are remembered."""
+
+    producers_max: int
+    producer_idle_ms: int
+
+
+class OnceIntake:
+    """A step (see leveret.core.intake), and the writers behind it."""
+
+    def __init__(self, broker: Broker, dedup: DedupServices, limits: OnceLimits) -> None:
+        self.writers: dict[str, OnceWriter] = {}
+        self._topics = broker.internal_topics
+        self._turn = broker.turn
+        self._timers = broker.timers
+        self._dedup = dedup
+        self._report = broker.report
+        self._limits = limits
+        self._services = OnceServices(
+            broker.atomic, broker.turn, broker.tracer, broker.intake, [self], dedup.timers.wall_ms
+        )
+        self._idle_timer = broker.timers.timer(self._forget_idle)
+
+    # -- the step
+
+    def concerns(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
+        """See Step."""
+        if requests & RecordFlag.WANTS_ORDER:
+            return True
+        found = vhost.exchanges.get(exchange.decode(errors="replace"))
+        return found is not None and found.dedup_window_ms is not None
+
+    def take(self, submission: Submission) -> Collection[Committing] | None:
+        """See Step. Raises ChannelError 406 and 506."""
+        claim = self._claim(submission)
+        message = submission.message
+        exchange = submission.vhost.exchanges.get(message.exchange.decode(errors="replace"))
+        key = None
+        if exchange is not None and exchange.dedup_window_ms is not None:
+            key = key_in(message.exchange, message)
+        if claim is None and key is None:
+            return None
+        if submission.channel.is_transactional:
+            raise ChannelError(406, "no message of a transaction is numbered, or has a window")
+        writer = self._writer(submission.vhost)
+        if claim is not None:
+            self._admit(writer.producers, claim)
+        return (writer.add(Entry(submission, claim, key)),)
+
+    @staticmethod
+    def _claim(submission: Submission) -> Claim | None:
+        if not submission.requests & RecordFlag.WANTS_ORDER:
+            return None
+        try:
+            return read_claim(submission.message.headers)
+        except ValueError as error:
+            raise ChannelError(406, f"invalid message header: {error}") from None
+
+    def _admit(self, producers: Producers, claim: Claim) -> None:
+        """Raise 406 where there is no room for one more publisher."""
+        if producers.get(claim.producer) is None and len(producers) >= self._limits.producers_max:
+            raise ChannelError(
+                406,
+                f"producer '{claim.producer}': there are {len(producers)} producers already, of "
+                "which none has been idle for long enough to be forgotten",
+            )
+
+    def _writer(self, vhost: Vhost) -> OnceWriter:
+        writer = self.writers.get(vhost.name)
+        if writer is None:
+            try:
+                writer = self.writers[vhost.name] = self._open(vhost)
+            except StorageError as error:
+                raise ChannelError(506, f"cannot remember what was published: {error}") from error
+        return writer
+
+    def _open(self, vhost: Vhost) -> OnceWriter:
+        """Raises StorageError."""
+        producers = Producers(
+            self._topics.open(vhost.name, PRODUCERS_TOPIC), self._turn, self._report
+        )
+        log = self._topics.open(vhost.name, SEEN_TOPIC)
+        seen = SeenTopic(vhost, log, self._turn, self._report, self._dedup)
+        writer = OnceWriter(producers, seen, self._services)
+        for topic in (producers, seen):
+            topic.when_released(writer.resume)
+        if producers.held:
+            self._dedup.spawn(producers.restore())
+        if self._idle_timer.due_ms is None:
+            self._idle_timer.set(self._timers.wall_ms() + IDLE_CHECK_MS)
+        return writer
+
+    # -- as the broker says
+
+    def restore(self, vhosts: Iterable[Vhost]) -> None:
+        """Go on with what an earlier run has left. Raises StorageError."""
+        for vhost in vhosts:
+            # A topic to which nothing was ever written leaves nothing behind.
+            if any(self._topics.exists(vhost.name, topic) for topic in TOPICS):
+                self.writers[vhost.name] = self._open(vhost)
+
+    def forget_vhost(self, name: str) -> None:
+        """A virtual host is deleted."""
+        writer = self.writers.pop(name, None)
+        if writer is not None:
+            writer.close()
+            writer.producers.close()
+            writer.seen.close()
+            self._dedup.spawn(writer.producers.log.delete())
+            self._dedup.spawn(writer.seen.log.delete())
+
+    def _forget_idle(self) -> None:
+        now_ms = self._timers.wall_ms()
+        for writer in self.writers.values():
+            writer.producers.forget_idle(now_ms - self._limits.producer_idle_ms)
+        self._idle_timer.set(now_ms + IDLE_CHECK_MS)

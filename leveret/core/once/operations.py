@@ -1,0 +1,141 @@
+"""What people do with windows, numbering publishers and half messages: look, forget, decide.
+
+Called for the command line, on a running node. A window is a queue's or an exchange's; a key in it
+is named by the x-dedup-id, or message-id, that messages had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.once.dedup_keys import text_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leveret.core.once.dedup import DedupWindow
+    from leveret.core.once.prepared import PreparedMessages
+    from leveret.core.once.sending_once import SendingOnce
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.vhost import Vhost
+
+__all__ = ["Committed", "OnceOperations"]
+
+
+class Committed:
+    """A Waiter that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.has_failed = False
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter."""
+        self.is_done, self.has_failed = True, failed
+
+
+class OnceOperations:
+    """Over what a broker has of sending once. What changes is safe when `Committed` says so."""
+
+    def __init__(self, once: SendingOnce, opened: Callable[[Vhost], Iterator[OpenQueue]]) -> None:
+        self._once = once
+        self._opened = opened
+
+    # -- windows
+
+    def windows(self, vhost: Vhost) -> list[dict[str, object]]:
+        """Every window of a virtual host: what it belongs to, and what it has seen."""
+        rows: list[dict[str, object]] = [
+            _row(
+                "queue", queue.name, queue.window_ms, queue.dedup.key_count, queue.dedup.duplicates
+            )
+            for queue in self._opened(vhost)
+            if queue.dedup is not None
+        ]
+        writer = self._once.intake.writers.get(vhost.name)
+        duplicates = {} if writer is None else writer.seen.duplicates
+        keys = 0 if writer is None else writer.seen.window.key_count
+        # The exchanges of a virtual host have their keys together.
+        rows += [
+            _row("exchange", name, exchange.dedup_window_ms, keys, duplicates.get(name, 0))
+            for name, exchange in vhost.exchanges.items()
+            if exchange.dedup_window_ms is not None
+        ]
+        return rows
+
+    def seen_ms(self, vhost: Vhost, kind: str, name: str, identifier: str) -> int | None:
+        """When a message with this identifier was taken; None where none was, or too long ago."""
+        window, key = self._window(vhost, kind, name, identifier)
+        return None if window is None else window.seen_ms(key)
+
+    def forget(self, vhost: Vhost, kind: str, name: str, identifier: str) -> DedupWindow | None:
+        """A message with this identifier may come again, once the window `is_saved`.
+
+        None where none was seen.
+        """
+        window, key = self._window(vhost, kind, name, identifier)
+        return window if window is not None and window.forget_key(key) else None
+
+    def _window(
+        self, vhost: Vhost, kind: str, name: str, identifier: str
+    ) -> tuple[DedupWindow | None, bytes]:
+        if kind == "queue":
+            found = [queue for queue in self._opened(vhost) if queue.name == name]
+            return (found[0].dedup if found else None), text_key(identifier.encode())
+        writer = self._once.intake.writers.get(vhost.name)
+        if writer is None or name not in vhost.exchanges:
+            return None, b""
+        return writer.seen.window, writer.seen.key_of(name, identifier)
+
+    # -- numbering publishers
+
+    def producers(self, vhost: Vhost) -> list[dict[str, object]]:
+        """How far each numbering publisher has come."""
+        writer = self._once.intake.writers.get(vhost.name)
+        return [
+            {
+                "id": name,
+                "epoch": known.position.epoch,
+                "sequence": known.position.sequence,
+                "last_at": known.time_ms,
+            }
+            for name, known in ([] if writer is None else writer.producers.items())
+        ]
+
+    def forget_producer(self, vhost: Vhost, producer: str) -> Committed | None:
+        """Let a publisher begin anew with any epoch; None where it is unknown."""
+        writer, told = self._once.intake.writers.get(vhost.name), Committed()
+        if writer is None or not writer.forget_producer(producer, told):
+            return None
+        return told
+
+    # -- half messages
+
+    def prepared(self, vhost: Vhost) -> list[dict[str, object]]:
+        """The half messages that wait to be decided, the oldest first."""
+        messages = self._prepared(vhost)
+        return [] if messages is None else messages.rows()
+
+    def decide(self, vhost: Vhost, id_: str, *, commit: bool) -> Committed | None:
+        """Commit a half message, or roll it back; None where nobody knows it."""
+        messages, told = self._prepared(vhost), Committed()
+        pending = None if messages is None else messages.find(id_)
+        if messages is None or pending is None:
+            return None
+        messages.decide(pending, commit=commit, decided=lambda failed: told.done(failed=failed))
+        return told
+
+    def _prepared(self, vhost: Vhost) -> PreparedMessages | None:
+        return self._once.prepared.kept.get(vhost.name)
+
+
+def _row(
+    kind: str, name: str, window_ms: int | None, keys: int, duplicates: int
+) -> dict[str, object]:
+    return {
+        "kind": kind,
+        "name": name,
+        "window_ms": window_ms,
+        "keys": keys,
+        "duplicates": duplicates,
+    }

@@ -1,0 +1,353 @@
+"""Half messages of one virtual host: kept in the topic `leveret.prepared` until they are decided.
+
+A record is the message as it was published. To commit it, it is put into its queues and settled
+here in one atomic write; to roll it back, it is settled. In memory stands where each is, and when
+its publisher is asked the next time; how often it was asked is written down as a record of its own,
+which has no content header: the id as routing key, and as body a u32 with the number.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from leveret.core.logs.appender import Appender
+from leveret.core.routing.message import MadeMessage, StoredMessage
+from leveret.errors import LeveretError, StorageError
+from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
+from leveret.features.prepared import PREPARE_ID, Half, read_half
+from leveret.ports.contents import headers_table
+from leveret.ports.records import RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.routing.message import Message
+    from leveret.core.routing.publishing import InternalPublisher
+    from leveret.core.timers import Timers
+    from leveret.core.turn import Turn
+    from leveret.core.vhost import Vhost
+    from leveret.ports import TopicLog
+    from leveret.ports.records import Batch
+    from leveret.ports.tables import RawValue
+
+    Decided = Callable[[bool], None]  # told whether it has failed
+
+__all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages", "PreparedServices"]
+
+PREPARED_TOPIC = "leveret.prepared"
+READ_BYTES = 1 << 20
+CHECKS = struct.Struct("<I")
+CHECKS_AT_ONCE_MAX = 500  # publishers asked in one turn
+
+
+class PreparedServices(NamedTuple):
+    """What the half messages of all virtual hosts share. `checks_max`: see Configuration."""
+
+    atomic: AtomicWrites
+    publisher: InternalPublisher
+    turn: Turn
+    timers: Timers
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    report: Callable[[object, Exception], None]
+    checks_max: int
+
+
+@dataclass(slots=True)
+class Pending:
+    """One half message that is not decided yet."""
+
+    half: Half
+    offset: int
+    time_ms: int  # when it was published
+    exchange: str
+    routing_key: str
+    checks: int = 0  # how often its publisher was asked
+    note: int | None = None  # the record that says so
+    due_ms: int | None = None  # when it is asked the next time
+    is_being_decided: bool = False
+
+    def row(self) -> dict[str, object]:
+        """How it is shown."""
+        return {
+            "id": self.half.id,
+            "exchange": self.exchange,
+            "routing_key": self.routing_key,
+            "prepared_at": self.time_ms,
+            "check_queue": self.half.check_queue,
+            "checks": self.checks,
+            "next_check_at": self.due_ms,
+        }
+
+
+class PreparedMessages(Appender):
+    """See the module. `held` until all that an earlier run has left is known."""
+
+    def __init__(self, vhost: Vhost, log: TopicLog, services: PreparedServices) -> None:
+        super().__init__(log, services.turn, services.report)
+        self.vhost = vhost
+        self._services = services
+        self._pending: dict[str, Pending] = {}  # in the order in which they were published
+        self._timer = services.timers.timer(self._check)
+        self.held = log.first < log.end
+        if self.held:
+            services.spawn(self._restore())
+
+    def __repr__(self) -> str:
+        return f"PreparedMessages({self.vhost.name!r})"
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def find(self, id_: str) -> Pending | None:
+        """A half message that nobody has decided about."""
+        pending = self._pending.get(id_)
+        return None if pending is None or pending.is_being_decided else pending
+
+    def rows(self) -> list[dict[str, object]]:
+        """All of them, the oldest first."""
+        return [pending.row() for pending in self._pending.values()]
+
+    # -- keeping
+
+    def add(self, half: Half, message: Message, flags: int) -> None:
+        """Keep a message; one that is kept already under its id was sent again."""
+        if half.id in self._pending:
+            return
+        now_ms = self._services.timers.wall_ms()
+        offset = self.log.end + self.builder.count
+        self.builder.add(
+            flags, now_ms, message.exchange, message.routing_key, message.header, message.body
+        )
+        self._turn.touch(self)
+        pending = Pending(
+            half,
+            offset,
+            now_ms,
+            message.exchange.decode(errors="replace"),
+            message.routing_key.decode(errors="replace"),
+        )
+        self._pending[half.id] = pending
+        self._plan_check(pending, now_ms)
+
+    def _show_committed(self) -> None:
+        """They are invisible."""
+
+    def _forget_uncommitted(self) -> None:
+        lost = [id_ for id_, held in self._pending.items() if held.offset >= self.log.end]
+        for id_ in lost:
+            del self._pending[id_]
+        for pending in self._pending.values():
+            if pending.note is not None and pending.note >= self.log.end:
+                pending.note = None
+
+    # -- after a start
+
+    async def _restore(self) -> None:
+        notes: dict[str, tuple[int, int]] = {}
+        try:
+            for first, stop in self.log.settled.gaps(0, self.log.end):
+                offset = first
+                while offset < stop:
+                    batches = await self.log.fetch(offset, READ_BYTES)
+                    for batch in batches:
+                        self._learn(batch, offset, stop, notes)
+                    offset = batches[-1].stop_offset
+        except StorageError as error:
+            self._report(self, error)
+        now_ms = self._services.timers.wall_ms()
+        for id_, (checks, offset) in notes.items():
+            pending = self._pending.get(id_)
+            if pending is None:
+                self.log.settle([(offset, offset + 1)])
+            else:
+                pending.checks, pending.note = checks, offset
+        for pending in self._pending.values():
+            self._plan_check(pending, max(pending.time_ms, now_ms - pending.half.check_after_ms))
+        self._release()
+        self._turn.touch(self)
+
+    def _learn(
+        self, batch: Batch, first: int, stop: int, notes: dict[str, tuple[int, int]]
+    ) -> None:
+        for offset, flags, time_ms, exchange, key, header, body in batch.records():
+            if not first <= offset < stop:
+                continue
+            if not header:
+                id_ = key.decode(errors="surrogateescape")
+                if id_ in notes:
+                    self.log.settle([(notes[id_][1], notes[id_][1] + 1)])
+                notes[id_] = (CHECKS.unpack(body)[0], offset)
+                continue
+            message = StoredMessage(exchange, key, header, body, flags)
+            half = read_half(message.headers, message.property("message_id"))
+            self._pending[half.id] = Pending(
+                half,
+                offset,
+                time_ms,
+                exchange.decode(errors="replace"),
+                key.decode(errors="replace"),
+            )
+
+    # -- deciding
+
+    def decide(self, pending: Pending, *, commit: bool, decided: Decided) -> None:
+        """Commit a half message, or roll it back; `decided` is told when that is safe."""
+        pending.is_being_decided = True
+        self.await_commit(_Then(partial(self._written, pending, commit, decided)))
+
+    def _written(self, pending: Pending, commit: bool, decided: Decided, failed: bool) -> None:
+        """The half message itself is safe, or was lost."""
+        if failed:
+            decided(True)
+        elif not commit:
+            self._settle(pending, None, decided)
+        else:
+            try:
+                batches = self.log.read(pending.offset, 1)
+            except StorageError:
+                batches = None
+            if batches is None:
+                self._services.spawn(self._fetch(pending, decided))
+            else:
+                self._settle(pending, batches[0], decided)
+
+    async def _fetch(self, pending: Pending, decided: Decided) -> None:
+        try:
+            batches = await self.log.fetch(pending.offset, 1)
+        except StorageError as error:
+            self._report(self, error)
+            pending.is_being_decided = False
+            decided(True)
+        else:
+            self._settle(pending, batches[0], decided)
+
+    def _settle(self, pending: Pending, batch: Batch | None, decided: Decided) -> None:
+        write = self._services.atomic.begin()
+        ranges = [(pending.offset, pending.offset + 1)]
+        if pending.note is not None:
+            ranges.append((pending.note, pending.note + 1))
+        write.settle(self, ranges)
+        if batch is not None:
+            flags, _, exchange, key, header, body = batch.record(pending.offset)
+            for queue in self._route(StoredMessage(exchange, key, header, body, flags)):
+                write.publish(queue, flags & RecordFlag.STORED, exchange, key, header, body)
+        write.commit(_Then(partial(self._settled, pending, decided)))
+
+    def _settled(self, pending: Pending, decided: Decided, failed: bool) -> None:
+        if failed:
+            pending.is_being_decided = False
+        else:
+            self._pending.pop(pending.half.id, None)
+        decided(failed)
+
+    def _route(self, message: StoredMessage) -> list[OpenQueue]:
+        exchange = self.vhost.exchanges.get(message.exchange.decode())
+        if exchange is None:
+            return []
+        keys = [message.routing_key]
+        if message.flags & RecordFlag.SELECTS_KEYS:
+            headers = _raw_headers(message)
+            keys += further_keys(headers, OPEN_COPIES) + further_keys(headers, BLIND_COPIES)
+        texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
+        return cast("list[OpenQueue]", self.vhost.route(exchange, texts, message))
+
+    # -- asking
+
+    def _plan_check(self, pending: Pending, after_ms: int) -> None:
+        if pending.half.check_queue is None or pending.checks >= self._services.checks_max:
+            pending.due_ms = None
+            return
+        pending.due_ms = after_ms + pending.half.check_after_ms
+        if self._timer.due_ms is None or self._timer.due_ms > pending.due_ms:
+            self._timer.set(pending.due_ms)
+
+    def _check(self) -> None:
+        """Ask about those whose time has come."""
+        if self.deleted or self.held:
+            return
+        now_ms = self._services.timers.wall_ms()
+        due = [
+            pending
+            for pending in self._pending.values()
+            if pending.due_ms is not None and pending.due_ms <= now_ms
+        ]
+        for pending in due[:CHECKS_AT_ONCE_MAX]:
+            if not pending.is_being_decided and pending.offset < self.log.committed:
+                self._note_check(pending, now_ms)
+                self._services.spawn(self._ask(pending))
+            self._plan_check(pending, now_ms)
+        times = [each.due_ms for each in self._pending.values() if each.due_ms is not None]
+        if times:
+            self._timer.set(max(min(times), now_ms + 1))
+
+    def _note_check(self, pending: Pending, now_ms: int) -> None:
+        pending.checks += 1
+        if pending.note is not None and pending.note < self.log.committed:
+            self.log.settle([(pending.note, pending.note + 1)])
+        pending.note = self.log.end + self.builder.count
+        self.builder.add(
+            RecordFlag.PERSISTENT,
+            now_ms,
+            b"",
+            pending.half.id.encode(errors="surrogateescape"),
+            b"",
+            CHECKS.pack(pending.checks),
+        )
+        self._turn.touch(self)
+        if pending.checks == self._services.checks_max:
+            told = f"message '{pending.half.id}' was asked about {pending.checks} times"
+            self._report(self, LeveretError(f"prepared {told}; it waits for somebody to decide"))
+
+    async def _ask(self, pending: Pending) -> None:
+        """Put a question into the queue that the publisher named, if it is there."""
+        queue = self.vhost.queues.get(pending.half.check_queue or "")
+        if queue is None:
+            return
+        try:
+            batches = await self.log.fetch(pending.offset, 1)
+        except StorageError as error:
+            self._report(self, error)
+            return
+        flags, _, exchange, key, header, body = batches[0].record(pending.offset)
+        headers = {
+            **_raw_headers(StoredMessage(exchange, key, header, body, flags)),
+            PREPARE_ID: pending.half.id,
+            "x-check-attempt": pending.checks,
+            "x-prepare-exchange": pending.exchange,
+            "x-prepare-routing-key": pending.routing_key,
+        }
+        name = queue.definition.name.encode()
+        question = MadeMessage(b"", name, headers, persistent=True)
+        self._services.publisher.deposit([queue], question)
+
+    # -- the end
+
+    def close(self) -> None:
+        """The virtual host is deleted."""
+        self._timer.set(None)
+        self._let_publishers_go()
+        self._pending.clear()
+
+
+class _Then:
+    """A Waiter that calls on."""
+
+    def __init__(self, then: Callable[[bool], None]) -> None:
+        self._then = then
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter."""
+        self._then(failed)
+
+
+def _raw_headers(message: StoredMessage) -> dict[str, RawValue]:
+    try:
+        return decode_raw_table(headers_table(message.header))
+    except MalformedFieldError:
+        return {}

@@ -1,0 +1,181 @@
+"""Half messages on their way in, and the commands that decide about them.
+
+`PreparedIntake` is the step that keeps them (see leveret.core.intake). `PreparedCommands` takes
+what is published to the exchange `leveret.prepare`: the routing key is `commit` or `rollback`, the
+header `x-prepare-id` says of which message. Who commits must be allowed to write to the message's
+exchange. The confirm comes when the outcome is safe, and so does the answer to the command's
+reply-to:
+
+    {"id": "…", "outcome": "committed" | "rolled back" | "unknown" | "failed"}
+
+An id that is unknown is answered, not refused, since a command may be sent again after a crash;
+only a `mandatory` command closes its channel then, with 404.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.names import not_found, resource
+from leveret.core.once.prepared import PREPARED_TOPIC, PreparedMessages
+from leveret.core.routing.message import StoredMessage
+from leveret.errors import ChannelError, StorageError
+from leveret.features.prepared import is_asked_for, read_half, read_id
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from leveret.core.command_replies import CommandReplies
+    from leveret.core.intake import Submission
+    from leveret.core.logs.appender import Committing, Waiter
+    from leveret.core.logs.internal_topics import InternalTopics
+    from leveret.core.once.prepared import PreparedServices
+    from leveret.core.vhost import Vhost
+
+__all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedIntake"]
+
+PREPARE_EXCHANGE: Final = b"leveret.prepare"
+OUTCOMES: Final = {b"commit": "committed", b"rollback": "rolled back"}
+
+
+class PreparedIntake:
+    """The half messages of a node, by virtual host. At most `pending_max` in each."""
+
+    def __init__(
+        self, topics: InternalTopics, services: PreparedServices, pending_max: int
+    ) -> None:
+        self.kept: dict[str, PreparedMessages] = {}
+        self._topics = topics
+        self._services = services
+        self._pending_max = pending_max
+
+    def concerns(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
+        """See Step."""
+        return bool(requests & RecordFlag.WANTS_PREPARE)
+
+    def take(self, submission: Submission) -> Collection[Committing] | None:
+        """See Step. Raises ChannelError 406 and 506."""
+        message = submission.message
+        try:
+            if not is_asked_for(message.headers):
+                return None
+            half = read_half(message.headers, message.property("message_id"))
+        except ValueError as error:
+            raise ChannelError(406, f"invalid message header: {error}") from None
+        if submission.requests & RecordFlag.WANTS_DELAY:
+            raise ChannelError(
+                406, "a message that waits to be committed cannot be delayed as well"
+            )
+        if submission.channel.is_transactional:
+            raise ChannelError(406, "no message of a transaction waits to be committed by itself")
+        if half.check_queue is not None and half.check_queue not in submission.vhost.queues:
+            raise not_found("queue", half.check_queue, submission.vhost.name)
+        messages = self._of(submission.vhost)
+        if len(messages) >= self._pending_max and messages.find(half.id) is None:
+            raise ChannelError(
+                406, f"{len(messages)} prepared messages wait to be committed: no more are taken"
+            )
+        flags = message.flags & RecordFlag.STORED | submission.requests & RecordFlag.SELECTS_KEYS
+        messages.add(half, message, flags)
+        return (messages,)
+
+    def _of(self, vhost: Vhost) -> PreparedMessages:
+        messages = self.kept.get(vhost.name)
+        if messages is None:
+            try:
+                messages = self._open(vhost)
+            except StorageError as error:
+                raise ChannelError(506, f"cannot keep prepared messages: {error}") from error
+        return messages
+
+    def _open(self, vhost: Vhost) -> PreparedMessages:
+        log = self._topics.open(vhost.name, PREPARED_TOPIC)
+        messages = self.kept[vhost.name] = PreparedMessages(vhost, log, self._services)
+        return messages
+
+    def restore(self, vhosts: Iterable[Vhost]) -> None:
+        """Go on with what an earlier run has left. Raises StorageError."""
+        for vhost in vhosts:
+            if self._topics.exists(vhost.name, PREPARED_TOPIC):
+                self._open(vhost)
+
+    def forget_vhost(self, name: str) -> None:
+        """A virtual host is deleted."""
+        messages = self.kept.pop(name, None)
+        if messages is not None:
+            messages.close()
+            self._services.spawn(messages.log.delete())
+
+
+class PreparedCommands:
+    """The step for `leveret.prepare`."""
+
+    def __init__(self, prepared: PreparedIntake, replies: CommandReplies) -> None:
+        self._prepared = prepared
+        self.replies = replies
+
+    def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """See Step."""
+        return exchange == PREPARE_EXCHANGE
+
+    def take(self, submission: Submission) -> Collection[Committing]:
+        """See Step. Raises ChannelError 403, 404 and 406."""
+        message, vhost = submission.message, submission.vhost
+        if message.routing_key not in OUTCOMES:
+            name = message.routing_key.decode(errors="replace")
+            raise ChannelError(406, f"no command '{name}': there are commit and rollback")
+        try:
+            id_ = read_id(message.headers, message.property("message_id"))
+        except ValueError as error:
+            raise ChannelError(406, f"invalid message header: {error}") from None
+        self.replies.check(submission)
+        stored = StoredMessage(
+            message.exchange, message.routing_key, message.header, b"", message.flags
+        )
+        command = Command(self, vhost, stored, id_)
+        messages = self._prepared.kept.get(vhost.name)
+        pending = None if messages is None else messages.find(id_)
+        if pending is None or messages is None:
+            if submission.mandatory:
+                raise ChannelError(404, f"no prepared {resource('message', id_, vhost.name)}")
+            command.answer("unknown")
+        else:
+            submission.channel.require("write", "exchange", pending.exchange)
+            commit = message.routing_key == b"commit"
+            messages.decide(pending, commit=commit, decided=command.decided)
+        return (command,)
+
+
+class Command:
+    """One decision under way, and whoever waits for it."""
+
+    def __init__(
+        self, commands: PreparedCommands, vhost: Vhost, message: StoredMessage, id_: str
+    ) -> None:
+        self._commands = commands
+        self._vhost = vhost
+        self._message = message
+        self._id = id_
+        self._waiters: list[Waiter] = []
+        self._failed: bool | None = None
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """See Committing."""
+        if self._failed is None:
+            self._waiters.append(waiter)
+        else:
+            waiter.done(failed=self._failed)
+
+    def decided(self, failed: bool) -> None:  # the shape of a callback
+        """It is safe, or was not to be had."""
+        self.answer("failed" if failed else OUTCOMES[self._message.routing_key], failed=failed)
+
+    def answer(self, outcome: str, *, failed: bool = False) -> None:
+        """Tell the outcome."""
+        self._failed = failed
+        told = {"id": self._id, "outcome": outcome}
+        self._commands.replies.answer(self._vhost, self._message, told)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.done(failed=failed)

@@ -1,0 +1,78 @@
+"""Sending once: what a broker has of windows of exchanges, numbering publishers and half messages.
+
+Put together here for the broker, which tells it what comes and goes, and for those who show it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.core.once.dedup_intake import OnceIntake, OnceLimits
+from leveret.core.once.prepared import PreparedServices
+from leveret.core.once.prepared_intake import PREPARE_EXCHANGE, PreparedCommands, PreparedIntake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.broker import Broker
+    from leveret.core.once.dedup import DedupServices
+    from leveret.core.vhost import Vhost
+
+__all__ = ["SendingOnce", "SendingOnceLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class SendingOnceLimits:
+    """See Configuration, where each has its reason."""
+
+    producers_max: int = 100_000
+    producer_idle_ms: int = 604_800_000
+    prepared_messages_max: int = 100_000
+    prepared_checks_max: int = 15
+
+
+class SendingOnce:
+    """Adds its steps and commands to the broker's intake, in front of the steps that are there."""
+
+    def __init__(
+        self, broker: Broker, dedup: DedupServices, limits: SendingOnceLimits | None
+    ) -> None:
+        limits = limits or SendingOnceLimits()
+        self.intake = OnceIntake(
+            broker, dedup, OnceLimits(limits.producers_max, limits.producer_idle_ms)
+        )
+        services = PreparedServices(
+            broker.atomic,
+            broker.publisher,
+            broker.turn,
+            broker.timers,
+            dedup.spawn,
+            broker.report,
+            limits.prepared_checks_max,
+        )
+        self.prepared = PreparedIntake(
+            broker.internal_topics, services, limits.prepared_messages_max
+        )
+        broker.intake.steps[:0] = [self.intake, self.prepared]
+        broker.intake.commands[PREPARE_EXCHANGE] = PreparedCommands(
+            self.prepared, broker.command_replies
+        )
+
+    def restore(self, vhosts: Iterable[Vhost]) -> None:
+        """Go on with what an earlier run has left. Raises StorageError."""
+        found = list(vhosts)
+        self.intake.restore(found)
+        self.prepared.restore(found)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether something of an earlier run is not known yet: no client is to be let in."""
+        return any(
+            writer.producers.held or writer.seen.held for writer in self.intake.writers.values()
+        ) or any(messages.held for messages in self.prepared.kept.values())
+
+    def forget_vhost(self, name: str) -> None:
+        """A virtual host is deleted."""
+        self.intake.forget_vhost(name)
+        self.prepared.forget_vhost(name)

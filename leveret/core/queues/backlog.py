@@ -1,0 +1,78 @@
+"""Learning of the messages that an earlier run has left in a queue.
+
+The log knows which offsets are not settled. Which priority a message has, and when it expires,
+stands in its record only: the backlog is read once, a window at a time, in the background.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from leveret.core.logs.window import LogWindow
+from leveret.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from leveret.core.queues.queue import Queue
+
+    Work = Callable[[], Coroutine[object, object, None]]
+
+# Queues whose backlogs are read at the same time. Each holds one window of its log in memory, and a
+# node may start with thousands of them.
+BACKLOGS_AT_ONCE_MAX = 4
+
+
+class FewAtATime:
+    """Spawns work, but no more than `limit` pieces at once; the others wait in line."""
+
+    def __init__(
+        self, spawn: Callable[[Coroutine[object, object, None]], object], limit: int
+    ) -> None:
+        self._spawn = spawn
+        self._limit = limit
+        self._running = 0
+        self._waiting: deque[Work] = deque()
+
+    def __call__(self, work: Work) -> None:
+        """Do `work` when its turn has come."""
+        self._waiting.append(work)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and self._running < self._limit:
+            self._running += 1
+            self._spawn(self._do(self._waiting.popleft()))
+
+    async def _do(self, work: Work) -> None:
+        try:
+            await work()
+        finally:
+            self._running -= 1
+            self._go_on()
+
+
+async def learn_backlog(queue: Queue, *, show: bool) -> None:
+    """Let `queue` learn of everything unsettled that is committed now.
+
+    `show`: what was learned becomes ready, as nothing of it was before. What cannot be read is
+    skipped, and will be dealt with by whoever must have it.
+    """
+    window = LogWindow(queue.log)
+    stop = queue.log.committed
+    offset = queue.log.settled.gaps(0, stop).first
+    while offset is not None and not queue.deleted:
+        try:
+            batches = await window.fill(offset)
+        except StorageError:
+            break
+        for batch in batches:
+            if batch.base_offset < stop:
+                queue.learn(batch, settled=queue.log.settled)
+        offset = min(batches[-1].stop_offset, stop)
+        if show:
+            queue.machine.committed(offset)
+        offset = queue.log.settled.gaps(offset, stop).first
+    if show and not queue.deleted:
+        queue.machine.committed(stop)

@@ -1,0 +1,166 @@
+"""How much may wait in a queue, and what becomes of what is too much.
+
+Messages that are ready count, and those that will be after a delay. A publish is judged as if it
+came alone: what consumers can take at once does not wait. Bytes are those of the bodies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.ledgers.weighing import WeighedLedger
+from leveret.core.logs.origins import Origins
+from leveret.core.queues.settings import Overflow
+from leveret.core.queues.sizes import BodySizes
+
+if TYPE_CHECKING:
+    from leveret.core.queues.machine import QueueMachine
+    from leveret.core.queues.settings import QueueSettings
+    from leveret.ports import TopicLog
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch, BatchBuilder
+
+UNLIMITED = (1 << 64) - 1
+# So many records are looked at first when bytes must go, and more only where they are too small.
+NEXT_RECORDS = 256
+
+
+class Capacity:
+    """How much one queue holds. With a limit of bytes, the machine's ledger is made to weigh."""
+
+    def __init__(self, machine: QueueMachine, log: TopicLog, settings: QueueSettings) -> None:
+        self._machine = machine
+        self._log = log
+        self.sizes: BodySizes | None = None
+        self.reconfigure(settings)
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Judge by these limits from now on."""
+        self._rejects = settings.rejects
+        self._keeps_rejected = settings.overflow is Overflow.REJECT_PUBLISH_DLX
+        self._length = UNLIMITED if settings.max_length is None else settings.max_length
+        self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
+        self._log.builder.origins = Origins() if self._rejects else None
+        ledger = self._machine.ledger
+        if self._bytes == UNLIMITED:
+            self.sizes = None
+            if isinstance(ledger, WeighedLedger):
+                self._machine.ledger = ledger.inner
+        elif not isinstance(ledger, WeighedLedger):
+            self.sizes = BodySizes()
+            self._machine.ledger = WeighedLedger(ledger, self.sizes)
+        self._machine.delayed.weigh(self.sizes)
+
+    def learn(self, batch: Batch, settled: RangeSet | None) -> None:
+        """Take in the sizes of a batch's records, but those that are `settled`."""
+        if self.sizes is None:
+            return
+        self.sizes.learn(batch)
+        if settled is not None:
+            first, stop = batch.base_offset, batch.stop_offset
+            for low, high in settled.gaps(first, stop).gaps(first, stop):
+                self.sizes.forget(low, high)
+
+    def forget(self, offset: int) -> None:
+        """Records from `offset` on, never ready, are lost."""
+        if self.sizes is not None:
+            self.sizes.cut(offset)
+
+    def weigh(self) -> None:
+        """`learn` was told of records that were ready before."""
+        if isinstance(self._machine.ledger, WeighedLedger):
+            self._machine.ledger.weigh()
+            self._machine.delayed.weigh(self.sizes)
+
+    @property
+    def _waiting_count(self) -> int:
+        return self._machine.ready_count + self._machine.delayed.count
+
+    def _waiting_bytes(self) -> int:
+        return self._ready_bytes() + self._machine.delayed.bytes
+
+    def _ready_bytes(self) -> int:
+        ledger = self._machine.ledger
+        return ledger.ready_bytes if isinstance(ledger, WeighedLedger) else 0
+
+    # -- refusing what is published
+
+    def refuse(self, builder: BatchBuilder) -> Batch | None:
+        """Take out of `builder` what finds no room, and tell its publishers.
+
+        Returns what was taken out where that goes to the dead-letter exchange.
+        """
+        if not self._rejects:
+            return None
+        records_max, bytes_max = self._room(builder.count)
+        origins = builder.origins.take()
+        if builder.count <= records_max and builder.size <= bytes_max:
+            return None
+        refused, kept = builder.refuse(records_max, bytes_max, self._keeps_rejected)
+        for first_index, stop_index, publisher, tag in origins:
+            for first, stop in refused.gaps(first_index, stop_index).gaps(first_index, stop_index):
+                publisher.refused(tag + first - first_index, tag + stop - first_index)
+        return kept
+
+    def has_room(self, records: BatchBuilder) -> bool:
+        """Whether `refuse` would let all of these in. Where not, they are of no use any more."""
+        if not self._rejects:
+            return True
+        records_max, bytes_max = self._room(records.count)
+        if records.count <= records_max and records.size <= bytes_max:
+            return True
+        refused, _ = records.refuse(records_max, bytes_max, keep=False)
+        return not refused
+
+    def _room(self, wanted: int) -> tuple[int, int]:
+        """How many records may come, and bytes of bodies, where `wanted` records would."""
+        records_max = max(0, self._length - self._waiting_count - self._uncommitted_count())
+        bytes_max = max(0, self._bytes - self._waiting_bytes() - self._uncommitted_bytes())
+        if self._length and self._bytes:  # nothing at all is taken where nothing may wait
+            taken_at_once = sum(consumer.credit() for consumer in self._machine.served)
+            records_max += taken_at_once
+            bytes_max += UNLIMITED // 2 if taken_at_once >= wanted else 0
+        return min(records_max, UNLIMITED), min(bytes_max, UNLIMITED)
+
+    def _uncommitted_count(self) -> int:
+        """What will be ready; of a backlog that is not known yet, some may be settled."""
+        first, stop = self._machine.ledger.committed, self._log.end
+        return stop - first - self._log.settled.overlap(first, stop)
+
+    def _uncommitted_bytes(self) -> int:
+        if self.sizes is None:
+            return 0
+        return self.sizes.total(self._machine.ledger.committed, self._log.end)
+
+    # -- dropping what waits longest
+
+    def overflowing(self) -> list[tuple[int, int]]:
+        """Withdraw what must go, first what would be delivered first."""
+        if self._rejects:
+            return []
+        ledger = self._machine.ledger
+        ranges: list[tuple[int, int]] = []
+        excess = self._waiting_count - self._length
+        if excess > 0:
+            ranges = self._machine.withdraw(ledger.next_ranges(excess))
+        excess_bytes = self._waiting_bytes() - self._bytes
+        if excess_bytes > 0:
+            ranges += self._machine.withdraw(self._heaviest(excess_bytes))
+        return ranges
+
+    def _heaviest(self, excess_bytes: int) -> list[tuple[int, int]]:
+        """The next offsets that have so many bytes together."""
+        assert self.sizes is not None, "bytes are limited"
+        ledger, records = self._machine.ledger, NEXT_RECORDS
+        while True:
+            found: list[tuple[int, int]] = []
+            missing = excess_bytes
+            for first, stop in ledger.next_ranges(records):
+                reached, reached_bytes = self.sizes.reach(first, stop, missing)
+                found.append((first, reached))
+                missing -= reached_bytes
+                if missing <= 0:
+                    return found
+            if records >= ledger.ready_count:
+                return found
+            records *= 8

@@ -1,0 +1,433 @@
+"""Which consumer gets which offsets next: one queue as a pure object.
+
+The shell tells it what happened (the log committed more, something was settled or returned, a
+consumer came or went) and asks for offers until there are none:
+
+    while (offer := machine.offer()) is not None:
+        stop = send(offer)                  # as much of it as could be sent
+        machine.deliver(offer, stop)
+        if stop < offer.stop: ...           # bytes not at hand: go on when they are
+
+It knows offsets only, never bytes, and its cost is per range. What is ready or leased stands in
+the ledger; who is next stands here: consumers of one priority wait in a line, whoever was served
+longest ago in front.
+
+In which order offsets are ready is the ledger's business (`Ledger`, `PriorityLedger`,
+`GroupLedger`). What expires or has no room is withdrawn: leased by nobody, until it was given up.
+How often offsets came back is counted for those that did, where there is a limit to it; with a
+retry delay they are not ready at once but when `release` is told that their time has come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from leveret.core.queues.delayed import Delayed
+from leveret.ports.ranges import RangeSet
+from leveret.ports.returns import Returns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.ledgers.groups import GroupLedger
+    from leveret.core.ledgers.ledger import Ledger
+    from leveret.core.ledgers.weighing import WeighedLedger
+    from leveret.core.queues.settings import RetryDelay
+
+# A backlog of at most this many offsets for each consumer is dealt one by one, so that slow and
+# fast consumers share it as they would in RabbitMQ.
+DEAL_SINGLY_MAX = 16
+# A larger backlog is dealt in chunks of at most this many offsets: long enough that ranges cost
+# nothing per message, short enough that no consumer waits long for its turn.
+CHUNK_OFFSETS_MAX = 256
+# A chunk is this part of one consumer's even share, so that the chunks shrink as the backlog does.
+SHARE_PARTS = 4
+
+
+class Consumer(Protocol):
+    """Who can be delivered to. Told apart by identity; `priority` does not change."""
+
+    @property
+    def priority(self) -> int:
+        """Higher ones are served first."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many of its deliveries are neither settled nor returned."""
+        ...
+
+    def capacity(self) -> int:
+        """How many more deliveries it may take right now; 0 while it is blocked."""
+        ...
+
+    def credit(self) -> int:
+        """The same, once its connection has sent what it has."""
+        ...
+
+
+class Deliver(NamedTuple):
+    """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is."""
+
+    consumer: Consumer
+    first: int
+    stop: int
+    redelivered: bool
+
+
+class QueueMachine:
+    """The ready and leased offsets of one queue, and the consumers who share them.
+
+    With `single_active` only one consumer is served until it is removed; then the next in line is.
+    With `by_priority` too, one of higher priority takes over as soon as the active one holds
+    nothing any more. Offsets that come back more than `delivery_limit` times are given up;
+    `counts` says how often each did, where `counts_returns`, with `counts_every_return` also of
+    those that just were given back. `acquired` always counts both. `returns` is where both stand.
+    """
+
+    __slots__ = (
+        "_active",
+        "_by_priority",
+        "_counts_every_return",
+        "_exclusive",
+        "_lines",
+        "_single_active",
+        "acquired",
+        "counts",
+        "counts_returns",
+        "delayed",
+        "delivery_limit",
+        "groups",
+        "ledger",
+        "retry_delay",
+        "returns",
+    )
+
+    def __init__(
+        self,
+        ledger: Ledger | WeighedLedger,
+        *,
+        single_active: bool = False,
+        by_priority: bool = False,
+        counts_returns: bool = False,
+        counts_every_return: bool = False,
+        delivery_limit: int | None = None,
+        retry_delay: RetryDelay | None = None,
+        returns: Returns | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.returns = Returns() if returns is None else returns
+        if counts_every_return:
+            self.returns.failures.clear()  # of an earlier run that counted otherwise
+        self.acquired = self.returns.acquired
+        self.counts = self.acquired if counts_every_return else self.returns.failures
+        self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
+        self._single_active = single_active
+        self._by_priority = by_priority
+        self.counts_returns = counts_returns
+        self._counts_every_return = counts_every_return
+        self.delivery_limit = delivery_limit
+        self.retry_delay = retry_delay
+        self.delayed = Delayed()
+        self.groups: GroupLedger | None = None  # where messages wait for others of their group
+        self._active: Consumer | None = None  # the one served, where only one is
+        self._exclusive = False  # whether the consumers are one that wants to be alone
+
+    @property
+    def ready_count(self) -> int:
+        """Offsets that wait to be delivered."""
+        return self.ledger.ready_count
+
+    @property
+    def leased_count(self) -> int:
+        """Offsets delivered and neither settled nor returned."""
+        return self.ledger.leased_count - self.delayed.count
+
+    @property
+    def redelivered_stop(self) -> int:
+        """Offsets below it may have been delivered before."""
+        return self.ledger.redelivered_stop
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers, whether or not they can take anything."""
+        return sum(map(len, self._lines))
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """All consumers in the order in which they are served next."""
+        return [consumer for line in self._lines for consumer in line]
+
+    def offer(self) -> Deliver | None:
+        """Propose the lowest ready offsets to the consumer whose turn it is, or None.
+
+        Of the consumers that have capacity, the highest priority is served, and within it whoever
+        was served longest ago. Changes nothing: answer with `deliver` before anything else is
+        called, or drop it.
+        """
+        ready_count = self.ledger.ready_count
+        if ready_count == 0 or not (self.groups is None or self.groups.is_open):
+            return None
+        if self._single_active:
+            return self._offer_to_active()
+        for line in self._lines:
+            for consumer in line:
+                capacity = consumer.capacity()
+                if capacity > 0:
+                    limit = _chunk(line, consumer, capacity, ready_count)
+                    return Deliver(consumer, *self.ledger.peek(limit))
+        return None
+
+    def _choose_active(self) -> Consumer | None:
+        """The one that is served; None while it finishes what it has, and another takes over."""
+        active = self._active
+        if (
+            active is not None
+            and self._by_priority
+            and self._lines[0][0].priority > active.priority
+        ):
+            if active.in_flight:
+                return None
+            active = self._active = self._lines[0][0]
+        return active
+
+    def _offer_to_active(self) -> Deliver | None:
+        active = self._choose_active()
+        capacity = active.capacity() if active is not None else 0
+        if active is None or capacity <= 0:
+            return None
+        return Deliver(active, *self.ledger.peek(capacity))
+
+    @property
+    def served(self) -> list[Consumer]:
+        """The consumers who may be delivered to when they can take something."""
+        if self._single_active:
+            return [] if self._active is None else [self._active]
+        return self.consumers
+
+    @property
+    def lines(self) -> list[list[Consumer]]:
+        """Whoever may be served, in lines of one priority, highest first, each in order of service.
+
+        For whoever offers to consumers one by one (`offer_to`), as not all want the lowest offsets.
+        """
+        if self._single_active:
+            active = self._choose_active()
+            return [] if active is None else [[active]]
+        return [list(line) for line in self._lines]
+
+    def share(self, consumer: Consumer, capacity: int, count: int) -> int:
+        """How many of `count` offsets one turn of `consumer` is worth."""
+        if self._single_active:
+            return capacity
+        return _chunk(self._line(consumer.priority), consumer, capacity, count)
+
+    def offer_to(self, consumer: Consumer) -> Deliver | None:
+        """Propose the lowest ready offsets to one consumer, whoever's turn it is."""
+        capacity, ready_count = consumer.capacity(), self.ledger.ready_count
+        if capacity <= 0 or not ready_count:
+            return None
+        return Deliver(consumer, *self.ledger.peek(self.share(consumer, capacity, ready_count)))
+
+    def can_deliver(self) -> bool:
+        """Whether somebody could take something at once."""
+        return self.offer() is not None
+
+    def deliver(self, offer: Deliver, stop: int) -> None:
+        """Lease [offer.first, stop), which was sent; the rest of the offer stays ready.
+
+        The turn passes on unless nothing was sent.
+        """
+        consumer, first, offered_stop, _ = offer
+        assert first <= stop <= offered_stop, "more was sent than was offered"
+        if stop == first:
+            return
+        self.ledger.lease(first, stop)
+        self._pass_turn(consumer)
+
+    def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
+        """Lease ready offsets that were sent, whichever they are; the turn passes on."""
+        for first, stop in runs:
+            self.ledger.lease(first, stop)
+        self._pass_turn(consumer)
+
+    def _pass_turn(self, consumer: Consumer) -> None:
+        line = self._line(consumer.priority)
+        if line[0] is consumer:
+            line.rotate(-1)
+        else:
+            line.remove(consumer)
+            line.append(consumer)
+
+    def committed(self, stop: int) -> None:
+        """Move the log's committed offset to `stop`: what lies below it is ready."""
+        self.ledger.commit(stop)
+
+    def settle(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Be done with leased offsets. Returns how many."""
+        if self.acquired:
+            ranges = list(ranges)
+            self.returns.forget(ranges)
+        return self.ledger.settle(ranges)
+
+    def return_(
+        self,
+        ranges: Iterable[tuple[int, int]],
+        *,
+        failed: bool = True,
+        now_ms: int = 0,
+        delay_ms: int | None = None,
+    ) -> list[tuple[int, int]]:
+        """Make leased offsets ready again, perhaps after a delay; they will be redelivered.
+
+        The delay is `delay_ms`, or else what the queue's returns have.
+
+        Returns those that are not, as they came back too often. They stay leased. `failed`: their
+        consumer could not cope with them.
+        """
+        refused: Iterable[tuple[int, int]] = ()
+        if self.counts_returns:
+            if not self._counts_every_return:
+                ranges = list(ranges)
+                self._count_acquired(ranges)
+            if failed or self._counts_every_return:
+                ranges, refused = self._count(ranges)
+        if delay_ms:
+            for first, stop in ranges:
+                self.delayed.add(first, stop, now_ms + delay_ms)
+        elif self.retry_delay is not None and self.retry_delay.applies(failed=failed):
+            self._delay(ranges, self.retry_delay, now_ms)
+        else:
+            self.ledger.return_(ranges)
+        return list(refused)
+
+    def _delay(self, ranges: Iterable[tuple[int, int]], delay: RetryDelay, now_ms: int) -> None:
+        """Let leased offsets wait, each for as long as its returns demand."""
+        counts = self.counts
+        for first, stop in ranges:
+            begin, begin_ms = first, delay.after(counts.get(first, 0))
+            for offset in range(first + 1, stop):
+                offset_ms = delay.after(counts.get(offset, 0))
+                if offset_ms != begin_ms:
+                    self.delayed.add(begin, offset, now_ms + begin_ms)
+                    begin, begin_ms = offset, offset_ms
+            self.delayed.add(begin, stop, now_ms + begin_ms)
+
+    def release(self, now_ms: int) -> bool:
+        """Make ready what was delayed for long enough. Returns whether anything was."""
+        due = self.delayed.take_due(now_ms)
+        self.ledger.return_(due)
+        return bool(due)
+
+    def _count(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], RangeSet]:
+        """Count a return of each offset: the ranges that may, and the offsets that may not."""
+        counts, limit = self.counts, self.delivery_limit
+        accepted: list[tuple[int, int]] = []
+        refused = RangeSet()
+        for first, stop in ranges:
+            begin = first
+            for offset in range(first, stop):
+                count = counts[offset] = counts.get(offset, 0) + 1
+                if limit is not None and count > limit:
+                    refused.add(offset, offset + 1)
+                    if begin < offset:
+                        accepted.append((begin, offset))
+                    begin = offset + 1
+            if begin < stop:
+                accepted.append((begin, stop))
+        return accepted, refused
+
+    def _count_acquired(self, ranges: list[tuple[int, int]]) -> None:
+        acquired = self.acquired
+        for first, stop in ranges:
+            for offset in range(first, stop):
+                acquired[offset] = acquired.get(offset, 0) + 1
+
+    def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Lease what of `ranges` is ready, to be given up. Returns its ranges."""
+        return self.ledger.withdraw(ranges)
+
+    def get(self) -> tuple[int, bool] | None:
+        """Lease the lowest ready offset, whoever consumes: (offset, redelivered), or None."""
+        if self.ledger.ready_count == 0 or not (self.groups is None or self.groups.is_open):
+            return None
+        first, stop, redelivered = self.ledger.peek(1)
+        self.ledger.lease(first, stop)
+        return first, redelivered
+
+    def purge(self) -> list[tuple[int, int]]:
+        """Settle everything ready or delayed; returns its ranges. What is leased stays leased."""
+        self.ledger.return_(self.delayed.clear())
+        purged = self.ledger.purge()
+        self.returns.forget(purged)
+        return purged
+
+    def lose(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Give up what of `ranges` is ready; returns its ranges. What is leased stays leased."""
+        lost = self.ledger.lose(ranges)
+        self.returns.forget(lost)
+        return lost
+
+    def admits(self, *, exclusive: bool) -> bool:
+        """Whether `add_consumer` may be called: an exclusive consumer is the only one.
+
+        Where one is served at a time anyway, none may ask to be alone.
+        """
+        if self._single_active:
+            return not exclusive
+        return not self._lines or not (exclusive or self._exclusive)
+
+    def add_consumer(self, consumer: Consumer, *, exclusive: bool = False) -> None:
+        """Let `consumer` take turns, as the last in its line. Ask `admits` first."""
+        assert self.admits(exclusive=exclusive), "an exclusive consumer is the only one"
+        line = self._line(consumer.priority)
+        assert consumer not in line, "a consumer is added once"
+        line.append(consumer)
+        self._exclusive = exclusive
+        if self._active is None:
+            self._active = consumer
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Give `consumer` no more turns. Its leases stay until they are settled or returned."""
+        line = self._line(consumer.priority)
+        line.remove(consumer)
+        if not line:
+            self._lines.remove(line)
+        if self._active is consumer:
+            self._active = self._lines[0][0] if self._lines else None
+
+    def _line(self, priority: int) -> deque[Consumer]:
+        """Find the consumers of one priority; a line is begun where there is none."""
+        for i, line in enumerate(self._lines):
+            if line[0].priority == priority:
+                return line
+            if line[0].priority < priority:
+                self._lines.insert(i, deque())
+                return self._lines[i]
+        self._lines.append(deque())
+        return self._lines[-1]
+
+
+def _chunk(line: deque[Consumer], consumer: Consumer, capacity: int, ready_count: int) -> int:
+    """How many offsets one turn of `consumer` is worth: all it can take when nobody else can."""
+    if capacity == 1 or len(line) == 1:
+        return capacity
+    limit = chunk_offsets(ready_count, len(line))
+    if limit >= capacity or not _another_can_take(line, consumer):
+        return capacity
+    return limit
+
+
+def chunk_offsets(ready_count: int, consumer_count: int) -> int:
+    """How many of `ready_count` offsets one turn deals while `consumer_count` share them."""
+    if ready_count <= DEAL_SINGLY_MAX * consumer_count:
+        return 1
+    return min(ready_count // (SHARE_PARTS * consumer_count), CHUNK_OFFSETS_MAX)
+
+
+def _another_can_take(line: deque[Consumer], consumer: Consumer) -> bool:
+    for other in line:  # noqa: SIM110  # `any` over a generator takes as long as all the rest
+        if other is not consumer and other.capacity() > 0:
+            return True
+    return False

@@ -1,0 +1,578 @@
+"""A queue: its definition, its log, its machine and its consumers, tied together.
+
+Called by the channels (declare, get, settle), by the turn (flush, pump) and by the log when a flush
+to disk has moved the committed offset. It decides nothing about order or turns: that is the
+machine's; it touches no file: that is the log's; and what it has in common with streams is
+`OpenQueue`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from leveret.core.dead_letters.discards import DeadLetter, Discards, Reason, Window, drop
+from leveret.core.filtering.arguments import record_filter
+from leveret.core.filtering.filtered import FilteredDelivery
+from leveret.core.ledgers.groups import GroupLedger
+from leveret.core.ledgers.ledger import Ledger
+from leveret.core.ledgers.priorities import PriorityLedger
+from leveret.core.logs.appender import AfterBoth
+from leveret.core.logs.reading import QueueReader
+from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, FewAtATime, learn_backlog
+from leveret.core.queues.machine import QueueMachine
+from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.queues.upkeep import Upkeep
+from leveret.core.retry.order import KeptOrder
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from leveret.core.delay.eta_hold import EtaHold, EtaHolds
+    from leveret.core.logs.appender import Appender, Waiter
+    from leveret.core.once.dedup import DedupServices
+    from leveret.core.queues.machine import Deliver
+    from leveret.core.queues.open_queue import QueueConsumer
+    from leveret.core.queues.settings import QueueSettings
+    from leveret.core.retry.retrying import RetryTopic, RetryTopics
+    from leveret.core.timers import Timers
+    from leveret.core.turn import Turn
+    from leveret.ports import TopicLog
+    from leveret.ports.definitions import QueueDefinition
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch, BatchBuilder
+
+__all__ = ["DeadLetter", "Queue", "QueueServices", "Reason", "Window", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueServices:
+    """What the queues of a broker share.
+
+    `spawn` runs reads that must wait for a device; `report` is told of storage errors; `unused` of
+    a queue that nobody has used for as long as it said.
+    """
+
+    turn: Turn
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    report: Callable[[Appender, Exception], None]
+    timers: Timers
+    unused: Callable[[Queue], None]
+    dead_letter: DeadLetter = drop
+    counts_every_return: bool = True  # against the limit of deliveries; else only failures
+    dedup: DedupServices | None = None  # None: no window is kept, as in tests
+    retry_topics: RetryTopics | None = None
+    eta_holds: EtaHolds | None = None
+
+    read_backlog: FewAtATime = field(init=False)
+
+    def __post_init__(self) -> None:
+        readers = FewAtATime(self.spawn, BACKLOGS_AT_ONCE_MAX)
+        object.__setattr__(self, "read_backlog", readers)  # frozen for everybody else
+
+
+class Queue(OpenQueue):
+    """One queue of a virtual host, open."""
+
+    def __init__(
+        self,
+        definition: QueueDefinition,
+        settings: QueueSettings,
+        owner: object | None,
+        log: TopicLog,
+        services: QueueServices,
+    ) -> None:
+        super().__init__(definition, settings, owner, log, services)
+        self.services = services
+        # The ledger, where it must learn of records what they are.
+        self._learner: PriorityLedger | GroupLedger | None = None
+        self._learns = RecordFlag(0)  # of which records
+        self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
+        self._learning = False  # what the backlog's priorities are: until then nothing is offered
+        self._until_learned: list[Waiter] = []
+        self._undone_stop = 0  # some records before it are of atomic writes that were undone
+        self.machine = QueueMachine(
+            self._make_ledger(),
+            single_active=settings.single_active,
+            by_priority=settings.single_active_by_priority,
+            counts_returns=settings.counts_deliveries,
+            counts_every_return=services.counts_every_return,
+            delivery_limit=settings.delivery_limit,
+            retry_delay=settings.retry_delay,
+            returns=log.returns,
+        )
+        if isinstance(self._learner, GroupLedger):
+            self.machine.groups = self._learner
+        self.reader = QueueReader(self, self.touch)
+        self.discards = Discards(self, services.dead_letter, services.timers)
+        self.retry_topic = self._find_retry_topic()
+        self.order: KeptOrder | None = None  # by key, while failed messages are tried again
+        self._keep_order()
+        self.eta_hold = self._find_eta_hold()
+        self._upkeep: Upkeep | None = None
+        self._searching: FilteredDelivery | None = None  # once somebody came with a filter
+        self._filtered: FilteredDelivery | None = None  # while such a consumer is there
+        self._used_ms = 0
+        self._unused_timer = services.timers.timer(self._look_whether_unused)
+        self._retry_timer = services.timers.timer(self._release_delayed)
+        self.used()
+        self._keep_up()
+        if log.settled.gaps(0, log.committed):
+            self._learning = self._learner is not None or self.order is not None
+            services.read_backlog(self._learn_backlog)
+        elif self.order is not None and self.retry_topic is not None:
+            self._learning = True
+            services.read_backlog(self._learn_backlog)
+        else:
+            self.machine.committed(log.committed)
+
+    def _make_ledger(self) -> Ledger:
+        log, settings = self.log, self.settings
+        state = log.first, log.committed, log.settled, log.redelivered_stop
+        if settings.group_ordering:
+            self._learns = RecordFlag.HAS_GROUP
+            self._learner = GroupLedger(*state)
+        elif settings.max_priority is not None:
+            self._learns = RecordFlag.HAS_PRIORITY
+            self._learner = PriorityLedger(
+                *state, settings.max_priority, settings.default_priority, settings.returns_first
+            )
+        else:
+            return Ledger(*state)
+        self._noted |= self._learns
+        return self._learner
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """See OpenQueue."""
+        # Groups come and go when the queue is opened: its ledger is what it is.
+        settings = replace(settings, group_ordering=self.machine.groups is not None)
+        super().reconfigure(settings)
+        if self.eta_hold is None and settings.celery_eta:
+            self.eta_hold = self._find_eta_hold()
+        self.machine.counts_returns = settings.counts_deliveries
+        self.machine.delivery_limit = settings.delivery_limit
+        self.machine.retry_delay = settings.retry_delay
+        self._keep_order()
+        weighed = self._upkeep is not None and self._upkeep.weighs
+        self._keep_up()
+        if self._upkeep is not None and self._upkeep.weighs and not weighed:
+            self.services.read_backlog(self._learn_backlog)
+        self._unused_timer.set(None)
+        self.used()
+
+    def _keep_up(self) -> None:
+        """See to lifetimes and limits, if there are any."""
+        if self._upkeep is not None:
+            self._upkeep.reconfigure(self.settings)
+        elif self.settings.message_ttl_ms is not None or self.settings.is_limited:
+            self._upkeep = Upkeep(self)
+
+    def touch(self) -> None:
+        """Something is to be looked at in the next turn."""
+        if not self.deleted:
+            self._turn.touch(self)
+
+    # -- what it holds
+
+    @property
+    def message_count(self) -> int:
+        """Messages ready for delivery, those gathered in this turn included."""
+        log, committed = self.log, self.machine.ledger.committed
+        hidden = log.end - committed
+        if self._learning:
+            hidden -= log.settled.overlap(committed, log.end)
+        return self.machine.ledger.ready_count + self.builder.count + hidden
+
+    @property
+    def leased_count(self) -> int:
+        """Messages delivered and neither settled nor returned."""
+        return self.machine.leased_count - self._parked_count
+
+    @property
+    def _parked_count(self) -> int:
+        return 0 if self.order is None else self.order.parked_count
+
+    @property
+    def delayed_count(self) -> int:
+        """Messages that came back and are not ready yet."""
+        return self.machine.delayed.count + self._parked_count
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers, whether or not they can take anything now."""
+        return self.machine.consumer_count
+
+    # -- publishing
+
+    def _prepare(self) -> None:
+        """Refuse what finds no room, and learn what is to be known of the rest."""
+        builder = self.builder
+        if self._upkeep is None:
+            noted = builder.features & self._noted
+            if noted & RecordFlag.HAS_EXPIRATION:
+                self._upkeep = Upkeep(self)
+            elif not noted and self.dedup is None and self.eta_hold is None:
+                return
+        if self._upkeep is not None:
+            self._upkeep.admit(builder)
+        if self.eta_hold is not None and builder.count and self.eta_hold.admit():
+            self._await_also(self.eta_hold)
+        self.take_in(builder)
+
+    def has_room(self, records: BatchBuilder) -> bool:
+        """See Appender."""
+        return self._upkeep is None or self._upkeep.has_room(records)
+
+    def take_in(self, records: BatchBuilder) -> None:
+        """See Appender."""
+        if not records.count:
+            return
+        super().take_in(records)
+        noted = records.features & self._noted
+        if records.count and (noted or (self._upkeep is not None and self._upkeep.weighs)):
+            self.learn(records.preview(self.log.end))
+
+    def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
+        """Take in what a batch's records say of themselves, but those that are `settled`."""
+        if self._learner is not None and batch.features & self._learns:
+            self._learner.learn(batch)
+        if self._upkeep is None and batch.features & RecordFlag.HAS_EXPIRATION:
+            self._upkeep = Upkeep(self)
+        if self._upkeep is not None:
+            self._upkeep.learn(batch, settled)
+        if self.order is not None and batch.features & RecordFlag.RETRIED:
+            self.order.learn(batch, settled)
+
+    def _forget_uncommitted(self) -> None:
+        if self._learner is not None:
+            self._learner.forget(self.log.end)
+        if self._upkeep is not None:
+            self._upkeep.forget(self.log.end)
+        if self.order is not None:
+            self.order.forget(self.log.end)
+        super()._forget_uncommitted()
+
+    def _show_committed(self) -> None:
+        if self._learning:
+            return
+        if self._undone_stop:
+            self._pass_over_undone()
+        else:
+            self.machine.committed(self.log.committed)
+        if self._upkeep is not None:
+            self._upkeep.expiry.more_is_ready()
+            # Whoever asks for a count before the next turn must not see what nobody will get.
+            if not self.machine.can_deliver():
+                self._upkeep.enforce()
+
+    def _pass_over_undone(self) -> None:
+        """Nothing becomes ready that was undone."""
+        first, stop = self.machine.ledger.committed, self.log.committed
+        self.machine.committed(stop)
+        self.machine.lose(self.log.undone.gaps(first, stop).gaps(first, stop))
+        if stop >= self._undone_stop:
+            self._undone_stop = 0
+
+    def undo(self, transaction: int, first: int, stop: int) -> None:
+        """See Appender."""
+        self._undone_stop = max(self._undone_stop, stop)
+        super().undo(transaction, first, stop)
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """See Appender. Until the backlog is known, nothing can be said to be committed."""
+        if self._learning and not self.deleted:
+            self._until_learned.append(waiter)
+            return
+        if self.eta_hold is not None and not self.eta_hold.is_caught_up:
+            both = AfterBoth([waiter])
+            self.eta_hold.await_commit(both)
+            waiter = both
+        super().await_commit(waiter)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """See Appender; said anew, as basic.get asks each time."""
+        log = self.log
+        return not (self._learning or self.builder.count) and log.committed == log.end
+
+    async def _learn_backlog(self) -> None:
+        """Learn of what an earlier run has left, or of what was no matter until now."""
+        if self.order is not None and self.retry_topic is not None:
+            await self.retry_topic.learn_keys(self.order)
+        await learn_backlog(self, show=self._learning)
+        if self.deleted:
+            return
+        if self._upkeep is not None:
+            self._upkeep.capacity.weigh()
+        self._learning = False
+        self._show_committed()
+        waiters, self._until_learned = self._until_learned, []
+        for waiter in waiters:
+            self.await_commit(waiter)
+        self.touch()
+
+    # -- consuming
+
+    def admits(self, *, exclusive: bool) -> bool:
+        """Whether nobody consumes who wants to be alone, or else would have to be."""
+        return self.machine.admits(exclusive=exclusive)
+
+    def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
+        """Let `consumer` take part from the next turn on. Ask `admits` first."""
+        self.machine.add_consumer(consumer, exclusive=exclusive)
+        wanted = record_filter(consumer.arguments) if consumer.arguments else None
+        if wanted is not None:
+            self._filtered = self._searching = self._searching or FilteredDelivery(self)
+            self._filtered.add(consumer, wanted)
+        self._turn.touch(self)
+
+    def remove_consumer(self, consumer: QueueConsumer) -> None:
+        """Deliver nothing more to `consumer`; what it holds stays leased."""
+        self.machine.remove_consumer(consumer)
+        if self._filtered is not None and not self._filtered.remove(consumer):
+            self._filtered = None
+        self.used()
+        self._turn.touch(self)
+
+    def may_offer(self, consumer: QueueConsumer) -> bool:
+        """Whether a consumer may still get something of what is there, without anybody's doing."""
+        if not self.is_caught_up or self.reader.fetching:
+            return True
+        return self._filtered is not None and self._filtered.looks_on(consumer)
+
+    def pump(self) -> bool:
+        """Deliver what is ready to who can take it. Returns whether another turn could do more."""
+        delivered = 0
+        if self._learning:
+            return False
+        if self._filtered is not None:
+            return self._pump_filtered(self._filtered)
+        while delivered < PUMP_RECORDS_MAX:
+            offer = self.machine.offer()
+            if offer is None:
+                if not self.machine.ready_count:
+                    self.reader.clear()
+                break
+            batches = self.reader.read(offer.first)
+            if batches is None:
+                break
+            delivered += self.deliver(offer, batches)
+        else:
+            return True
+        return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
+
+    def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
+        delivered, more = filtered.pump()
+        if more or self._upkeep is None:
+            return more
+        return self._upkeep.enforce(delivered=delivered > 0)
+
+    def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
+        """What of these ready runs has not expired, and waits for nobody."""
+        if self._upkeep is not None:
+            runs = self._upkeep.bury_expired(runs, batches)
+        return runs if self.order is None else self.order.let_pass(runs, batches)
+
+    def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
+        """Send one offer. Returns how many records of it were sent (at least one), or expired."""
+        if self._upkeep is not None:
+            stop, expired = self._upkeep.alive(offer.first, offer.stop, batches)
+            if expired:
+                self.discards.add(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
+                return stop - offer.first
+            offer = offer._replace(stop=stop)
+        if self.order is not None:
+            passing = self.order.let_pass([(offer.first, offer.stop)], batches)
+            if not passing:
+                return offer.stop - offer.first
+            offer = offer._replace(first=passing[0][0], stop=passing[0][1])
+        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
+        stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
+        self.machine.deliver(offer, stop)
+        if consumer.no_ack:
+            self.settle([(offer.first, stop)])
+        return stop - offer.first
+
+    def get(self) -> tuple[int, bool] | None:
+        """Lease the next ready message for basic.get: (offset, redelivered)."""
+        if self.settings.expires_ms is not None:
+            self.used()
+        while not self.deleted and (leased := self.machine.get()) is not None:
+            offset = leased[0]
+            looked_at = self._upkeep is not None or self.order is not None
+            batch = self.reader.batch_at_hand(offset) if looked_at else None
+            if batch is None or not self._gives_up(batch, offset):
+                return leased
+        return None
+
+    def _gives_up(self, batch: Batch, offset: int) -> bool:
+        """Whether a leased record is not to be handed out: it has expired, or waits for another."""
+        if self._upkeep is not None and self._upkeep.has_expired(batch, offset):
+            self.discards.add([(offset, offset + 1)], Reason.EXPIRED)
+            return True
+        return self.order is not None and self.order.parks(batch, offset)
+
+    async def record_batch(self, offset: int) -> Batch | None:
+        """The batch that holds a leased record, from memory or from the device.
+
+        None where it is not to be handed out: it is lost or has expired, and was given up.
+        """
+        batch = await self.reader.leased_batch(offset)
+        return None if batch is None or self._gives_up(batch, offset) else batch
+
+    def batch_at_hand(self, offset: int) -> Batch | None:
+        """The batch that holds `offset` if it can be had without waiting."""
+        return self.reader.batch_at_hand(offset)
+
+    # -- being used
+
+    def used(self) -> None:
+        """See OpenQueue: a queue that expires begins its time anew."""
+        if self.settings.expires_ms is not None:
+            self._used_ms = self.services.timers.wall_ms()
+            if self._unused_timer.due_ms is None:
+                self._unused_timer.set(self._used_ms + self.settings.expires_ms)
+
+    def _look_whether_unused(self) -> None:
+        expires_ms = self.settings.expires_ms
+        if expires_ms is None or self.deleted:
+            return
+        now = self.services.timers.wall_ms()
+        if self.consumer_count:
+            self._unused_timer.set(now + expires_ms)
+        elif now - self._used_ms >= expires_ms:
+            self.services.unused(self)
+        else:
+            self._unused_timer.set(self._used_ms + expires_ms)
+
+    # -- settling
+
+    def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """The records are done with."""
+        if self.deleted:
+            return
+        self.machine.settle(ranges)
+        self.log.settle(ranges)
+        if self.order is not None:
+            self.order.settled(ranges)
+        if self.machine.groups is not None:  # others of theirs may have waited for this
+            self.wake()
+
+    def return_(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        failed: bool = True,
+        cause: Reason | None = None,
+        delay_ms: int | None = None,
+    ) -> None:
+        """The records are to be delivered again, after `delay_ms` where that was asked for.
+
+        `failed`: their consumer could not cope with them, and did not just give them back. Of
+        some causes they go to the retry topic, if the queue says so.
+        """
+        if self.deleted:
+            return
+        if cause is not None and self.settings.retries(cause):
+            self.discards.add(ranges, cause)
+            return
+        now_ms = self.services.timers.wall_ms()
+        refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
+        self.log.redelivered_stop = self.machine.redelivered_stop
+        if self.settings.counts_deliveries:
+            self.log.note_returns(ranges)
+        self._retry_timer.set(self.machine.delayed.next_ms)
+        self.discards.add(refused, Reason.DELIVERY_LIMIT)
+        self._more_is_ready()
+
+    def _release_delayed(self) -> None:
+        """Some of what came back may have waited for long enough."""
+        if self.deleted:
+            return
+        released = self.machine.release(self.services.timers.wall_ms())
+        self._retry_timer.set(self.machine.delayed.next_ms)
+        if released:
+            self._more_is_ready()
+
+    def _more_is_ready(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.expiry.more_is_ready()
+        self._turn.touch(self)
+
+    def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Consumers gave the records up."""
+        if not self.deleted:
+            self.discards.add(ranges, Reason.REJECTED)
+
+    def wake(self, consumer: QueueConsumer | None = None) -> None:  # noqa: ARG002
+        """A consumer can take more."""
+        if self.machine.ready_count and not self.deleted:
+            self._turn.touch(self)
+
+    def purge(self) -> int:
+        """Settle everything ready or delayed. Returns how many messages that were."""
+        if self.deleted:
+            return 0
+        ranges = list(self.machine.purge())
+        self._retry_timer.set(None)
+        self.log.settle(ranges)
+        if self.order is not None:
+            self.order.settled(ranges)
+        return sum(stop - first for first, stop in ranges)
+
+    # -- what waits to be tried again
+
+    def _find_retry_topic(self) -> RetryTopic | None:
+        topics = self.services.retry_topics
+        return None if topics is None else topics.find(self)
+
+    def _keep_order(self) -> None:
+        """See to order by key, if somebody wants it."""
+        ladder = self.settings.retry
+        # A group waits for what is parked of it, and so would who comes back.
+        if ladder is None or not ladder.keeps_order or self.settings.group_ordering:
+            if self.order is not None:
+                order, self.order = self.order, None
+                order.end()
+        elif self.order is None:
+            self.order = KeptOrder(self)
+            self._noted |= RecordFlag.RETRIED
+
+    def unpark(self, ranges: list[tuple[int, int]]) -> None:
+        """What waited for another message of its key may be delivered."""
+        self.machine.ledger.return_(ranges)
+        self._more_is_ready()
+
+    def open_retry_topic(self) -> RetryTopic:
+        """Where failed messages wait; it comes with the first. Raises StorageError."""
+        if self.retry_topic is None:
+            assert self.services.retry_topics is not None, "a broker's queues can retry"
+            self.retry_topic = self.services.retry_topics.open(self)
+        return self.retry_topic
+
+    # -- what is held until it is due
+
+    def _find_eta_hold(self) -> EtaHold | None:
+        holds = self.services.eta_holds
+        return None if holds is None else holds.of(self)
+
+    # -- the end
+
+    def mark_deleted(self) -> None:
+        """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
+        self._let_publishers_go()
+        waiters, self._until_learned = self._until_learned, []
+        for waiter in waiters:
+            waiter.done(failed=False)
+        self._unused_timer.set(None)
+        self._retry_timer.set(None)
+        if self._upkeep is not None:
+            self._upkeep.close()
+        if self.retry_topic is not None:
+            self.retry_topic.delete()
+        if self.eta_hold is not None:
+            self.eta_hold.delete()
+        self.reader.clear()
+        for consumer in list(self.machine.consumers):
+            consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer

@@ -1,0 +1,271 @@
+"""What a queue does beyond holding messages, resolved from its arguments and its policy.
+
+Made when a queue is opened and again whenever a policy changes (`Queue.reconfigure`). Values were
+checked before they came here: arguments when the queue was declared, policies when they were set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.queues.arguments import DEDUP_WINDOW, EXPIRY_MS_MAX, QUEUE_TYPE
+from leveret.core.queues.stream_offsets import interval_ms
+from leveret.features import deaths
+from leveret.features.dedup import window_ms
+from leveret.features.rates import Rate, rate_of
+from leveret.features.retry import Ladder, ladder_of
+from leveret.ports import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leveret.ports.definitions import Arguments, QueueDefinition
+
+NO_POLICY: Mapping[str, Any] = {}
+
+# A message that came back this often makes its consumers fail: quorum queues give it up then.
+DELIVERY_LIMIT = 20
+# The highest priority that a quorum queue tells apart, and what a message without one has there.
+QUORUM_PRIORITY_MAX = 31
+QUORUM_PRIORITY = 4
+# What a stream keeps that says nothing of it: long enough for a holiday, short enough for a disk.
+STREAM_AGE_MS_MAX = 14 * 86_400_000
+
+
+class Overflow(StrEnum):
+    """What a full queue does."""
+
+    DROP_HEAD = "drop-head"
+    REJECT_PUBLISH = "reject-publish"
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+class DeadLetterStrategy(StrEnum):
+    """Whether a dead letter leaves its queue before its targets have it for certain."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDelay:
+    """How long messages that came back wait before they are ready again.
+
+    Either kind may be delayed: those that `failed`, as their consumer could not cope with them, and
+    those that it just `returned`.
+    """
+
+    failed: bool
+    returned: bool
+    min_ms: int
+    max_ms: int = EXPIRY_MS_MAX
+
+    def applies(self, *, failed: bool) -> bool:
+        """Whether messages wait that came back in this way."""
+        return self.failed if failed else self.returned
+
+    def after(self, count: int) -> int:
+        """Milliseconds to wait for who came back so often (0: in a way that is not counted)."""
+        return min(self.min_ms * max(count, 1), self.max_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One queue's behaviour. None: without that limit, or without that feature."""
+
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None  # of the queue itself, while nobody uses it
+    max_length: int | None = None  # ready messages
+    max_length_bytes: int | None = None  # of the bodies of ready messages
+    overflow: Overflow = Overflow.DROP_HEAD
+    dead_letter_exchange: str | None = None  # "" is the default exchange
+    dead_letter_routing_key: str | None = None
+    dead_letter_strategy: DeadLetterStrategy = DeadLetterStrategy.AT_MOST_ONCE
+    # Why messages die that go to the queue's dead-letter topic; only without an exchange.
+    dead_letter_topic: frozenset[str] = frozenset()
+    max_priority: int | None = None  # of messages: higher ones count as this one
+    default_priority: int = 0  # of a message that states none
+    returns_first: bool = False  # before all others, in the order in which they came back
+    group_ordering: bool = False  # one message of a group at a time, whatever their priorities
+    single_active: bool = False
+    single_active_by_priority: bool = False  # a consumer of higher priority takes over
+    delivery_limit: int | None = None  # how often a message may come back
+    retry_delay: RetryDelay | None = None  # of messages that came back
+    retry: Ladder | None = None  # of messages that failed
+    counts_deliveries: bool = False  # consumers are told how often a message came back
+    consumer_timeout_ms: int | None = None  # None: the node's
+    visibility_timeout_ms: int | None = None  # what is not settled by then comes back
+    celery_eta: bool = False  # whether tasks are held until the time in their header
+    dedup_window_ms: int | None = None  # within which no message is stored twice
+    publish_rate: Rate | None = None  # at which messages come in
+    consume_rate: Rate | None = None  # at which they are delivered, to all consumers together
+    retention: Retention | None = None  # of a stream; all other queues settle what was consumed
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the queue can be full."""
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    def retries(self, reason: str) -> bool:
+        """Whether what fails for `reason` is tried again."""
+        return self.retry is not None and reason in self.retry.on
+
+    def keeps(self, reason: str) -> bool:
+        """Whether what is given up for `reason` goes anywhere."""
+        return self.retries(reason) or self.dead_letters(reason)
+
+    def dead_letters(self, reason: str) -> bool:
+        """Whether what dies of `reason` goes anywhere."""
+        return self.dead_letter_exchange is not None or reason in self.dead_letter_topic
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a full queue refuses what is published to it."""
+        return self.is_limited and self.overflow is not Overflow.DROP_HEAD
+
+
+def resolve_settings(
+    definition: QueueDefinition, policy: Mapping[str, Any] = NO_POLICY
+) -> QueueSettings:
+    """Read the settings of a queue; `policy` has the keys of policies, without `x-`.
+
+    The queue's own arguments win over its policy; of times and lengths the smaller one counts.
+    """
+    arguments = definition.arguments
+    if arguments.get(QUEUE_TYPE) == "stream":
+        return QueueSettings(
+            retention=_retention(arguments, policy),
+            dedup_window_ms=window_ms(arguments.get(DEDUP_WINDOW, policy.get("dedup-window"))),
+            publish_rate=_rate("publish", arguments, policy),
+            consume_rate=_rate("consume", arguments, policy),
+        )
+    quorum = arguments.get(QUEUE_TYPE) == "quorum"
+
+    def stated(key: str) -> Any:
+        return arguments.get(f"x-{key}", policy.get(key))
+
+    def least(key: str, choose: Callable[[int, int], int] = min) -> int | None:
+        own, given = arguments.get(f"x-{key}"), policy.get(key)
+        if own is None or given is None:
+            return own if given is None else given
+        return choose(own, given)
+
+    overflow = _overflow(stated("overflow"), quorum=quorum)
+    exchange = stated("dead-letter-exchange")
+    limit = least("delivery-limit", _looser)
+    ladder = ladder_of(stated)
+    topic = _dead_letter_topic(
+        asked=bool(stated("dead-letter-topic")),
+        retries=ladder is not None,
+        limited=not quorum and limit is not None,
+    )
+    single_active = bool(arguments.get("x-single-active-consumer"))
+    own_priority = arguments.get("x-max-priority")
+    return QueueSettings(
+        message_ttl_ms=least("message-ttl"),
+        expires_ms=least("expires"),
+        max_length=least("max-length"),
+        max_length_bytes=least("max-length-bytes"),
+        overflow=overflow,
+        dead_letter_exchange=exchange,
+        dead_letter_routing_key=stated("dead-letter-routing-key"),
+        dead_letter_strategy=_strategy(
+            stated("dead-letter-strategy"),
+            able=quorum and exchange is not None and overflow is Overflow.REJECT_PUBLISH,
+        )
+        if exchange is not None or not topic
+        else DeadLetterStrategy.AT_LEAST_ONCE,
+        dead_letter_topic=topic if exchange is None else frozenset(),
+        max_priority=QUORUM_PRIORITY_MAX if quorum else own_priority or None,
+        default_priority=QUORUM_PRIORITY if quorum else 0,
+        returns_first=quorum,
+        group_ordering=bool(stated("group-ordering")) and not own_priority,
+        single_active=single_active,
+        single_active_by_priority=single_active and quorum,
+        delivery_limit=_delivery_limit(limit, DELIVERY_LIMIT if quorum else None),
+        retry_delay=(
+            _retry_delay(
+                stated("delayed-retry-type"), least("delayed-retry-min"), least("delayed-retry-max")
+            )
+            if quorum
+            else None
+        ),
+        retry=ladder,
+        counts_deliveries=quorum or limit is not None,
+        consumer_timeout_ms=stated("consumer-timeout"),
+        visibility_timeout_ms=stated("visibility-timeout"),
+        celery_eta=bool(stated("celery-eta")),
+        dedup_window_ms=window_ms(stated("dedup-window")),
+        publish_rate=_rate("publish", arguments, policy),
+        consume_rate=_rate("consume", arguments, policy),
+    )
+
+
+def _rate(what: str, arguments: Arguments, policy: Mapping[str, Any]) -> Rate | None:
+    """The smaller rate of what the queue and its policy say, and the smaller burst."""
+    values = {}
+    for key in (f"{what}-rate", f"{what}-burst"):
+        stated = [arguments.get(f"x-{key}"), policy.get(key)]
+        values[key] = min((value for value in stated if value is not None), default=-1)
+    return rate_of(values, what)
+
+
+def _retention(arguments: Arguments, policy: Mapping[str, Any]) -> Retention:
+    """How much a stream keeps: unlike elsewhere its policy wins, as in RabbitMQ."""
+
+    def stated(key: str) -> Any:
+        return policy.get(key, arguments.get(f"x-{key}"))
+
+    bytes_max, age = stated("max-length-bytes"), stated("max-age")
+    age_ms_max = interval_ms(age) if age is not None else None
+    if bytes_max is None and age_ms_max is None:
+        age_ms_max = STREAM_AGE_MS_MAX
+    return Retention(bytes_max, age_ms_max, stated("stream-max-segment-size-bytes"))
+
+
+def _overflow(stated: str | None, *, quorum: bool) -> Overflow:
+    """A policy may ask a quorum queue for what it cannot do: then it drops, as by default."""
+    overflow = Overflow(stated or Overflow.DROP_HEAD)
+    if quorum and overflow is Overflow.REJECT_PUBLISH_DLX:
+        return Overflow.DROP_HEAD
+    return overflow
+
+
+def _strategy(stated: str | None, *, able: bool) -> DeadLetterStrategy:
+    """A queue that drops its head cannot promise that nothing is lost."""
+    return DeadLetterStrategy(stated) if stated and able else DeadLetterStrategy.AT_MOST_ONCE
+
+
+def _looser(own: int, given: int) -> int:
+    """The smaller limit, unless one of them means that there is none."""
+    return max(own, given) if own < 0 or given < 0 else min(own, given)
+
+
+def _retry_delay(stated: str | None, min_ms: int | None, max_ms: int | None) -> RetryDelay | None:
+    """Without a shortest delay there is none, whatever else is stated."""
+    failed, returned = stated in {"all", "failed"}, stated in {"all", "returned"}
+    if not (failed or returned) or not min_ms or max_ms == 0:
+        return None
+    return RetryDelay(failed, returned, min_ms, min(max_ms or EXPIRY_MS_MAX, EXPIRY_MS_MAX))
+
+
+def _delivery_limit(stated: int | None, default: int | None) -> int | None:
+    """The number of returns; a negative one stands for no limit."""
+    if stated is None:
+        return default
+    return stated if stated >= 0 else None
+
+
+def _dead_letter_topic(*, asked: bool, retries: bool, limited: bool) -> frozenset[str]:
+    """The reasons for which a queue without an exchange keeps its dead letters.
+
+    Whoever retries messages wants to see those that nothing helped; a classic queue has a limit of
+    deliveries because somebody wants to see what exceeds it.
+    """
+    if asked:
+        return frozenset(deaths.REASONS)
+    if retries:
+        return frozenset({deaths.REJECTED, deaths.DELIVERY_LIMIT})
+    return frozenset({deaths.DELIVERY_LIMIT}) if limited else frozenset()

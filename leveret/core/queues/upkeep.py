@@ -1,0 +1,148 @@
+"""What a queue does besides handing out messages: lifetimes and limits.
+
+Made for the queues that have them, when they have them. Called around every append (what is
+refused, what is learned of records) and after every delivery round: what nobody took may have
+expired, or be too much. A message that was just committed is offered to consumers first, however
+short its life.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.dead_letters.discards import Reason, Window
+from leveret.core.queues.capacity import Capacity
+from leveret.core.queues.expiry import Expiry
+from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from leveret.core.queues.queue import Queue
+    from leveret.core.queues.settings import QueueSettings
+    from leveret.ports.ranges import RangeSet
+    from leveret.ports.records import Batch, BatchBuilder
+
+
+class Upkeep:
+    """The lifetimes and limits of one queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._machine = queue.machine
+        self._timers = queue.services.timers
+        self._timer = self._timers.timer(queue.touch)
+        # What lies below has been offered to consumers before, and may have expired since.
+        self._offered_stop = queue.machine.ledger.committed
+        self.expiry = Expiry(queue.machine, queue.settings.message_ttl_ms)
+        self.capacity = Capacity(queue.machine, queue.log, queue.settings)
+
+    def reconfigure(self, settings: QueueSettings) -> None:
+        """Other lifetimes and limits hold from now on."""
+        self.expiry.set_ttl(settings.message_ttl_ms)
+        self.capacity.reconfigure(settings)
+
+    # -- around an append
+
+    def admit(self, builder: BatchBuilder) -> None:
+        """Refuse what finds no room."""
+        refused = self.capacity.refuse(builder)
+        queue = self._queue
+        if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
+            window = Window(refused, refused.base_offset, refused.stop_offset)
+            queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
+
+    def has_room(self, records: BatchBuilder) -> bool:
+        """Whether nothing of an atomic write would be refused."""
+        return self.capacity.has_room(records)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it must learn of every batch."""
+        return self.capacity.sizes is not None
+
+    def learn(self, batch: Batch, settled: RangeSet | None) -> None:
+        """Take in what a batch's records say of themselves, but those that are `settled`."""
+        if batch.features & RecordFlag.HAS_EXPIRATION:
+            self.expiry.learn(batch)
+        self.capacity.learn(batch, settled)
+
+    def forget(self, offset: int) -> None:
+        """Records from `offset` on are lost; others will take their numbers."""
+        self.expiry.forget(offset)
+        self.capacity.forget(offset)
+
+    # -- around a delivery
+
+    def alive(self, first: int, stop: int, batches: list[Batch]) -> tuple[int, bool]:
+        """(stop, expired): how far [first, stop) may be sent, or has expired."""
+        if first >= self._offered_stop:
+            return stop, False
+        now = self._timers.wall_ms()
+        return self.expiry.fate(batches, first, min(stop, self._offered_stop), now)
+
+    def bury_expired(
+        self, runs: list[tuple[int, int]], batches: list[Batch]
+    ) -> list[tuple[int, int]]:
+        """Give up what has expired of these ready runs, and leave it out."""
+        alive = []
+        for first, stop in runs:
+            at = first
+            while at < stop:
+                end, expired = self.alive(at, stop, batches)
+                if expired:
+                    self._queue.discards.add(self._machine.withdraw([(at, end)]), Reason.EXPIRED)
+                else:
+                    alive.append((at, end))
+                at = end
+        return alive
+
+    def has_expired(self, batch: Batch, offset: int) -> bool:
+        """Whether a record may not be handed out any more."""
+        now = self._timers.wall_ms()
+        return self.expiry.fate([batch], offset, offset + 1, now)[1]
+
+    def enforce(self, *, delivered: bool = False) -> bool:
+        """See to what nobody took. Returns whether another turn is needed at once."""
+        queue = self._queue
+        more = False
+        if not queue.reader.fetching:
+            self._offered_stop = self._machine.ledger.committed
+        now = self._timers.wall_ms()
+        queue.discards.add(self.expiry.take_due(now), Reason.EXPIRED)
+        if self.expiry.ttl_ms is not None:
+            more = self._expire_oldest(now)
+        self._timer.set(self.expiry.next_deadline())
+        if delivered and self._is_draining():
+            return True
+        queue.discards.add(self.capacity.overflowing(), Reason.MAX_LENGTH)
+        return more
+
+    def _is_draining(self) -> bool:
+        """Whether a consumer only waits for its socket, and the excess can wait for it too."""
+        return self._machine.ready_count < PUMP_RECORDS_MAX and any(
+            consumer.credit() for consumer in self._machine.served
+        )
+
+    def _expire_oldest(self, now: int) -> bool:
+        """Give up what is too old. Returns whether there may be more of it."""
+        expired_count = 0
+        while (oldest := self.expiry.oldest()) is not None and not self.expiry.is_young(now):
+            if oldest >= self._offered_stop:
+                return False
+            batches = self._queue.reader.read(oldest)
+            if batches is None:
+                return False
+            stop, expired = self.expiry.fate(batches, oldest, self._offered_stop, now)
+            if not expired:
+                self.expiry.note_oldest(oldest, batches)
+                return False
+            withdrawn = self._machine.withdraw([(oldest, stop)])
+            self._queue.discards.add(withdrawn, Reason.EXPIRED)
+            expired_count += stop - oldest
+            if expired_count > PUMP_RECORDS_MAX:
+                return True
+        return False
+
+    def close(self) -> None:
+        """The queue is gone."""
+        self._timer.set(None)

@@ -1,0 +1,338 @@
+"""Retry topics: `<queue>.retry`, where a queue's failed messages wait before they come back to it.
+
+A queue that retries asks for its topic when the first message fails, and finds it again after a
+restart. `leveret.features.retry` decides how long a message waits. Both ways are at least once: a
+message leaves its queue when the topic has committed it, and the topic when the queue has.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.core.dead_letters.discards import RETRY_MS, Reason, Window
+from leveret.core.logs.window import LogWindow
+from leveret.core.names import NAME_BYTES_MAX
+from leveret.core.queues.settings import Overflow
+from leveret.core.retry.order import KeptOrder, key_of
+from leveret.errors import ChannelError, StorageError
+from leveret.features.retry import (
+    Attempts,
+    Ladder,
+    attempts_of,
+    failed_headers,
+    header_problem,
+    own_ladder,
+)
+from leveret.ports.contents import headers_table, with_properties
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import BatchBuilder, RecordFlag
+from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from leveret.core.queues.queue import Queue
+    from leveret.core.waiting.room import Waiting, WaitingRoom
+    from leveret.core.waiting.rooms import WaitingRooms
+    from leveret.ports.tables import RawValue
+
+__all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retry_topic"]
+
+SUFFIX = ".retry"
+PAGE_RECORDS = 1000  # of a topic that is gone through, in memory at a time
+
+
+def retry_topic(queue: str) -> str:
+    """The name of a queue's retry topic; a very long one is cut to what a name may have."""
+    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+
+
+def check_retry_headers(header: bytes) -> None:
+    """Raise ChannelError 406 where a message's own ladder makes no sense."""
+    problem = header_problem(_readable(header))
+    if problem is not None:
+        raise ChannelError(406, problem)
+
+
+class RetryTopics:
+    """The retry topics of a node. `chance()` is a random number in [0, 1)."""
+
+    def __init__(self, rooms: WaitingRooms, chance: Callable[[], float]) -> None:
+        self._rooms = rooms
+        self._chance = chance
+
+    def find(self, queue: Queue) -> RetryTopic | None:
+        """The topic that an earlier run has left, if it has."""
+        definition = queue.definition
+        name = retry_topic(definition.name)
+        if self._rooms.exists(definition.vhost, name, definition.incarnation):
+            return self.open(queue)
+        return None
+
+    def open(self, queue: Queue) -> RetryTopic:
+        """Create or recover the topic of a queue. Raises StorageError."""
+        return RetryTopic(queue, self._rooms, self._chance)
+
+
+class _Record(NamedTuple):
+    """A record that failed, and what its headers say."""
+
+    offset: int
+    flags: int
+    time: int
+    exchange: bytes
+    routing_key: bytes
+    header: bytes
+    body: bytes
+
+
+class Fate(Enum):
+    """What became of a message that failed and can be tried again."""
+
+    AWAY = 1  # it waits in the retry topic
+    PARKED = 2  # it waits in the queue, for another one of its key
+
+
+class RetryTopic:
+    """The messages of one queue that wait for their next attempt."""
+
+    def __init__(self, queue: Queue, rooms: WaitingRooms, chance: Callable[[], float]) -> None:
+        definition = queue.definition
+        self._queue = queue
+        self._rooms = rooms
+        self._chance = chance
+        self._timers = queue.services.timers
+        self._coming: set[int] = set()  # offsets of the room whose messages are on their way back
+        self._refused: list[Waiting] = []  # those for whom the queue had no room
+        self._again = self._timers.timer(self._try_again)
+        self.room: WaitingRoom = rooms.open(
+            definition.vhost,
+            retry_topic(definition.name),
+            self.come_back,
+            incarnation=definition.incarnation,
+        )
+
+    @property
+    def builder(self) -> BatchBuilder:
+        """Where those gather that `take` lets wait."""
+        return self.room.builder
+
+    @property
+    def pending_count(self) -> int:
+        """How many messages wait."""
+        return self.room.pending_count
+
+    # -- failing
+
+    def take(
+        self, windows: Sequence[Window], reason: Reason
+    ) -> tuple[list[tuple[int, int]], list[Window]]:
+        """Let records wait that may be tried once more: (their offsets, the others).
+
+        The others have no attempt left; their headers say so.
+        """
+        ladder = self._queue.settings.retry
+        assert ladder is not None, "the queue retries"
+        waiting = RangeSet()
+        exhausted: list[Window] = []
+        now_ms = self._timers.wall_ms()
+        for window in windows:
+            for record in _records(window):
+                fate = self._fail(record, ladder, reason, now_ms)
+                if isinstance(fate, Window):
+                    exhausted.append(fate)
+                elif fate is Fate.AWAY:
+                    waiting.add(record.offset, record.offset + 1)
+        return list(waiting), exhausted
+
+    def _fail(self, record: _Record, ladder: Ladder, reason: Reason, now_ms: int) -> Fate | Window:
+        """Let a record wait, unless it has been tried as often as it may: then it says so."""
+        headers = _readable(record.header)
+        if record.flags & RecordFlag.HAS_RETRY:
+            ladder = own_ladder(ladder, headers)
+        # Others may write such headers, too: only the broker's own count.
+        known = record.flags & RecordFlag.RETRIED
+        attempts = attempts_of(headers) if known else Attempts()
+        count = attempts.count + 1
+        if count > ladder.attempts_max:
+            return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
+        order = self._queue.order
+        key = b""
+        if order is not None:
+            key = key_of(record.flags, record.exchange, record.routing_key, record.header)
+            if not order.failed(record.offset, key):
+                return Fate.PARKED
+        attempts = Attempts(count, attempts.first_at)
+        table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
+        room_offset = self.room.add(
+            now_ms + ladder.wait_ms(count, self._chance()),
+            record.flags | RecordFlag.HAS_HEADERS | RecordFlag.RETRIED,
+            record.exchange,
+            record.routing_key,
+            with_properties(record.header, table=table),
+            record.body,
+        )
+        if order is not None:
+            order.left(record.offset, key, room_offset)
+        return Fate.AWAY
+
+    @staticmethod
+    def _spent(record: _Record, headers: Mapping[str, object]) -> Window:
+        builder = BatchBuilder()
+        builder.add(
+            record.flags | RecordFlag.HAS_HEADERS,
+            record.time,
+            record.exchange,
+            record.routing_key,
+            with_properties(record.header, table=encode_table(dict(headers))),
+            record.body,
+        )
+        return Window(builder.seal(record.offset), record.offset, record.offset + 1)
+
+    # -- coming back
+
+    def come_back(self, due: Sequence[Waiting]) -> None:
+        """Put messages at the tail of their queue: their time has come, or somebody says so."""
+        queue = self._queue
+        if queue.deleted:
+            return
+        coming = Homecoming(self)
+        now = self._timers.wall_ms()
+        builder = queue.builder
+        for record in due:
+            if record.offset in self._coming:
+                continue
+            _, _, flags, exchange, routing_key, header, body = record
+            builder.add(flags, now, exchange, routing_key, header, body)
+            if builder.origins is not None:
+                builder.origins.add(coming, len(coming.records), builder.count - 1)
+            self._coming.add(record.offset)
+            coming.records.append(record)
+        if coming.records:
+            queue.touch()
+            queue.await_commit(coming)
+
+    def arrived(self, records: Sequence[Waiting], missing: Sequence[Waiting]) -> None:
+        """The queue has committed `records`, but not `missing`: it was full, or could not."""
+        self._coming.difference_update(record.offset for record in (*records, *missing))
+        if self._queue.deleted:
+            return
+        self.room.settle([(record.offset, record.offset + 1) for record in records])
+        if self._queue.order is not None:
+            for record in records:
+                self._queue.order.came_back(record.offset)
+        if missing:
+            self._refused += missing
+            if self._again.due_ms is None:
+                self._again.set(self._timers.wall_ms() + RETRY_MS)
+
+    @property
+    def is_refusal_final(self) -> bool:
+        """Whether what finds no room in the queue has gone to its dead-letter exchange."""
+        settings = self._queue.settings
+        return settings.overflow is Overflow.REJECT_PUBLISH_DLX and settings.dead_letters(
+            Reason.MAX_LENGTH
+        )
+
+    def _try_again(self) -> None:
+        refused, self._refused = self._refused, []
+        self.come_back(refused)
+
+    # -- by hand
+
+    async def bring_back(self, offsets: Sequence[int] | None) -> int:
+        """Let messages come back now; None: all. Returns how many. Raises StorageError."""
+        count = 0
+        for page in self._pages(offsets):
+            records = [r for r in await self.room.read(page) if r.offset not in self._coming]
+            self.come_back(records)
+            count += len(records)
+        return count
+
+    def cancel(self, offsets: Sequence[int] | None) -> int:
+        """Give messages up that wait; None: all. Returns how many. They are not dead letters."""
+        count = 0
+        for page in self._pages(offsets):
+            for offset in page:
+                if offset not in self._coming and self.room.cancel(offset):
+                    count += 1
+                    if self._queue.order is not None:
+                        self._queue.order.cancelled(offset)
+        return count
+
+    async def learn_keys(self, order: KeptOrder) -> None:
+        """Say whose keys are held by messages that an earlier run has left here."""
+        log = self.room.log
+        window = LogWindow(log)
+        stop = log.committed
+        offset = log.settled.gaps(0, stop).first
+        while offset is not None:
+            try:
+                batches = await window.fill(offset)
+            except StorageError:
+                return  # the room meets it again, and deals with it
+            for batch in batches:
+                for at, flags, _, exchange, routing_key, header, _ in batch.records():
+                    if at < stop and at not in log.settled:
+                        order.found_away(at, key_of(flags, exchange, routing_key, header))
+            offset = log.settled.gaps(min(batches[-1].stop_offset, stop), stop).first
+
+    def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
+        """These, or all that wait, some at a time."""
+        if offsets is not None:
+            yield offsets
+            return
+        after: tuple[int, int] | None = None
+        while page := self.room.scan(after, None, PAGE_RECORDS):
+            yield [offset for _, offset in page]
+            after = page[-1]
+
+    # -- the end
+
+    def delete(self) -> None:
+        """The queue is gone, and with it what waits to come back."""
+        self._again.set(None)
+        self._refused = []
+        definition = self._queue.definition
+        self._rooms.delete(definition.vhost, retry_topic(definition.name), definition.incarnation)
+
+
+class Homecoming:
+    """Some messages on their way from the retry topic to the queue."""
+
+    def __init__(self, topic: RetryTopic) -> None:
+        self.records: list[Waiting] = []
+        self._topic = topic
+        self._refused = RangeSet()
+
+    def refused(self, first: int, stop: int) -> None:
+        """Find no room in the queue (see leveret.core.logs.origins)."""
+        if not self._topic.is_refusal_final:
+            self._refused.add(first, stop)
+
+    def done(self, *, failed: bool) -> None:
+        """See Waiter."""
+        arrived: list[Waiting] = []
+        missing: list[Waiting] = []
+        for index, record in enumerate(self.records):
+            (missing if failed or index in self._refused else arrived).append(record)
+        self._topic.arrived(arrived, missing)
+
+
+def _records(window: Window) -> Iterator[_Record]:
+    batch, first, stop = window
+    if stop - first == 1:
+        yield _Record(first, *batch.record(first))
+        return
+    for record in batch.records():
+        if first <= record[0] < stop:
+            yield _Record(*record)
+
+
+def _readable(header: bytes) -> dict[str, RawValue]:
+    """The fields of a content header's table; none where it cannot be read."""
+    try:
+        return decode_raw_table(headers_table(header))
+    except MalformedFieldError:
+        return {}

@@ -1,0 +1,68 @@
+"""An exchange: its definition, how it routes, and its edges in the routing graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.definitions.policies import NO_POLICY
+from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW
+from leveret.core.routing.routes import Route, RouteCache
+from leveret.features.dedup import window_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from leveret.core.definitions.policies import EffectivePolicy
+    from leveret.core.exchanges.router import Router
+    from leveret.core.routing.bindings import Binding
+    from leveret.ports.definitions import ExchangeDefinition
+
+
+class Exchange:
+    """A named point to publish to.
+
+    Its `cache` stays the same object as long as the exchange lives; connections keep it.
+    """
+
+    __slots__ = ("cache", "definition", "filters", "incoming", "outgoing", "policy", "router")
+
+    def __init__(
+        self,
+        definition: ExchangeDefinition,
+        router: Router,
+        resolve: Callable[[Exchange, bytes], Route],
+        policy: EffectivePolicy = NO_POLICY,
+    ) -> None:
+        self.definition = definition
+        self.policy = policy
+        self.router = router
+        self.outgoing: dict[Hashable, Binding] = {}
+        self.incoming: dict[Hashable, Binding] = {}
+        self.filters = 0  # of its bindings, how many have a filter
+        self.cache = RouteCache(self, lambda key: resolve(self, key), router.key_decides)
+
+    @property
+    def name(self) -> str:
+        """Its name; empty for the default exchange."""
+        return self.definition.name
+
+    @property
+    def key_decides(self) -> bool:
+        """Whether a message's routing key alone says where it goes."""
+        return self.router.key_decides and not self.filters
+
+    @property
+    def alternate(self) -> str | None:
+        """Name of the exchange that gets what this one cannot route; the argument goes first."""
+        given = self.policy.definition.get(ALTERNATE_EXCHANGE)
+        name = self.definition.arguments.get(ALTERNATE_EXCHANGE, given)
+        return name if isinstance(name, str) else None
+
+    @property
+    def dedup_window_ms(self) -> int | None:
+        """Within which time no message is taken twice; None where it may be."""
+        stated = self.definition.arguments.get(DEDUP_WINDOW)
+        return window_ms(self.policy.definition.get("dedup-window") if stated is None else stated)
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.definition!r})"

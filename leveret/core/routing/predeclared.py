@@ -1,0 +1,47 @@
+"""The exchanges that a virtual host has from the start: the broker's own, which nobody keeps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.core.telemetry.events import EVENT_EXCHANGE, EVENT_VHOST
+from leveret.core.telemetry.log_exchange import LOG_EXCHANGE
+from leveret.core.telemetry.trace import TRACE_EXCHANGE
+from leveret.errors import ChannelError
+from leveret.ports.definitions import ExchangeDefinition
+
+__all__ = ["DEFAULT_EXCHANGE", "check_not_default", "predeclared"]
+
+DEFAULT_EXCHANGE: Final = ""
+EVERYWHERE: Final = {
+    DEFAULT_EXCHANGE: "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    TRACE_EXCHANGE: "topic",
+}
+INTERNAL: Final = {TRACE_EXCHANGE, EVENT_EXCHANGE, LOG_EXCHANGE}  # only the broker publishes there
+
+
+def predeclared(vhost: str, *, log_exchange: bool) -> dict[str, ExchangeDefinition]:
+    """The exchanges of a new virtual host by name; with `log_exchange` one of them for log lines.
+
+    Events and log lines have their exchanges in one virtual host only.
+    """
+    types = dict(EVERYWHERE)
+    if vhost == EVENT_VHOST:
+        types[EVENT_EXCHANGE] = "topic"
+        if log_exchange:
+            types[LOG_EXCHANGE] = "topic"
+    return {
+        name: ExchangeDefinition(vhost, name, type_, internal=name in INTERNAL)
+        for name, type_ in types.items()
+    }
+
+
+def check_not_default(name: str) -> None:
+    """Refuse (403) to declare, delete or bind the default exchange."""
+    if name == DEFAULT_EXCHANGE:
+        raise ChannelError(403, "operation not permitted on the default exchange")

@@ -1,0 +1,183 @@
+"""What happens in a broker, as messages: exchange `amq.rabbitmq.event`.
+
+Whoever changes something calls `emit(key, headers)` once the change is complete:
+
+    events.emit("policy.set", {"name": name, "vhost": vhost, "priority": 0, "definition": {…}})
+
+Headers are named as RabbitMQ's event exchange names them. Values are text, numbers, booleans, lists
+and dictionaries of these, and None for what is not there (empty text on the wire). `arguments` and
+`client_properties` are field tables; they become a list of Erlang terms, as in RabbitMQ. Three
+headers need not be given: `timestamp_in_ms`, and `user_who_performed_action` with the name that
+`acting_as` has set around the work, unless the event has none (see UNATTRIBUTED).
+
+While nothing is bound to the exchange, an event is not even put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from ipaddress import IPv4Address, ip_address
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from leveret.core.routing.message import MadeMessage
+from leveret.core.terms import field_type, term
+from leveret.ports.tables import encode_table
+
+if TYPE_CHECKING:
+    from leveret.core.routing.publishing import InternalPublisher
+    from leveret.core.vhost import Vhost
+    from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
+
+__all__ = [
+    "COMMAND_LINE_USER",
+    "EVENT_EXCHANGE",
+    "EVENT_VHOST",
+    "INTERNAL_USER",
+    "Emit",
+    "Events",
+    "acting_as",
+    "actor",
+    "address_term",
+    "binding_headers",
+    "exchange_headers",
+    "queue_headers",
+    "silent",
+]
+
+EVENT_EXCHANGE = "amq.rabbitmq.event"
+EVENT_VHOST = "/"  # RabbitMQ's default for it, too
+INTERNAL_USER = "rmq-internal"  # what nobody asked for, under RabbitMQ's name for nobody
+COMMAND_LINE_USER = "rmq-cli"
+FIELD_TABLES = {"arguments", "client_properties"}
+UNATTRIBUTED = {
+    "connection.closed",
+    "user.authentication.success",
+    "user.authentication.failure",
+    "alarm.set",
+    "alarm.cleared",
+}
+
+Headers: TypeAlias = Mapping[str, object]
+Emit: TypeAlias = Callable[[str, Headers], None]
+
+# Follows the work into the tasks that carry it on, so that no operation has to pass it along.
+actor: ContextVar[str] = ContextVar("actor", default=INTERNAL_USER)
+
+
+class acting_as:  # noqa: N801  # reads as what it does: `with acting_as(user)`
+    """Attribute what happens within to `user`, tasks that are started within included."""
+
+    __slots__ = ("_token", "_user")
+
+    def __init__(self, user: str) -> None:
+        """Empty while nobody has logged in yet."""
+        self._user = user
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._token = actor.set(self._user)
+
+    def __exit__(self, *_: object) -> None:
+        """Go back to who acted before."""
+        actor.reset(self._token)
+
+
+def silent(_key: str, _headers: Headers) -> None:
+    """An `Emit` for where there is no broker: a stopped node's files, a test."""
+
+
+class Events:
+    """Publishes what happens. `vhosts` are the broker's, by name."""
+
+    def __init__(self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher) -> None:
+        self._vhosts = vhosts
+        self._publisher = publisher
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody listens: ask where putting an event together costs something."""
+        vhost = self._vhosts.get(EVENT_VHOST)
+        exchange = vhost.exchanges.get(EVENT_EXCHANGE) if vhost is not None else None
+        return exchange is not None and bool(exchange.outgoing)
+
+    def emit(self, key: str, headers: Headers) -> None:
+        """Publish one event, after the fact."""
+        if not self.wanted:
+            return
+        now = self._publisher.wall_ms()
+        told = {name: _told(name, value) for name, value in headers.items()}
+        if key not in UNATTRIBUTED:
+            told.setdefault("user_who_performed_action", actor.get() or INTERNAL_USER)
+        told["timestamp_in_ms"] = now
+        message = MadeMessage(
+            EVENT_EXCHANGE.encode(),
+            key.encode(),
+            told,
+            persistent=True,
+            timestamp_seconds=now // 1000,
+        )
+        self._publisher.publish(self._vhosts[EVENT_VHOST], message)
+
+
+def queue_headers(definition: QueueDefinition, owner: object | None) -> dict[str, object]:
+    """What `queue.created` says."""
+    return {
+        "name": definition.name,
+        "vhost": definition.vhost,
+        "durable": definition.durable,
+        "auto_delete": definition.auto_delete,
+        "exclusive": definition.exclusive,
+        "owner_pid": None if owner is None else str(owner),
+        "arguments": definition.arguments,
+    }
+
+
+def exchange_headers(definition: ExchangeDefinition) -> dict[str, object]:
+    """What `exchange.created` says."""
+    return {
+        "name": definition.name,
+        "vhost": definition.vhost,
+        "type": definition.type,
+        "durable": definition.durable,
+        "auto_delete": definition.auto_delete,
+        "internal": definition.internal,
+        "arguments": definition.arguments,
+        "policy": None,
+    }
+
+
+def binding_headers(definition: BindingDefinition) -> dict[str, object]:
+    """What `binding.created` and `binding.deleted` say."""
+    return {
+        "source_name": definition.source,
+        "source_kind": "exchange",
+        "destination_name": definition.destination,
+        "destination_kind": definition.destination_type,
+        "routing_key": definition.routing_key,
+        "vhost": definition.vhost,
+        "arguments": definition.arguments,
+    }
+
+
+def _told(name: str, value: Any) -> Any:
+    """A header's value as the wire can carry it."""
+    if name in FIELD_TABLES and isinstance(value, Mapping):
+        return [f"{{{term(key)},{field_type(v)},{term(v)}}}" for key, v in value.items()]
+    try:
+        encode_table({name: value})
+    except ValueError:  # JSON has numbers and names that a field table has no room for
+        return term(value)
+    return "" if value is None else value
+
+
+def address_term(host: str) -> str:
+    """An address as RabbitMQ's events show it: the Erlang tuple `{127,0,0,1}`."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, IPv4Address):
+        return f"{{{','.join(map(str, address.packed))}}}"
+    groups = (address.packed[i : i + 2] for i in range(0, 16, 2))
+    return f"{{{','.join(str(int.from_bytes(group)) for group in groups)}}}"

@@ -1,0 +1,59 @@
+"""Log lines as messages: exchange `amq.rabbitmq.log`, where the operator wants it.
+
+A line's key is its level. What cannot be put into a queue is logged, too: lines about the queues
+that take lines are left out, or a full disk would write about itself for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.routing.message import MadeMessage
+from leveret.core.telemetry.events import EVENT_VHOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.publishing import InternalPublisher
+    from leveret.core.vhost import Vhost
+
+__all__ = ["LOG_EXCHANGE", "LogExchange", "LogLine"]
+
+LOG_EXCHANGE = "amq.rabbitmq.log"
+
+# (level, text, time in seconds since 1970, what it is about)
+LogLine = tuple[str, str, int, object]
+
+
+class LogExchange:
+    """Publishes lines. `vhosts` are the broker's, by name."""
+
+    def __init__(
+        self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher, node_name: str
+    ) -> None:
+        self._vhosts = vhosts
+        self._publisher = publisher
+        self._node_name = node_name
+        self._takers: set[QueueLike] = set()  # of the lines before these
+
+    def publish(self, lines: Iterable[LogLine]) -> None:
+        """Publish lines in their order; where nobody listens, they are forgotten."""
+        vhost = self._vhosts.get(EVENT_VHOST)
+        exchange = vhost.exchanges.get(LOG_EXCHANGE) if vhost is not None else None
+        if vhost is None or exchange is None or not exchange.outgoing:
+            return
+        takers: set[QueueLike] = set()
+        for level, text, seconds, subject in lines:
+            if subject in self._takers:
+                continue
+            message = MadeMessage(
+                LOG_EXCHANGE.encode(),
+                level.encode(),
+                {"node": self._node_name},
+                text.encode(errors="replace"),
+                content_type="text/plain",
+                timestamp_seconds=seconds,
+            )
+            takers.update(self._publisher.publish(vhost, message))
+        self._takers = takers or self._takers

@@ -1,0 +1,377 @@
+"""A waiting room: an internal topic whose records wait, each for a moment of its own.
+
+A record is added with its due time, and is confirmed when the log has committed it. When its time
+has come, it is handed to whoever opened the room, who settles it as soon as it is safely elsewhere:
+at least once, therefore, and once unless the node dies between the two.
+
+The due time stands in the record (`tag_mask`, see ports.records), so that the log alone is the
+truth; what is in memory and in the state store can be made anew from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.core.logs.appender import Appender
+from leveret.core.waiting.index import INTERVAL_MS, WaitingIndex
+from leveret.core.waiting.reader import (
+    Waiting,
+    WaitingReader,
+    by_due_time,
+)
+from leveret.core.waiting.stage import AHEAD_MS, URGENT_MS, Stage
+from leveret.errors import StorageError
+from leveret.features.due_list import DUE_MS_MAX, DueList, DuePage, put_record
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+
+    from leveret.core.timers import Timers
+    from leveret.core.turn import Turn
+    from leveret.core.waiting.reader import Raw
+    from leveret.features.wheel import TimingWheel
+    from leveret.ports import StateStore, TopicLog
+
+__all__ = ["RoomServices", "Waiting", "WaitingRoom"]
+
+# Of the log in one piece, after a start; and how many records of it may wait for the index.
+SCAN_BYTES_MAX = 1 << 20
+SCANNED_COUNT_MAX = 250_000
+SETTLE_DELAY_MS = 20  # settlements gather so long: one pass over the log's ranges for all of them
+RETRY_MS = 1000  # after a read that failed
+ROOM_BITS = 48  # of a timer's key below the room's number
+
+
+@dataclass(frozen=True, slots=True)
+class RoomServices:
+    """What the waiting rooms of a node share. `look()` sees to it that the wheels are looked at."""
+
+    turn: Turn
+    spawn: Callable[[Coroutine[object, object, None]], object]
+    report: Callable[[Appender, Exception], None]
+    timers: Timers
+    state: StateStore
+    soon: TimingWheel  # when to read what
+    due: TimingWheel  # when to hand out what was read
+    look: Callable[[], None]
+
+
+class WaitingRoom(Appender):
+    """One topic of waiting records; opened by `WaitingRooms`.
+
+    `on_due(records)` is called with what is due, in the order of due times, those of the same
+    millisecond in the order in which they were added. It settles them when they are safely
+    elsewhere. Until then they are leased: they come again only after a restart.
+    """
+
+    def __init__(
+        self,
+        log: TopicLog,
+        number: int,
+        identity: bytes,
+        services: RoomServices,
+        on_due: Callable[[Sequence[Waiting]], None],
+    ) -> None:
+        super().__init__(log, services.turn, services.report)
+        self._services = services
+        self._on_due = on_due
+        self._key = number << ROOM_BITS
+        self._gathered = DueList()  # added, not yet committed
+        self._index = WaitingIndex(services.state, identity, log, services.soon, self._admit)
+        # Handed out, cancelled or settled, as far as the log does not know; and what it is to know.
+        self._leased = RangeSet()
+        self._done = RangeSet()
+        self._reader = WaitingReader(self, services.report, self._lost)
+        self._stage = Stage(
+            self._reader,
+            waits=self._waits,
+            staged=self._staged,
+            retry=self._try_again,
+            spawn=services.spawn,
+            touch=lambda: self._turn.touch(self),
+        )
+        self._settle_timer = services.timers.timer(self._settle_done)
+        self._keep_timer = services.timers.timer(self._keep_index)
+        self._keeping = False
+        self._scanned = self._index.open()  # the log was read up to here
+        self._scan_stop = log.committed
+        self._keep_index()
+
+    def __repr__(self) -> str:
+        return f"WaitingRoom({self.log!r})"
+
+    # -- adding
+
+    def add(  # noqa: PLR0917  # the fields of a record
+        self,
+        due_ms: int,
+        flags: int,
+        exchange: bytes,
+        routing_key: bytes,
+        header: bytes,
+        body: bytes,
+    ) -> int:
+        """Let a record wait until `due_ms`; `await_commit` says when it is safe.
+
+        Returns the offset that it gets. Due times are milliseconds since 1970, the past means
+        now.
+        """
+        due_ms = min(max(due_ms, 0), DUE_MS_MAX)
+        offset = self.log.end + self.builder.count
+        now = self._services.timers.wall_ms()
+        put_record(self.builder, due_ms, flags, now, exchange, routing_key, header, body)
+        self._gathered.add(due_ms, offset)
+        self._turn.touch(self)
+        return offset
+
+    def _show_committed(self) -> None:
+        dues = self._gathered.take_below(self.log.committed)
+        if self._leased:
+            dues.forget(self._leased)  # cancelled meanwhile
+        self._learn(dues)
+
+    def _learn(self, dues: DueList) -> None:
+        """Committed records wait from now on."""
+        if len(dues):
+            self._index.learn(dues)
+            if not self._keeping:
+                soon_ms = self._services.timers.wall_ms() + INTERVAL_MS
+                # It may be set, for buckets that are hours away.
+                if self._keep_timer.due_ms is None or self._keep_timer.due_ms > soon_ms:
+                    self._keep_timer.set(soon_ms)
+
+    def _forget_uncommitted(self) -> None:
+        self._gathered.cut(self.log.end)
+        self._leased.remove(self.log.end, 1 << 63)
+        self._done.remove(self.log.end, 1 << 63)
+
+    # -- the index
+
+    def _keep_index(self) -> None:
+        if not self._keeping and not self.deleted:
+            self._keeping = True
+            self._services.spawn(self._keep())
+
+    async def _keep(self) -> None:
+        """Bring the index up to date, and what is near into the wheel."""
+        timers = self._services.timers
+        wakes_ms: int | None = timers.wall_ms() + RETRY_MS  # whatever goes wrong
+        try:
+            while not self.deleted:
+                try:
+                    if self._is_scanning:
+                        await self._scan()
+                    self._settle_done()
+                    await self._index.round(timers.wall_ms(), self._complete)
+                except StorageError as error:
+                    self._reader.complain(error)
+                    wakes_ms = timers.wall_ms() + RETRY_MS
+                    break
+                if not self._is_scanning and not self._index.hurried:
+                    wakes_ms = self._index.wakes_ms(timers.wall_ms())
+                    break
+        finally:
+            self._keeping = False
+            if not self.deleted:
+                self._keep_timer.set(wakes_ms)
+
+    @property
+    def _is_scanning(self) -> bool:
+        return self._scanned < self._scan_stop
+
+    @property
+    def _complete(self) -> int:
+        """All that waits below this offset is known to the index."""
+        return self._scanned if self._is_scanning else self.log.committed
+
+    async def _scan(self) -> None:
+        """Read on in the log, where the index did not know of everything at the start."""
+        log, stop, dues = self.log, self._scan_stop, DueList()
+        for first, behind in log.settled.gaps(self._scanned, stop):
+            offset = first
+            while offset < behind and len(dues) < SCANNED_COUNT_MAX:
+                batches = await self._reader.stretch(offset, SCAN_BYTES_MAX)
+                for batch in batches:
+                    dues.learn(batch, log.settled)
+                offset = batches[-1].stop_offset if batches else offset + 1
+            self._scanned = min(offset, stop)
+            if len(dues) >= SCANNED_COUNT_MAX:
+                break
+        else:
+            self._scanned = stop
+        dues.cut(stop)
+        self._learn(dues)
+
+    # -- what is due
+
+    def _admit(self, dues: DueList) -> None:
+        """These are near: what is due within seconds is read, the others go to the wheel."""
+        now = self._services.timers.wall_ms()
+        for from_ms, before_ms in ((0, now + URGENT_MS), (now + URGENT_MS, now + AHEAD_MS)):
+            soon = dues.between(from_ms, before_ms)
+            if len(soon):
+                soon.sort()
+                self._stage.want(soon.offsets(), urgent=from_ms == 0)
+        later = dues.between(now + AHEAD_MS, DUE_MS_MAX + 1)
+        if len(later):
+            self._services.soon.add_all(later, self._key, AHEAD_MS)
+            self._services.look()
+
+    def soon(self, offsets: Iterable[int]) -> None:
+        """The wheel says that these will be due soon."""
+        if not self.deleted:
+            self._stage.want(offsets, urgent=False)
+
+    def pump(self) -> bool:
+        """Read what is due soon. Returns whether there is more."""
+        return self._stage.work()
+
+    def _waits(self, offset: int) -> bool:
+        return (
+            offset < self.log.committed
+            and offset not in self._leased
+            and offset not in self.log.settled
+        )
+
+    def _staged(self, found: list[Raw]) -> None:
+        """Records were read: by their own words, this is when they are due."""
+        dues = DueList()
+        for raw in found:
+            dues.add(raw[1], raw[0])
+        self._services.due.add_all(dues, self._key)
+        self._services.look()
+
+    def _try_again(self, offsets: Collection[int]) -> None:
+        later = self._services.timers.wall_ms() + RETRY_MS
+        for offset in offsets:
+            self._services.soon.add(self._key + offset, later)
+        self._services.look()
+
+    def due(self, offsets: Iterable[int]) -> None:
+        """The wheel says that these are due: lease them, and hand them out."""
+        taken = (self._stage.take(offset) for offset in offsets if self._waits(offset))
+        ready = sorted((raw for raw in taken if raw is not None), key=by_due_time)
+        if ready and not self.deleted:
+            for raw in ready:
+                self._leased.add(raw[0], raw[0] + 1)
+            self._on_due([Waiting(*raw) for raw in ready])
+
+    def _lost(self, lost: RangeSet) -> None:
+        """No device gives these back."""
+        self.settle(list(lost))
+
+    # -- settling
+
+    def settle(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Released records, as ranges [first, stop) of offsets, are safe elsewhere."""
+        for first, stop in ranges:
+            self._leased.add(first, stop)
+            self._done.add(first, stop)
+        if self._done and self._settle_timer.due_ms is None:
+            self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
+
+    def cancel(self, offset: int) -> bool:
+        """Settle a record that waits: it never comes. False where there is none."""
+        if not 0 <= offset < self.log.end + self.builder.count:
+            return False
+        if offset in self._leased or offset in self.log.settled:
+            return False
+        self._services.soon.cancel(self._key + offset)
+        self._services.due.cancel(self._key + offset)
+        self._stage.take(offset)
+        self.settle([(offset, offset + 1)])
+        return True
+
+    def waits(self, offset: int) -> bool:
+        """Whether a record waits, committed or not: neither handed out nor cancelled."""
+        return (
+            self.log.first <= offset < self.log.end + self.builder.count
+            and offset not in self._leased
+            and offset not in self.log.settled
+        )
+
+    def hand_back(self, ranges: Iterable[tuple[int, int]], again_ms: int) -> None:
+        """Released records could not go where they should: they come again at `again_ms`."""
+        for first, stop in ranges:
+            self._leased.remove(first, stop)
+            for offset in range(first, stop):
+                self._services.soon.add(self._key + offset, again_ms)
+        self._services.look()
+
+    def _settle_done(self) -> None:
+        """Tell the log, but of what is not committed: later."""
+        if self.deleted:
+            return
+        committed = self.log.committed
+        told = list(self._done.gaps(0, committed).gaps(0, committed))
+        if told:
+            self.log.settle(told)
+            for first, stop in told:
+                self._leased.remove(first, stop)
+            self._done.remove(0, committed)
+        if self._done:
+            self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
+
+    # -- looking
+
+    @property
+    def pending_count(self) -> int:
+        """How many records wait, those included that are not committed yet."""
+        held = self.log.end + self.builder.count - self.log.settled.count
+        return held - self._leased.count
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first of them is due; None where none waits."""
+        first = self.scan(None, None, 1)
+        return first[0][0] if first else None
+
+    def scan(
+        self, after: tuple[int, int] | None, before_ms: int | None, count_max: int
+    ) -> list[tuple[int, int]]:
+        """(due time, offset) of records that wait, in this order, at most `count_max`.
+
+        Those behind `after` and due before `before_ms`, where these are given.
+        """
+        page = DuePage(after, before_ms, count_max)
+        page.look(self._gathered, self.log.settled, self._leased)
+        after_ms = 0 if after is None else after[0]
+        self._index.look(page, after_ms, before_ms, self.log.settled, self._leased)
+        return page.page()
+
+    async def read(self, offsets: Sequence[int]) -> list[Waiting]:
+        """Look at committed records that wait, in the order of their offsets; others are left out.
+
+        Raises StorageError.
+        """
+        wanted = sorted({offset for offset in offsets if self._waits(offset)})
+        return [Waiting(*raw) for raw in await self._reader.fetch(wanted)]
+
+    # -- the end
+
+    async def close(self) -> None:
+        """Write down what is known: the node stops. The log is closed by its store."""
+        self._settle_done()
+        self._stop()
+        if not self._keeping:  # else a start reads a little more of the log
+            self._keeping = True
+            await self._index.write_down(self._services.timers.wall_ms(), self._complete)
+        self._index.closed = True
+
+    def delete(self) -> None:
+        """The room is gone, with all that waits in it."""
+        self._let_publishers_go()
+        self._stop()
+        self._services.spawn(self._remove())
+
+    async def _remove(self) -> None:
+        await self._index.remove()
+        await self.log.delete()
+
+    def _stop(self) -> None:
+        self.deleted = True
+        self._settle_timer.set(None)
+        self._keep_timer.set(None)
+        self._stage.clear()

@@ -1,0 +1,645 @@
+"""The queue machine: its rules one by one, then against a model that keeps every message."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from leveret.core.ledgers.ledger import Ledger
+from leveret.core.queues.machine import (
+    CHUNK_OFFSETS_MAX,
+    DEAL_SINGLY_MAX,
+    QueueMachine,
+    chunk_offsets,
+)
+from leveret.core.queues.settings import RetryDelay
+from leveret.ports.ranges import RangeSet
+
+CONSUMERS_MAX = 5
+LIMITS = st.one_of(st.integers(0, 8), st.sampled_from([50, 2_000]))
+
+
+@dataclass(eq=False)
+class FakeConsumer:
+    name: str = ""
+    limit: int = 1_000_000
+    priority: int = 0
+    held: set[int] = field(default_factory=set)
+    last_turn: int = 0  # when it came or was served last
+
+    def capacity(self) -> int:
+        return max(0, self.limit - len(self.held))
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.held)
+
+
+def queue(committed=0, *, first=0, settled=(), **options):
+    return QueueMachine(Ledger(first, committed, RangeSet(settled)), **options)
+
+
+def deliver_next(machine, at_most=None):
+    """One turn: (consumer's name, first, stop, redelivered), or None."""
+    offer = machine.offer()
+    if offer is None:
+        return None
+    stop = offer.stop if at_most is None else min(offer.stop, offer.first + at_most)
+    machine.deliver(offer, stop)
+    offer.consumer.held.update(range(offer.first, stop))
+    return offer.consumer.name, offer.first, stop, offer.redelivered
+
+
+def deliver_all(machine):
+    turns = []
+    while (turn := deliver_next(machine)) is not None:
+        turns.append(turn)
+    return turns
+
+
+def with_consumers(machine, *consumers):
+    for consumer in consumers:
+        machine.add_consumer(consumer)
+    return machine
+
+
+# Offers
+
+
+def test_offers_nothing_without_a_consumer_or_without_a_message():
+    machine = queue(3)
+    assert machine.offer() is None
+    assert with_consumers(queue(), FakeConsumer()).offer() is None
+    machine.add_consumer(FakeConsumer(limit=0))
+    assert machine.offer() is None
+
+
+def test_an_offer_changes_nothing():
+    machine = with_consumers(queue(3), FakeConsumer("a"), FakeConsumer("b"))
+    assert machine.offer() == machine.offer()
+    assert (machine.ready_count, machine.leased_count) == (3, 0)
+
+
+def test_a_lone_consumer_takes_everything_it_can_at_once():
+    machine = with_consumers(queue(5_000), FakeConsumer("a", limit=2_000))
+    assert deliver_all(machine) == [("a", 0, 2_000, False)]
+
+
+def test_a_consumer_is_alone_when_all_others_are_blocked():
+    machine = with_consumers(queue(10), FakeConsumer("a", limit=0), FakeConsumer("b"))
+    assert deliver_all(machine) == [("b", 0, 10, False)]
+
+
+def test_small_backlogs_are_dealt_one_by_one_in_turn():
+    machine = with_consumers(queue(4), FakeConsumer("a"), FakeConsumer("b"), FakeConsumer("c"))
+    assert [turn[:2] for turn in deliver_all(machine)] == [("a", 0), ("b", 1), ("c", 2), ("a", 3)]
+
+
+def test_large_backlogs_are_dealt_in_chunks():
+    machine = with_consumers(queue(1_000), FakeConsumer("a"), FakeConsumer("b"))
+    assert deliver_next(machine) == ("a", 0, 125, False)
+    assert deliver_next(machine) == ("b", 125, 234, False)
+
+
+@pytest.mark.parametrize("consumer_count", [2, 3, 50])
+def test_chunks_grow_with_the_backlog_between_one_and_their_limit(consumer_count):
+    chunks = [chunk_offsets(ready, consumer_count) for ready in range(1, 4_000 * consumer_count, 7)]
+    assert chunks == sorted(chunks)
+    assert chunks[0] == 1
+    assert chunks[-1] == CHUNK_OFFSETS_MAX
+    assert chunk_offsets(DEAL_SINGLY_MAX * consumer_count, consumer_count) == 1
+
+
+def test_a_chunk_is_no_more_than_the_consumer_can_take():
+    machine = with_consumers(queue(40), FakeConsumer("a", limit=3), FakeConsumer("b"))
+    assert chunk_offsets(40, 2) == 5
+    assert deliver_next(machine) == ("a", 0, 3, False)
+
+
+def test_messages_committed_later_go_on_in_turn():
+    machine = with_consumers(queue(1), FakeConsumer("a"), FakeConsumer("b"))
+    deliver_all(machine)
+    machine.committed(2)
+    assert deliver_next(machine) == ("b", 1, 2, False)
+
+
+def test_what_could_not_be_sent_stays_ready_in_place():
+    machine = with_consumers(queue(10), FakeConsumer("a"))
+    assert deliver_next(machine, at_most=4) == ("a", 0, 4, False)
+    assert (machine.ready_count, machine.leased_count) == (6, 4)
+    assert deliver_next(machine) == ("a", 4, 10, False)
+
+
+def test_the_turn_stays_when_nothing_could_be_sent():
+    machine = with_consumers(queue(2), FakeConsumer("a"), FakeConsumer("b"))
+    deliver_next(machine, at_most=0)
+    assert machine.leased_count == 0
+    assert deliver_next(machine) == ("a", 0, 1, False)
+
+
+def test_a_consumer_that_was_blocked_is_first_when_it_is_not_any_more():
+    blocked = FakeConsumer("a", limit=0)
+    machine = with_consumers(queue(3), blocked, FakeConsumer("b"), FakeConsumer("c"))
+    assert deliver_next(machine)[0] == "b"
+    blocked.limit = 1
+    assert [turn[0] for turn in deliver_all(machine)] == ["a", "c"]
+
+
+@pytest.mark.covers("B-120")
+def test_higher_priorities_are_served_while_they_can_take():
+    machine = with_consumers(
+        queue(6),
+        FakeConsumer("low", priority=-1),
+        FakeConsumer("high1", limit=2, priority=7),
+        FakeConsumer("middle", limit=1),
+        FakeConsumer("high2", limit=1, priority=7),
+    )
+    names = [(turn[0], turn[2] - turn[1]) for turn in deliver_all(machine)]
+    assert names == [("high1", 1), ("high2", 1), ("high1", 1), ("middle", 1), ("low", 2)]
+    assert [consumer.name for consumer in machine.consumers] == ["high2", "high1", "middle", "low"]
+
+
+def test_more_than_was_offered_cannot_have_been_sent():
+    machine = with_consumers(queue(4), FakeConsumer(limit=2))
+    with pytest.raises(AssertionError):
+        machine.deliver(machine.offer(), 3)
+
+
+def test_an_offer_is_void_once_its_offsets_went_elsewhere():
+    machine = with_consumers(queue(4), FakeConsumer())
+    offer = machine.offer()
+    machine.get()
+    with pytest.raises(AssertionError):
+        machine.deliver(offer, offer.stop)
+
+
+# Returns, settlements, get, purge
+
+
+def test_returned_offsets_come_first_and_flagged():
+    machine = with_consumers(queue(6), FakeConsumer("a", limit=4))
+    deliver_all(machine)
+    machine.return_([(1, 2), (3, 4)])
+    machine.consumers[0].limit = 100
+    assert deliver_all(machine) == [
+        ("a", 1, 2, True),
+        ("a", 3, 4, True),
+        ("a", 4, 6, False),
+    ]
+
+
+def test_settled_offsets_are_gone():
+    machine = with_consumers(queue(6), FakeConsumer("a"))
+    deliver_all(machine)
+    assert machine.settle([(0, 2), (5, 6)]) == 3
+    assert (machine.ready_count, machine.leased_count) == (0, 3)
+
+
+def test_get_takes_the_lowest_whoever_consumes():
+    machine = with_consumers(queue(2), FakeConsumer(limit=0))
+    assert machine.get() == (0, False)
+    machine.return_([(0, 1)])
+    assert machine.get() == (0, True)
+    assert machine.get() == (1, False)
+    assert machine.get() is None
+
+
+def test_purge_leaves_leases():
+    machine = with_consumers(queue(6), FakeConsumer(limit=2))
+    deliver_all(machine)
+    assert machine.purge() == [(2, 6)]
+    assert (machine.ready_count, machine.leased_count) == (0, 2)
+    assert machine.purge() == []
+
+
+@pytest.mark.covers("B-143")
+def test_what_comes_back_often_waits_longer():
+    machine = queue(2, counts_returns=True, retry_delay=RetryDelay(True, False, 100, 250))
+    now, waited = 1000, []
+    for _ in range(4):
+        assert machine.get() == (0, bool(waited))
+        machine.return_([(0, 1)], now_ms=now)
+        assert (machine.ready_count, machine.leased_count, machine.delayed.count) == (1, 0, 1)
+        due = machine.delayed.next_ms
+        assert not machine.release(due - 1)
+        assert machine.release(due)
+        waited.append(due - now)
+        now = due
+    assert waited == [100, 200, 250, 250]
+
+
+@pytest.mark.covers("B-143")
+@pytest.mark.parametrize("failed", [False, True])
+def test_only_one_kind_of_return_may_be_delayed(failed):
+    machine = queue(2, retry_delay=RetryDelay(failed, not failed, 100))
+    machine.get(), machine.get()
+    machine.return_([(0, 1)], failed=failed)
+    machine.return_([(1, 2)], failed=not failed)
+    assert (machine.ready_count, machine.delayed.count) == (1, 1)
+    assert machine.get() == (1, True)
+
+
+def test_a_purge_takes_what_is_delayed():
+    machine = queue(3, retry_delay=RetryDelay(True, True, 100))
+    machine.get(), machine.get()
+    machine.return_([(0, 1)])
+    assert machine.purge() == [(0, 1), (2, 3)]
+    assert (machine.leased_count, machine.delayed.count, machine.delayed.next_ms) == (1, 0, None)
+
+
+# Consumers come and go
+
+
+def test_removing_a_consumer_leaves_its_leases_and_the_others_turns():
+    consumers = [FakeConsumer(name) for name in "abc"]
+    machine = with_consumers(queue(5), *consumers)
+    deliver_next(machine)
+    machine.remove_consumer(consumers[1])
+    assert machine.leased_count == 1
+    assert [turn[0] for turn in deliver_all(machine)] == ["c", "a", "c", "a"]
+    assert machine.consumer_count == 2
+
+
+def test_an_exclusive_consumer_is_the_only_one():
+    machine = queue()
+    alone = FakeConsumer()
+    machine.add_consumer(alone, exclusive=True)
+    assert not machine.admits(exclusive=False)
+    with pytest.raises(AssertionError):
+        machine.add_consumer(FakeConsumer())
+    machine.remove_consumer(alone)
+    machine.add_consumer(FakeConsumer())
+    assert machine.admits(exclusive=False)
+    assert not machine.admits(exclusive=True)
+
+
+def test_a_consumer_cannot_be_added_twice():
+    consumer = FakeConsumer()
+    machine = with_consumers(queue(), consumer)
+    with pytest.raises(AssertionError):
+        machine.add_consumer(consumer)
+
+
+@pytest.mark.covers("B-123")
+def test_a_single_active_consumer_is_followed_by_the_next_in_line():
+    first, second, third = consumers = [
+        FakeConsumer("a", limit=2),
+        FakeConsumer("b"),
+        FakeConsumer("c"),
+    ]
+    machine = with_consumers(queue(6, single_active=True), *consumers)
+    assert deliver_all(machine) == [("a", 0, 2, False)]
+    machine.remove_consumer(second)
+    assert machine.offer() is None
+    machine.remove_consumer(first)
+    assert deliver_all(machine) == [("c", 2, 6, False)]
+    machine.remove_consumer(third)
+    machine.committed(7)
+    assert machine.offer() is None
+    machine.add_consumer(second)
+    assert deliver_all(machine) == [("b", 6, 7, False)]
+
+
+@pytest.mark.covers("B-123")
+def test_a_single_active_consumer_is_followed_by_the_highest_priority():
+    active, *others = [FakeConsumer(n, priority=p) for n, p in [("a", 0), ("b", 0), ("c", 1)]]
+    machine = with_consumers(queue(6, single_active=True), active, *others)
+    assert deliver_next(machine, at_most=1) == ("a", 0, 1, False)
+    machine.remove_consumer(active)
+    assert deliver_all(machine) == [("c", 1, 6, False)]
+
+
+# Everything at once
+
+
+def ranges_of(offsets):
+    """Each offset as a range of its own or joined with its neighbours: both must do."""
+    return list(RangeSet((offset, offset + 1) for offset in offsets))
+
+
+def longest_waiting(consumers):
+    """Of the highest priority, whoever was served longest ago."""
+    return min(consumers, key=lambda consumer: (-consumer.priority, consumer.last_turn))
+
+
+class QueueAgainstMessages(RuleBasedStateMachine):
+    """Each message stands in `ready`, `leased` or `settled`; who got what is checked each time."""
+
+    @initialize(
+        first=st.integers(0, 5),
+        count=st.sampled_from([0, 1, 10, 200]),
+        settled=st.sets(st.integers(0, 15)),
+        redelivered_stop=st.integers(0, 20),
+        single_active=st.sampled_from([False, False, True]),
+        by_priority=st.booleans(),
+        counting=st.sampled_from([(False, None), (True, None), (True, 0), (True, 2)]),
+        every=st.booleans(),
+        delay=st.sampled_from(
+            [None, None, RetryDelay(True, True, 5, 9), RetryDelay(True, False, 4)]
+        ),
+    )
+    def open(
+        self,
+        first,
+        count,
+        settled,
+        redelivered_stop,
+        single_active,
+        by_priority,
+        counting,
+        every,
+        delay,
+    ):
+        self.by_priority = by_priority
+        self.counts_every_return, self.delay = every, delay
+        self.now = 0
+        self.counts_returns, self.delivery_limit = counting
+        self.first, self.committed = first, first + count
+        self.redelivered_stop = redelivered_stop
+        self.single_active = single_active
+        self.turns_taken = 0
+        self.active = None
+        self.exclusive = False
+        self.consumers = []  # in the order in which they came
+        self.settled = {offset for offset in settled if first <= offset < self.committed}
+        self.ready = set(range(first, self.committed)) - self.settled
+        self.leased = set()
+        self.delayed = {}  # until when
+        self.delivered = set()  # at least once, in this run
+        self.open_machine()
+
+    def open_machine(self):
+        settled = RangeSet(ranges_of(self.settled))
+        settled.add(0, self.first)
+        self.machine = QueueMachine(
+            Ledger(self.first, self.committed, settled, self.redelivered_stop),
+            single_active=self.single_active,
+            by_priority=self.by_priority,
+            counts_returns=self.counts_returns,
+            counts_every_return=self.counts_every_return,
+            delivery_limit=self.delivery_limit,
+            retry_delay=self.delay,
+        )
+        self.counts, self.acquired = {}, {}
+
+    @rule(count=st.sampled_from([0, 1, 7, 40, 100, 700]))
+    def commit(self, count):
+        self.ready |= set(range(self.committed, self.committed + count))
+        self.committed += count
+        self.machine.committed(self.committed)
+
+    @precondition(lambda self: len(self.consumers) < CONSUMERS_MAX)
+    @rule(
+        priority=st.sampled_from([0, 0, 0, 1, -3]),
+        limit=LIMITS,
+        exclusive=st.sampled_from([False] * 7 + [True]),
+    )
+    def add_consumer(self, priority, limit, exclusive):
+        admitted = (
+            not exclusive
+            if self.single_active
+            else (not self.consumers or not (exclusive or self.exclusive))
+        )
+        assert self.machine.admits(exclusive=exclusive) == admitted
+        if not admitted:
+            return
+        consumer = FakeConsumer(limit=limit, priority=priority)
+        self.machine.add_consumer(consumer, exclusive=exclusive)
+        self.consumers.append(consumer)
+        self.stamp(consumer)
+        self.exclusive = exclusive
+        self.active = self.active or consumer
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), returns=st.booleans())
+    def remove_consumer(self, data, returns):
+        """A cancelled consumer keeps its leases for a while; a closed channel returns them."""
+        consumer = data.draw(st.sampled_from(self.consumers))
+        self.consumers.remove(consumer)
+        self.machine.remove_consumer(consumer)
+        self.exclusive = False
+        if consumer is self.active:
+            self.active = longest_waiting(self.consumers) if self.consumers else None
+        if returns:
+            self.return_offsets(consumer.held)
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), limit=LIMITS)
+    def change_limit(self, data, limit):
+        data.draw(st.sampled_from(self.consumers)).limit = limit
+
+    @rule(at_most=st.sampled_from([0, 1, 2, 5_000]))
+    def turn(self, at_most):
+        offer = self.machine.offer()
+        able = self.able()
+        if not self.ready or not able:
+            assert offer is None
+            return
+        assert offer is not None
+        # Served longest ago, served next: nobody who can take is passed over twice by another.
+        assert offer.consumer is longest_waiting(able)
+        self.check_range(offer)
+        self.check_chunk(offer, able)
+        stop = min(offer.stop, offer.first + at_most)
+        self.machine.deliver(offer, stop)
+        if stop > offer.first:
+            self.stamp(offer.consumer)
+            self.lease(range(offer.first, stop), offer.consumer)
+
+    @rule()
+    def turns(self):
+        """Until nothing is left to offer: each turn takes at least one message."""
+        for _ in range(len(self.ready) + 1):
+            if not self.ready or not self.able():
+                break
+            self.turn(5_000)
+        assert self.machine.offer() is None
+
+    def able(self):
+        candidates = self.consumers
+        if self.single_active and self.active:
+            if self.by_priority and self.ready:
+                self.hand_over()
+            candidates = [self.active] if self.active else []
+            if self.by_priority and self.outranked():
+                candidates = []
+        able = [consumer for consumer in candidates if consumer.capacity()]
+        highest = max((consumer.priority for consumer in able), default=0)
+        return [consumer for consumer in able if consumer.priority == highest]
+
+    def outranked(self):
+        return max(c.priority for c in self.consumers) > self.active.priority
+
+    def hand_over(self):
+        """Who has a higher priority becomes active when the active one holds nothing."""
+        if self.outranked() and not self.active.held:
+            self.active = longest_waiting(self.consumers)
+
+    def check_range(self, offer):
+        offsets = range(offer.first, offer.stop)
+        assert len(offsets) > 0
+        assert offer.first == min(self.ready)
+        assert self.ready.issuperset(offsets)
+        assert {self.was_delivered(offset) for offset in offsets} == {offer.redelivered}
+        assert len(offsets) <= offer.consumer.capacity()
+
+    def check_chunk(self, offer, able):
+        length = offer.stop - offer.first
+        line = [c for c in self.consumers if c.priority == offer.consumer.priority]
+        if len(able) > 1:
+            assert length <= CHUNK_OFFSETS_MAX
+            assert length == 1 or len(self.ready) > DEAL_SINGLY_MAX * len(line)
+        elif length < offer.consumer.capacity():
+            more_of_the_kind = (
+                offer.stop in self.ready and self.was_delivered(offer.stop) == offer.redelivered
+            )
+            assert not more_of_the_kind
+
+    def stamp(self, consumer):
+        self.turns_taken += 1
+        consumer.last_turn = self.turns_taken
+
+    def was_delivered(self, offset):
+        return offset < self.redelivered_stop or offset in self.delivered
+
+    def lease(self, offsets, consumer=None):
+        self.ready.difference_update(offsets)
+        self.leased.update(offsets)
+        self.delivered.update(offsets)
+        if consumer is not None:
+            consumer.held.update(offsets)
+
+    @rule()
+    def get(self):
+        got = self.machine.get()
+        if not self.ready:
+            assert got is None
+            return
+        lowest = min(self.ready)
+        assert got == (lowest, self.was_delivered(lowest))
+        self.lease([lowest])
+
+    @precondition(lambda self: self.leased)
+    @rule(data=st.data())
+    def settle(self, data):
+        offsets = self.some_leased(data)
+        ranges = ranges_of(offsets)
+        data.draw(st.randoms(use_true_random=False)).shuffle(ranges)
+        assert self.machine.settle(ranges) == len(offsets)
+        self.leased -= offsets
+        self.settled |= offsets
+        self.let_go(offsets)
+
+    @precondition(lambda self: self.leased)
+    @rule(data=st.data(), failed=st.booleans())
+    def return_(self, data, failed):
+        self.return_offsets(self.some_leased(data), failed=failed)
+
+    def some_leased(self, data):
+        """Every so-manieth of a stretch of the leased ones: prefixes, single ones, many holes."""
+        leased = sorted(self.leased)
+        low = data.draw(st.integers(0, len(leased) - 1))
+        high = data.draw(st.integers(low + 1, len(leased)))
+        return set(leased[low : high : data.draw(st.integers(1, 3))])
+
+    def return_offsets(self, offsets, *, failed=True):
+        offsets, refused = set(offsets), set()
+        if self.counts_returns:
+            for offset in offsets:
+                self.acquired[offset] = self.acquired.get(offset, 0) + 1
+        if self.counts_returns and (failed or self.counts_every_return):
+            for offset in offsets:
+                self.counts[offset] = self.counts.get(offset, 0) + 1
+            if self.delivery_limit is not None:
+                refused = {o for o in offsets if self.counts[o] > self.delivery_limit}
+        found = self.machine.return_(ranges_of(offsets), failed=failed, now_ms=self.now)
+        assert found == ranges_of(refused)
+        assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
+        self.machine.settle(found)
+        self.leased -= offsets
+        accepted = offsets - refused
+        if self.delay is not None and (self.delay.failed if failed else self.delay.returned):
+            for offset in accepted:
+                delay_ms = self.delay.min_ms * (self.counts.get(offset, 0) or 1)
+                self.delayed[offset] = self.now + min(delay_ms, self.delay.max_ms)
+        else:
+            self.ready |= accepted
+        self.settled |= refused
+        self.let_go(offsets)
+
+    @rule(milliseconds=st.integers(0, 12))
+    def time_passes(self, milliseconds):
+        self.now += milliseconds
+        assert self.machine.delayed.next_ms == min(self.delayed.values(), default=None)
+        due = {offset for offset, due_ms in self.delayed.items() if due_ms <= self.now}
+        assert self.machine.release(self.now) == bool(due)
+        self.ready |= due
+        self.delayed = {o: due_ms for o, due_ms in self.delayed.items() if o not in due}
+
+    @rule(first=st.integers(0, 250), length=st.integers(1, 30))
+    def withdraw(self, first, length):
+        """What expires or is too much goes wherever it stands; what is leased stays."""
+        gone = self.ready & set(range(first, first + length))
+        taken = self.machine.withdraw([(first, first + length)])
+        assert taken == ranges_of(gone)
+        self.machine.settle(taken)
+        self.ready -= gone
+        self.settled |= gone
+        self.let_go(gone)
+
+    def let_go(self, offsets):
+        for offset in offsets - self.ready - set(self.delayed):
+            self.counts.pop(offset, None)
+            self.acquired.pop(offset, None)
+        assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
+        for consumer in self.consumers:
+            consumer.held -= offsets
+
+    @rule()
+    def purge(self):
+        purged, self.ready = self.ready | set(self.delayed), set()
+        self.delayed = {}
+        assert self.machine.purge() == ranges_of(purged)
+        self.settled |= purged
+        self.let_go(purged)
+
+    @rule()
+    def crash(self):
+        """The node starts again: leases and consumers are gone, every survivor may be a repeat."""
+        self.ready |= self.leased | set(self.delayed)
+        self.leased, self.delayed = set(), {}
+        self.redelivered_stop = self.committed
+        self.consumers, self.active, self.exclusive = [], None, False
+        self.open_machine()
+
+    @invariant()
+    def every_offset_is_in_one_place(self):
+        if not hasattr(self, "machine"):
+            return
+        ledger = self.machine.ledger
+        assert list(ledger.ready) == ranges_of(self.ready)
+        assert list(ledger.leased) == ranges_of(self.leased | set(self.delayed))
+        assert self.machine.ready_count == len(self.ready)
+        assert self.machine.leased_count == len(self.leased)
+        assert self.machine.delayed.count == len(self.delayed)
+        held = self.ready, self.leased, self.delayed, self.settled
+        counted = sum(map(len, held))
+        assert counted == self.committed - self.first
+
+    @invariant()
+    def every_consumer_stands_in_its_line(self):
+        if not hasattr(self, "machine"):
+            return
+        listed = self.machine.consumers
+        assert set(listed) == set(self.consumers)
+        assert len(listed) == self.machine.consumer_count == len(self.consumers)
+        priorities = [consumer.priority for consumer in listed]
+        assert priorities == sorted(priorities, reverse=True)
+
+
+TestQueueAgainstMessages = QueueAgainstMessages.TestCase
+TestQueueAgainstMessages.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None
+)

@@ -1,0 +1,171 @@
+"""Metering and keeping: every message counts once, on the accounts that it should."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pamqp import commands
+
+from leveret.core.telemetry.usage import UsageMeter
+from leveret.core.telemetry.usage_keeping import USAGE_STREAM, UsageKeeper
+from leveret.errors import StorageError
+from leveret.ports.usage import HOUR_SECONDS, Account, Subject, Usage
+from tests.support.client import Client
+from tests.support.stage import CommitGate, Stage
+
+VHOST = Account(Subject.VHOST, "/", "/")
+GUEST = Account(Subject.USER, "/", "guest")
+QUEUE = Account(Subject.QUEUE, "/", "q")
+
+
+class MemoryUsageStore:
+    def __init__(self) -> None:
+        self.hours: dict[int, dict[Account, Usage]] = {}
+        self.published: set[int] = set()
+        self.error: StorageError | None = None
+
+    async def add(self, hour, used):
+        if self.error is not None:
+            raise self.error
+        known = self.hours.setdefault(hour, {})
+        for account, usage in used.items():
+            known[account] = known.get(account, Usage()).plus(usage)
+
+    async def read(self, since, until):
+        return [
+            (hour, account, usage)
+            for hour in sorted(self.hours)
+            if since <= hour < until
+            for account, usage in sorted(self.hours[hour].items())
+        ]
+
+    async def unpublished(self, before):
+        return [hour for hour in sorted(self.hours) if hour < before and hour not in self.published]
+
+    async def mark_published(self, hour):
+        self.published.add(hour)
+
+    async def forget(self, before):
+        self.hours = {hour: used for hour, used in self.hours.items() if hour >= before}
+
+
+@pytest.fixture
+def stage():
+    stage = Stage()
+    yield stage
+    assert stage.reported == []
+
+
+@pytest.fixture
+def store():
+    return MemoryUsageStore()
+
+
+@pytest.fixture
+def keeper(stage, store):
+    async def committed(queues):
+        gate = CommitGate(len(queues))
+        for queue in queues:
+            queue.await_commit(gate)
+        await gate
+        return not gate.failed
+
+    return UsageKeeper(stage.broker, store, lambda: stage.now, committed, 2)
+
+
+def run(stage, work):
+    stage.spawn(work)
+    stage.run()
+
+
+def look(stage):
+    meter: UsageMeter = stage.broker.usage
+    meter.look(stage.broker.metered())
+    return meter.take()
+
+
+def test_what_is_published_and_delivered_counts_for_all_concerned(stage):
+    client = Client(stage).open()
+    client.declare("q")
+    client.publish("q", b"x" * 100, b"y" * 100)
+    used = look(stage)
+    assert used[VHOST] == used[GUEST]
+    assert used[GUEST].messages_in == used[QUEUE].messages_in == 2
+    assert used[GUEST].bytes_in == used[QUEUE].bytes_in > 200
+    assert used[QUEUE].messages_out == 0
+    client.send(commands.Basic.Get(queue="q", no_ack=True))
+    assert len(client.deliveries()) == 1
+    client.consume("q")
+    again = look(stage)
+    assert again[QUEUE] == again[GUEST] == Usage(0, 0, 2, used[QUEUE].bytes_in)
+    assert look(stage) == {}
+
+
+def test_the_last_messages_of_those_who_end_count(stage):
+    client = Client(stage).open()
+    client.declare("q")
+    client.publish("q", b"x")
+    stage.broker.delete_queue(stage.broker.vhosts["/"], stage.queue("q"))
+    client.link.lose()
+    used = look(stage)
+    assert used[GUEST].messages_in == used[QUEUE].messages_in == 1
+    assert look(stage) == {}
+
+
+def test_what_nobody_takes_counts_for_its_publisher_alone(stage):
+    client = Client(stage).open()
+    client.publish("nowhere", b"x")
+    assert set(look(stage)) == {VHOST, GUEST}
+
+
+def test_usage_counts_for_its_hour_and_is_told_when_that_is_over(stage, store, keeper):
+    hour = stage.now // 1000 // HOUR_SECONDS * HOUR_SECONDS
+    client = Client(stage).open()
+    client.declare("q")
+    client.publish("q", b"x")
+    run(stage, keeper.keep())
+    assert store.hours[hour][QUEUE].messages_in == 1
+    assert USAGE_STREAM not in stage.broker.vhosts["/"].queues
+    stage.now += HOUR_SECONDS * 1000
+    client.publish("q", b"late")
+    run(stage, keeper.keep())  # moved since the last time: it counts for the hour of that time
+    assert store.hours[hour][QUEUE].messages_in == 2
+    assert store.published == {hour}
+    (batch,) = stage.log(USAGE_STREAM).batches
+    records = [json.loads(record[6]) for record in batch.records()]
+    assert [record["subject"] for record in records] == ["queue", "user", "vhost"]
+    assert records[0] == {
+        "hour": hour,
+        "subject": "queue",
+        "vhost": "/",
+        "name": "q",
+        **store.hours[hour][QUEUE]._asdict(),
+    }
+
+
+def test_a_write_that_fails_is_made_up_for(stage, store, keeper):
+    client = Client(stage).open()
+    client.declare("q")
+    client.publish("q", b"x")
+    store.error = StorageError("no room")
+
+    async def fail():
+        with pytest.raises(StorageError):
+            await keeper.keep()
+
+    run(stage, fail())
+    store.error = None
+    run(stage, keeper.keep())
+    ((_, used),) = store.hours.items()
+    assert used[QUEUE].messages_in == 1
+
+
+def test_old_hours_are_forgotten(stage, store, keeper):
+    store.hours[0] = {QUEUE: Usage(1, 1, 1, 1)}
+    run(stage, keeper.keep())
+    assert store.hours == {}
+
+
+def test_counts_that_went_back_are_no_usage():
+    assert Usage(5, 5, 5, 5).since(Usage(6, 1, 5, 9)) == Usage(0, 4, 0, 0)
