@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from leveret.amqp.inner import InnerClients
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.amqp.listener import AmqpListener
 from leveret.auth.chain import AuthenticatorChain
@@ -221,6 +222,7 @@ class Node:
                 broker,
                 administered,
                 configuration,
+                InnerClients(listener),
                 listeners,
                 lambda: not self._stopping.is_set(),
             )

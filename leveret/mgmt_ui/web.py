@@ -16,7 +16,17 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leveret.mgmt_ui.api import health, overview, pull, resources
+from leveret.mgmt_ui.api import (
+    bindings,
+    connections,
+    exchanges,
+    health,
+    overview,
+    pull,
+    queues,
+    users,
+    vhosts,
+)
 from leveret.mgmt_ui.api.problems import ApiError
 
 if TYPE_CHECKING:
@@ -32,6 +42,7 @@ HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the f
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
+API = (overview, vhosts, queues, exchanges, bindings, connections, users, health, pull)
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 WELCOME = "there are no pages here yet; the HTTP API begins at /api/overview"
 
@@ -40,8 +51,8 @@ def create_app(node: ManagedNode) -> ASGIApp:
     """The HTTP API of one node, as an ASGI application."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
-    for router in (overview.router, resources.router, health.router, pull.router):
-        app.include_router(router)
+    for part in API:
+        app.include_router(part.router)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _unroutable)
     app.add_exception_handler(Exception, _broken)

@@ -35,6 +35,7 @@ class Site:
                 self.broker,
                 self.administered,
                 self.stage.configuration,
+                None,  # whoever publishes or gets needs a running node
                 LISTENERS,
                 lambda: self.serving,
             )
