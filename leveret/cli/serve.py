@@ -29,6 +29,9 @@ def serve(
     http_port: Annotated[
         int | None, typer.Option(help="Management port.  [default: 15672]")
     ] = None,
+    prometheus_port: Annotated[
+        int | None, typer.Option(help="Port of the metrics; -1 for none.  [default: 15692]")
+    ] = None,
     durability: Annotated[
         _Durability | None,
         typer.Option(help="What a confirmed persistent message survives.  [default: fsync]"),
@@ -55,6 +58,7 @@ def serve(
                 "host": host,
                 "port": port,
                 "http_port": http_port,
+                "prometheus_port": prometheus_port,
                 "definitions": definitions,
                 "durability": durability.value if durability else None,
             },
