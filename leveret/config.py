@@ -163,6 +163,9 @@ class Configuration(BaseSettings):
         "a load balancer, which is believed: let nobody else reach the port.",
     )
 
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Log lines on standard error: `text`, or `json`: an object a line."
+    )
     log_exchange: bool = Field(
         False,
         description="Whether log lines are also published to `amq.rabbitmq.log`, an exchange of "

@@ -47,6 +47,7 @@ from leveret.core.turn import Turn
 from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
 from leveret.features.rates import rate_of
 from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.log_format import formatter
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
 from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.operations.access import create_defaults
@@ -89,11 +90,9 @@ PASSWORD_THREADS = 2
 
 def run(configuration: Configuration) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the process's exit status."""
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(configuration.log_format, _node_name()))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     _allow_open_files()
     try:
         uvloop.run(Node(configuration).run())
@@ -107,6 +106,11 @@ def _allow_open_files() -> None:
     """Connections and segments are open files: take as many as the system lets this user have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _node_name() -> str:
+    """What the node is called, in logs, lists and metrics."""
+    return f"leveret@{platform.node()}"
 
 
 def _announce(line: str) -> None:
@@ -328,7 +332,7 @@ class Node:
             turn=Turn(loop.call_soon, self._report),
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
-            node_name=f"leveret@{platform.node()}",
+            node_name=_node_name(),
             authenticators=chain.authenticators,
             spawn=spawn,
             report=self._report,

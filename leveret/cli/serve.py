@@ -13,6 +13,11 @@ from leveret.errors import LeveretError
 __all__ = ["serve"]
 
 
+class _LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
 class _Durability(StrEnum):  # what may be chosen for a node; the port's third value may not
     FSYNC = "fsync"
     OS = "os"
@@ -40,6 +45,9 @@ def serve(
         Path | None,
         typer.Option(help="File of definitions to import before clients are let in."),
     ] = None,
+    log_format: Annotated[
+        _LogFormat | None, typer.Option(help="How log lines look.  [default: text]")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with these and all other settings.")
     ] = None,
@@ -61,6 +69,7 @@ def serve(
                 "prometheus_port": prometheus_port,
                 "definitions": definitions,
                 "durability": durability.value if durability else None,
+                "log_format": log_format.value if log_format else None,
             },
         )
         from leveret.node import run  # the whole broker hangs on it

@@ -1,0 +1,48 @@
+"""How log lines look: text for people, or an object of JSON a line for whoever gathers logs.
+
+    {"time": "2026-03-01T09:30:00.125Z", "level": "error", "logger": "leveret.node",
+     "message": "…", "node": "leveret@host", "exception": "Traceback …"}
+
+`exception` is there only when there was one. However long or hostile a message is, it is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+
+__all__ = ["JsonFormatter", "formatter"]
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def formatter(log_format: str, node_name: str) -> logging.Formatter:
+    """The formatter for the setting `log_format`: `text` or `json`."""
+    return JsonFormatter(node_name) if log_format == "json" else logging.Formatter(TEXT)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line."""
+
+    def __init__(self, node_name: str) -> None:
+        super().__init__()
+        self._node_name = node_name
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "node": self._node_name,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            line["exception"] = record.exc_text
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line)
