@@ -245,7 +245,7 @@ class _JsonLines:
             return {}
         if self._body is _Body.HEX:
             return {"payload": body.hex(), "payload_encoding": "hex"}
-        from leveret.mgmt_ui.operations.dead_letters import payload
+        from leveret.mgmt_ui.operations.shown import payload
 
         return payload(body)  # type: ignore[return-value]  # all of it is text
 

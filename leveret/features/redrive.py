@@ -26,6 +26,7 @@ __all__ = [
     "Selection",
     "dead_letter",
     "revived_headers",
+    "shown",
 ]
 
 RATE_MAX = 1_000_000  # messages in a second: more than a queue can move, whatever is asked for
@@ -111,7 +112,7 @@ class Selection:
         if not self._has_time(letter.died_at):
             return False
         return all(
-            name in letter.headers and _shown(letter.headers[name]) == value
+            name in letter.headers and shown(letter.headers[name]) == value
             for name, value in self.headers
         )
 
@@ -125,7 +126,7 @@ class Selection:
         )
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A header's value as people type it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

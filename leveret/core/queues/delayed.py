@@ -35,6 +35,10 @@ class Delayed:
         """When the next of them have waited long enough."""
         return self._due.next
 
+    def holds(self, offset: int) -> bool:
+        """Whether a message waits."""
+        return offset in self._offsets
+
     def add(self, first: int, stop: int, due_ms: int) -> None:
         """[first, stop) waits until then."""
         self._due.add(first, stop, due_ms)

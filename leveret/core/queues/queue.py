@@ -198,6 +198,12 @@ class Queue(OpenQueue):
         """Messages that came back and are not ready yet."""
         return self.machine.delayed.count + self._parked_count
 
+    def waits(self, offset: int) -> bool:
+        """Whether a leased message is nobody's: it is delayed, as `delayed_count` counts."""
+        if self.machine.delayed.holds(offset):
+            return True
+        return self.order is not None and self.order.has_parked(offset)
+
     @property
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything now."""

@@ -49,6 +49,10 @@ class KeptOrder:
         """How many messages wait for another one."""
         return sum(parked.count for parked in self._parked.values()) if self._parked else 0
 
+    def has_parked(self, offset: int) -> bool:
+        """Whether a message waits for another one of its key."""
+        return any(offset in parked for parked in self._parked.values())
+
     # -- who holds
 
     def failed(self, offset: int, key: bytes) -> bool:

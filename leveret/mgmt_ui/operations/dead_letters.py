@@ -6,16 +6,13 @@ meant have in common; times are milliseconds since 1970.
 
 from __future__ import annotations
 
-from base64 import b64encode
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from leveret.core.dead_letters import letters
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.json_fields import plain
-from leveret.core.routing.message import read_properties
 from leveret.features.redrive import RATE_MAX, Selection
-from leveret.ports.tables import MalformedFieldError
+from leveret.mgmt_ui.operations.shown import integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.dead_letters.letters import Letter
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
-__all__ = ["DEAD_LETTERS", "integer", "payload", "properties"]
+__all__ = ["DEAD_LETTERS"]
 
 ROWS_MAX = 1000  # of one answer; whoever wants more asks for the next ones
 HEADERS_MAX = 100
@@ -149,13 +146,6 @@ def _seconds(name: str, parameters: Parameters) -> int | None:
     return None if value is None else integer(name, value) // 1000
 
 
-def integer(name: str, value: Any) -> int:
-    """A number that came as JSON. Raises AdministrationError."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise AdministrationError("invalid", f"bad parameter '{name}'")
-    return value
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -177,22 +167,6 @@ def _row(letter: Letter) -> dict[str, object]:
         "last_failure": told.last_failure,
         "payload_bytes": len(letter.body),
     }
-
-
-def properties(header: bytes) -> dict[str, object]:
-    """A message's properties and headers for people."""
-    try:
-        return {"properties": plain(read_properties(header))}
-    except MalformedFieldError:
-        return {"properties": {}}
-
-
-def payload(body: bytes) -> dict[str, object]:
-    """A message's body, as text if it is text."""
-    try:
-        return {"payload": body.decode(), "payload_encoding": "string"}
-    except UnicodeDecodeError:
-        return {"payload": b64encode(body).decode(), "payload_encoding": "base64"}
 
 
 def _status_of(redrive: Redrive) -> dict[str, object]:

@@ -20,6 +20,7 @@ from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
+from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.rules import RULES
@@ -120,4 +121,5 @@ OPERATIONS: Final[Operations] = {
     **SCHEDULES,
     **ONCE,
     **TOPOLOGY,
+    **MESSAGES,
 }

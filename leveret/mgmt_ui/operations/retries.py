@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.routing.message import StoredMessage
 from leveret.features import retry
-from leveret.mgmt_ui.operations.dead_letters import integer, payload, properties
+from leveret.mgmt_ui.operations.shown import integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue

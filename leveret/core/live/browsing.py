@@ -1,0 +1,210 @@
+"""Looking into a queue or a stream, whoever is delivered what meanwhile.
+
+Reading disturbs nobody: it takes a window of the log of its own, leases nothing and settles
+nothing. A walk goes through what is not settled, forwards or backwards, in slices between which
+others have their turn, and for so long as its budget lasts: where it ended, the next one goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.core.live.criteria import Criteria, State
+from leveret.core.logs.window import LogWindow, batch_of
+from leveret.core.queues.queue import Queue
+from leveret.core.routing.message import StoredMessage
+from leveret.errors import CorruptBatchError
+from leveret.ports.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.ports.records import Batch
+
+__all__ = ["SCANNED_MAX", "Seen", "Walk", "find", "states"]
+
+# Of one walk: a moment's work where messages are small, a second's where they are large.
+SCANNED_MAX = 10_000
+READ_BYTES_MAX = 64 * 1024 * 1024
+# Records between two turns of the loop: some milliseconds. Of large records fewer are read at once.
+SLICE_RECORDS_MAX = 500
+SLICE_RECORDS_MIN = 8
+SLICE_BYTES = 1024 * 1024
+
+
+class Seen(NamedTuple):
+    """One message as it lies in a queue."""
+
+    offset: int
+    state: State
+    time_ms: int  # when it came into the queue
+    flags: int
+    message: StoredMessage
+
+
+class Walk:
+    """The way through [first, stop) of a queue, and how far it has come.
+
+    `rest` is what was not walked yet, as [first, stop); None: nothing. Another walk goes on there.
+    """
+
+    def __init__(
+        self,
+        queue: OpenQueue,
+        first: int,
+        stop: int,
+        *,
+        backwards: bool = False,
+        scanned_max: int = SCANNED_MAX,
+    ) -> None:
+        self.queue = queue
+        self.backwards = backwards
+        self.scanned = 0
+        self._scanned_max = scanned_max
+        self._read_bytes = 0
+        self._low, self._high = max(first, queue.log.first), min(stop, queue.log.committed)
+        self._records = SLICE_RECORDS_MIN
+        self._window = LogWindow(queue.log)
+
+    @property
+    def rest(self) -> tuple[int, int] | None:
+        """See above."""
+        return (self._low, self._high) if self._low < self._high else None
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.scanned >= self._scanned_max or self._read_bytes >= READ_BYTES_MAX
+
+    async def matching(self, criteria: Criteria) -> AsyncIterator[list[Seen]]:
+        """Those that are meant, slice by slice in the order of the walk. Raises StorageError.
+
+        What cannot be read is passed over, and left to whoever must have it.
+        """
+        while not (self._is_spent or self.queue.deleted):
+            ranges = self._next_ranges(criteria.offsets)
+            if not ranges:
+                self._low = self._high
+                return
+            batches = await self._read(ranges)
+            if self.queue.deleted:
+                return
+            self.scanned += sum(stop - first for first, stop in ranges)
+            self._walked(ranges)
+            yield self._look(batches, ranges, criteria)
+
+    def _walked(self, ranges: list[tuple[int, int]]) -> None:
+        if self.backwards:
+            self._high = ranges[0][0]
+        else:
+            self._low = ranges[-1][1]
+
+    def _next_ranges(self, offsets: RangeSet | None) -> list[tuple[int, int]]:
+        """What is to be looked at next, as many records as a slice has; none: nothing is left."""
+        low, high = self._low, self._high
+        settled = self.queue.log.settled
+        if offsets is not None:
+            chosen = offsets.gaps(low, high).gaps(low, high)
+            left = [unsettled for one in chosen for unsettled in settled.gaps(*one)]
+            return _cut(left, self._records, backwards=self.backwards)
+        if not self.backwards:
+            first = settled.gaps(low, high).first
+            return (
+                [] if first is None else list(settled.gaps(first, min(first + self._records, high)))
+            )
+        step = self._records
+        while low < high:
+            begin = max(low, high - step)
+            if left := list(settled.gaps(begin, high)):
+                return _cut(left, self._records, backwards=True)
+            high, step = begin, step * 2  # what was settled long ago is passed over quickly
+        return []
+
+    async def _read(self, ranges: list[tuple[int, int]]) -> list[Batch]:
+        """The batches that hold these records, but for what is lost."""
+        found: list[Batch] = []
+        for first, stop in ranges:
+            at = first
+            while at < stop:
+                try:
+                    batches = await self._batches(at)
+                except CorruptBatchError:
+                    at += 1
+                    continue
+                found += [
+                    one for one in batches if not found or one.base_offset >= found[-1].stop_offset
+                ]
+                at = batches[-1].stop_offset
+        return found
+
+    async def _batches(self, offset: int) -> list[Batch]:
+        if self._window.holds(offset):
+            held = self._window.at_hand(offset)
+            assert held is not None, "a window has what it holds"
+            return held
+        batches = await self._window.fill(offset)
+        read_bytes = sum(batch.size for batch in batches)
+        self._read_bytes += read_bytes
+        # As large as these, the next ones fill a slice.
+        fitting = SLICE_BYTES * sum(batch.count for batch in batches) // read_bytes
+        self._records = max(SLICE_RECORDS_MIN, min(fitting, SLICE_RECORDS_MAX))
+        return batches
+
+    def _look(
+        self, batches: list[Batch], ranges: list[tuple[int, int]], criteria: Criteria
+    ) -> list[Seen]:
+        """Those of a slice that are meant; what was settled meanwhile is not."""
+        state_of = states(self.queue, ranges[0][0], ranges[-1][1])
+        settled = self.queue.log.settled
+        found: list[Seen] = []
+        for first, stop in ranges if batches else ():
+            for offset in range(first, stop):
+                batch = batch_of(batches, offset)
+                if not batch.base_offset <= offset < batch.stop_offset or offset in settled:
+                    continue
+                seen = _seen(batch, offset, state_of(offset))
+                if criteria.has(seen.message, seen.time_ms, seen.state):
+                    found.append(seen)
+        return found[::-1] if self.backwards else found
+
+
+async def find(queue: OpenQueue, offset: int) -> Seen | None:
+    """One message by its offset; None where it is not there (any more). Raises StorageError."""
+    async for found in Walk(queue, offset, offset + 1).matching(Criteria()):
+        for seen in found:
+            return seen
+    return None
+
+
+def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], State]:
+    """Who has which of the messages [first, stop), as it is now. In a stream nobody has any."""
+    if not isinstance(queue, Queue):
+        return lambda _offset: State.READY
+    leased = RangeSet(queue.machine.ledger.leased_in(first, stop))
+    waits = queue.waits
+
+    def state_of(offset: int) -> State:
+        if offset not in leased:
+            return State.READY
+        return State.DELAYED if waits(offset) else State.UNACKED
+
+    return state_of
+
+
+def _seen(batch: Batch, offset: int, state: State) -> Seen:
+    flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
+    return Seen(
+        offset, state, time_ms, flags, StoredMessage(exchange, routing_key, header, body, flags)
+    )
+
+
+def _cut(ranges: list[tuple[int, int]], count: int, *, backwards: bool) -> list[tuple[int, int]]:
+    """The first, or last, `count` offsets of some ranges."""
+    kept: list[tuple[int, int]] = []
+    for first, stop in reversed(ranges) if backwards else ranges:
+        taken = min(stop - first, count)
+        kept.append((stop - taken, stop) if backwards else (first, first + taken))
+        count -= taken
+        if not count:
+            break
+    return kept[::-1] if backwards else kept

@@ -1,0 +1,70 @@
+"""Which messages of a queue are meant: all that is stated must fit.
+
+A value, made of what an operator asked for. Management makes it, `browsing` asks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from leveret.features.redrive import shown
+
+if TYPE_CHECKING:
+    from leveret.core.filtering.filters import RecordFilter
+    from leveret.core.routing.message import StoredMessage
+    from leveret.ports.ranges import RangeSet
+
+__all__ = ["Criteria", "State"]
+
+
+class State(StrEnum):
+    """Who has a message now."""
+
+    READY = "ready"  # nobody: it waits for a consumer
+    UNACKED = "unacked"  # a consumer, or a move that is under way
+    DELAYED = "delayed"  # nobody: it came back and waits for its time, or for another of its key
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What messages have in common; None or empty: whatever it is.
+
+    Times are milliseconds since 1970 at which messages came into the queue, `until_ms` excluded.
+    Headers are compared as people type them.
+    """
+
+    offsets: RangeSet | None = None
+    message_ids: frozenset[str] = frozenset()
+    states: frozenset[State] = frozenset()
+    exchange: bytes | None = None
+    routing_key: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    text: bytes | None = None  # somewhere in the body
+    since_ms: int | None = None
+    until_ms: int | None = None
+    filter: RecordFilter | None = None  # of tags, and by SQL
+
+    @property
+    def states_something(self) -> bool:
+        """Whether not everything is meant."""
+        return self != Criteria()
+
+    def has(self, message: StoredMessage, time_ms: int, state: State) -> bool:
+        """Whether a message is one of them, leaving aside its offset; what is cheap comes first."""
+        return (
+            (not self.states or state in self.states)
+            and (self.since_ms is None or time_ms >= self.since_ms)
+            and (self.until_ms is None or time_ms < self.until_ms)
+            and (self.exchange is None or message.exchange == self.exchange)
+            and (self.routing_key is None or message.routing_key == self.routing_key)
+            and (self.filter is None or self.filter.matches(message.header))
+            and (not self.message_ids or message.property("message_id") in self.message_ids)
+            and (not self.headers or self._has_headers(message))
+            and (self.text is None or self.text in message.body)
+        )
+
+    def _has_headers(self, message: StoredMessage) -> bool:
+        headers = message.headers
+        return all(name in headers and shown(headers[name]) == want for name, want in self.headers)

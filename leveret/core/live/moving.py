@@ -1,0 +1,146 @@
+"""Deleting, copying and moving messages that somebody has chosen.
+
+What a consumer has is its own: it is skipped, and counted. A move, and a copy to several queues, is
+one atomic write: after a crash a message is in one place, never in both and never in none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from leveret.core.dead_letters.redrive import MOVED_AT_ONCE_MAX, MOVED_BYTES_MAX
+from leveret.core.routing.message import StoredMessage
+from leveret.ports.ranges import RangeSet
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from leveret.core.live.browsing import Seen
+    from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.queue import Queue
+    from leveret.core.vhost import Vhost
+
+__all__ = ["Destination", "Mover", "Outcome", "delete", "portions"]
+
+
+class Destination(NamedTuple):
+    """Where messages are published to."""
+
+    exchange: str
+    routing_key: str | None  # None: the one that each has
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the messages that were meant."""
+
+    done: int = 0  # deleted, copied or moved
+    skipped: int = 0  # a consumer has them, or had them meanwhile
+    unroutable: int = 0  # nobody is there to take them
+    refused: int = 0  # who should take them had no room
+
+
+def portions(seen: list[Seen]) -> Iterator[list[Seen]]:
+    """As many at a time as one atomic write takes."""
+    portion: list[Seen] = []
+    size = 0
+    for one in seen:
+        portion.append(one)
+        size += len(one.message.body)
+        if len(portion) >= MOVED_AT_ONCE_MAX or size >= MOVED_BYTES_MAX:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def delete(queue: Queue, seen: list[Seen], outcome: Outcome) -> None:
+    """Settle those that nobody has."""
+    withdrawn = queue.machine.withdraw(_ranges(seen))
+    queue.settle(withdrawn)
+    count = sum(stop - first for first, stop in withdrawn)
+    outcome.done += count
+    outcome.skipped += len(seen) - count
+
+
+class Mover:
+    """Copies or moves messages of one queue to where somebody says; None: to its own tail.
+
+    `carry_out(write)` commits an atomic write, and tells whether it took effect.
+    """
+
+    def __init__(
+        self,
+        writes: AtomicWrites,
+        vhost: Vhost,
+        queue: OpenQueue,
+        destination: Destination | None,
+        carry_out: Callable[[AtomicWrite], Awaitable[bool]],
+    ) -> None:
+        self._writes = writes
+        self._vhost = vhost
+        self._queue = queue
+        self._destination = destination
+        self._carry_out = carry_out
+
+    async def copy(self, seen: list[Seen], outcome: Outcome) -> None:
+        """Publish one portion; all of it is published, or nothing."""
+        write = self._writes.begin()
+        published = [one for one in seen if self._publish(write, one)]
+        outcome.unroutable += len(seen) - len(published)
+        await self._commit(write, published, outcome)
+
+    async def move(self, seen: list[Seen], outcome: Outcome) -> None:
+        """Publish one portion elsewhere and settle it here; or nothing of it."""
+        queue = cast("Queue", self._queue)
+        withdrawn = RangeSet(queue.machine.withdraw(_ranges(seen)))
+        taken = [one for one in seen if one.offset in withdrawn]
+        outcome.skipped += len(seen) - len(taken)
+        write = self._writes.begin()
+        published = [one for one in taken if self._publish(write, one)]
+        moved = RangeSet(_ranges(published))
+        write.settle(queue, list(moved))
+        stays = [one for one in taken if one.offset not in moved]
+        if stays:
+            outcome.unroutable += len(stays)
+            queue.unpark(_ranges(stays))
+        if not await self._commit(write, published, outcome) and not queue.deleted:
+            queue.unpark(list(moved))
+
+    async def _commit(self, write: AtomicWrite, published: list[Seen], outcome: Outcome) -> bool:
+        if not published or await self._carry_out(write):
+            outcome.done += len(published)
+            return True
+        outcome.refused += len(published)
+        return False
+
+    def _publish(self, write: AtomicWrite, seen: Seen) -> bool:
+        """Let a write publish a message; False where nobody is there to take it."""
+        message = seen.message
+        if self._destination is None:
+            targets, exchange, key = [self._queue], message.exchange, message.routing_key
+        else:
+            exchange = self._destination.exchange.encode()
+            stated = self._destination.routing_key
+            key = message.routing_key if stated is None else stated.encode()
+            targets = self._route(
+                StoredMessage(exchange, key, message.header, message.body, seen.flags)
+            )
+        flags = seen.flags & ~RecordFlag.RETRIED  # it is new where it goes
+        for target in targets:
+            write.publish(target, flags, exchange, key, message.header, message.body)
+        return bool(targets)
+
+    def _route(self, message: StoredMessage) -> list[OpenQueue]:
+        exchange = self._vhost.exchanges.get(message.exchange.decode())
+        if exchange is None:
+            return []
+        keys = [message.routing_key.decode(errors="replace")]
+        return cast("list[OpenQueue]", self._vhost.route(exchange, keys, message))
+
+
+def _ranges(seen: list[Seen]) -> list[tuple[int, int]]:
+    return [(one.offset, one.offset + 1) for one in seen]

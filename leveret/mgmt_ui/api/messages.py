@@ -1,0 +1,226 @@
+"""/api/leveret/queues/VHOST/NAME/messages: the messages of a queue or stream, one by one.
+
+    GET     …/messages               browse: ?from, after, order, limit, truncate, encoding and the
+                                     criteria of leveret.mgmt_ui.operations.chosen, `header` as
+                                     name=value; a name may come several times
+    GET     …/messages/OFFSET        one of them
+    GET     …/messages/OFFSET/body   its payload, to be kept in a file
+    PATCH   …/messages/OFFSET        put a changed copy in its place
+    DELETE  …/messages/OFFSET        settle it
+    POST    …/messages/delete        {"select": {…}, "after", "limit"}
+    POST    …/messages/move, copy    the same with "to_queue", or "exchange" and "routing_key"
+
+Who may read from the queue may browse and delete, as he may consume; to move and to copy he must be
+allowed to publish where the messages go, and to edit, to write to the queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.live.browsing import find
+from leveret.errors import StorageError
+from leveret.mgmt_ui.api.bodies import json_object
+from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operation
+from leveret.mgmt_ui.api.resources import READ, Segment, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["router"]
+
+EDIT_BYTES_MAX = 32 * 1024 * 1024  # of a changed payload, in base64 or with every byte escaped
+NUMBERS = {"from", "after", "limit", "truncate"}
+CRITERIA = {"state", "exchange", "routing_key", "text", "tags", "sql"}
+TIMES = {"since", "until"}
+ORDERS = {"forwards": False, "backwards": True}
+KNOWN = {*NUMBERS, *CRITERIA, *TIMES, "order", "encoding", "header", "message_id", "offset"}
+CHOICE = {"select", "after", "limit"}
+
+router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}/messages")
+
+
+@router.api_route("", methods=READ)
+async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Messages, whoever has them, without any effect on them."""
+    await _permit(caller, vhost, name)
+    query = request.query_params
+    if unknown := query.keys() - KNOWN:
+        raise bad_request(f"unknown parameter {min(unknown)!r}")
+    order = query.get("order", "forwards")
+    if order not in ORDERS:
+        raise bad_request("order is forwards or backwards")
+    numbers = {key: _number(query, key) for key in NUMBERS}
+    return answer(
+        await caller.perform(
+            "message.list",
+            vhost=vhost,
+            queue=name,
+            select=_selection(request),
+            backwards=ORDERS[order],
+            encoding=query.get("encoding"),
+            **numbers,
+        )
+    )
+
+
+def _selection(request: Request) -> dict[str, Any]:
+    """The criteria of a query string, as operations take them."""
+    query = request.query_params
+    select: dict[str, Any] = {key: query[key] for key in CRITERIA if key in query}
+    select |= {key: _number(query, key) for key in TIMES if key in query}
+    if ids := query.getlist("message_id"):
+        select["message_ids"] = ids
+    if offsets := query.getlist("offset"):
+        select["offsets"] = [_number({"offset": one}, "offset") for one in offsets]
+    if headers := query.getlist("header"):
+        pairs = [header.partition("=") for header in headers]
+        if not all(equals for _, equals, _ in pairs):
+            raise bad_request("a header is name=value")
+        select["headers"] = {header: value for header, _, value in pairs}
+    return select
+
+
+def _number(query: Mapping[str, str], key: str) -> int | None:
+    text = query.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise bad_request(f"{key} is a whole number")
+    return int(text)
+
+
+@router.api_route("/{offset}", methods=READ)
+async def show(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
+    """One message."""
+    await _permit(caller, vhost, name)
+    query = request.query_params
+    return answer(
+        await caller.perform(
+            "message.show",
+            vhost=vhost,
+            queue=name,
+            offset=_offset(offset),
+            truncate=_number(query, "truncate"),
+            encoding=query.get("encoding"),
+        )
+    )
+
+
+@router.api_route("/{offset}/body", methods=READ)
+async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
+    """A message's payload; nothing that a publisher says of it makes it anything but bytes."""
+    await _permit(caller, vhost, name)
+    host = caller.vhost(vhost)
+    if name not in host.queues:
+        raise not_found("queue_not_found")
+    queue = caller.node.broker.find_queue(host, name, host.queues[name].owner)
+    try:
+        seen = await find(queue, _offset(offset))
+    except StorageError as error:
+        raise refused_operation("storage", str(error)) from None
+    if seen is None:
+        raise not_found("message_not_found")
+    headers = {
+        "cache-control": "no-store",
+        "content-disposition": f'attachment; filename="message-{seen.offset}.bin"',
+        "x-content-type-options": "nosniff",
+    }
+    return Response(seen.message.body, headers=headers, media_type="application/octet-stream")
+
+
+@router.patch("/{offset}")
+async def edit(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
+    """Put a changed copy in a message's place, at the tail of the queue."""
+    await _permit(caller, vhost, name)
+    await caller.require(vhost, "queue", name, "write")
+    changes = await json_object(request, EDIT_BYTES_MAX)
+    return answer(
+        await caller.perform(
+            "message.edit", vhost=vhost, queue=name, offset=_offset(offset), changes=changes
+        )
+    )
+
+
+@router.delete("/{offset}")
+async def delete_one(
+    caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
+    """Settle one message, unless a consumer has it."""
+    await _permit(caller, vhost, name)
+    select = {"offsets": [_offset(offset)]}
+    deleted = await caller.perform(
+        "message.delete", vhost=vhost, queue=name, select=select, after=None, limit=None
+    )
+    if deleted["skipped"]:
+        raise bad_request("a consumer has the message")
+    if not deleted["deleted"]:
+        raise not_found("message_not_found")
+    return Response(status_code=204)
+
+
+@router.post("/delete")
+async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Settle those that are selected."""
+    await _permit(caller, vhost, name)
+    asked = await json_object(request, known=CHOICE)
+    return answer(await caller.perform("message.delete", vhost=vhost, queue=name, **_chosen(asked)))
+
+
+@router.post("/move")
+async def move(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Publish those that are selected elsewhere, and settle them here."""
+    return await _transfer("message.move", caller, request, vhost, name)
+
+
+@router.post("/copy")
+async def copy(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Publish those that are selected elsewhere, too."""
+    return await _transfer("message.copy", caller, request, vhost, name)
+
+
+async def _transfer(
+    operation: str, caller: Caller, request: Request, vhost: str, name: str
+) -> Response:
+    await _permit(caller, vhost, name)
+    asked = await json_object(request, known={*CHOICE, "to_queue", "exchange", "routing_key"})
+    exchange = asked.get("exchange")
+    await caller.require(vhost, "exchange", exchange if isinstance(exchange, str) else "", "write")
+    where = {key: asked.get(key) for key in ("to_queue", "exchange", "routing_key")}
+    if where["to_queue"] is not None:
+        await caller.require(vhost, "queue", str(where["to_queue"]), "write")
+    return answer(
+        await caller.perform(operation, vhost=vhost, queue=name, **_chosen(asked), **where)
+    )
+
+
+def _chosen(asked: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "select": asked.get("select", {}),
+        "after": asked.get("after"),
+        "limit": asked.get("limit"),
+    }
+
+
+def _offset(text: str) -> int:
+    offset = _number({"offset": text}, "offset")
+    assert offset is not None, "it is in the path"
+    return offset
+
+
+async def _permit(caller: Caller, vhost: str, name: str) -> None:
+    """Raise ApiError unless the caller may read from a queue of a virtual host that he may see.
+
+    What belongs to one connection is nobody else's, but for administrators.
+    """
+    queue = caller.vhost(vhost).queues.get(name)
+    await caller.require(vhost, "queue", name, "read")
+    if queue is not None and queue.owner is not None:
+        caller.require_administrator()

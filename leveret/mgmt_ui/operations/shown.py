@@ -1,0 +1,47 @@
+"""Messages as people are shown them, and what they say of them in requests."""
+
+from __future__ import annotations
+
+import codecs
+from base64 import b64encode
+from typing import Any
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.json_fields import plain
+from leveret.core.routing.message import read_properties
+from leveret.ports.tables import MalformedFieldError
+
+__all__ = ["integer", "payload", "properties"]
+
+
+def properties(header: bytes) -> dict[str, object]:
+    """A message's properties and headers for people."""
+    try:
+        return {"properties": plain(read_properties(header))}
+    except MalformedFieldError:
+        return {"properties": {}}
+
+
+def payload(
+    body: bytes, bytes_max: int | None = None, *, as_text: bool = True
+) -> dict[str, object]:
+    """A message's body, or its beginning, as text if it is text."""
+    shown = body if bytes_max is None else body[:bytes_max]
+    if as_text:
+        try:
+            # A character at the end of the beginning may have been cut in two.
+            text = codecs.getincrementaldecoder("utf-8")().decode(
+                shown, final=len(shown) == len(body)
+            )
+        except UnicodeDecodeError:
+            pass
+        else:
+            return {"payload": text, "payload_encoding": "string"}
+    return {"payload": b64encode(shown).decode(), "payload_encoding": "base64"}
+
+
+def integer(name: str, value: Any) -> int:
+    """A number that came as JSON. Raises AdministrationError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise AdministrationError("invalid", f"bad parameter '{name}'")
+    return value
