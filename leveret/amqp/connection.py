@@ -64,6 +64,41 @@ CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 class Connection:
     """The server's side of one connection."""
 
+    # More attributes than Python would find without a dictionary: see core.logs.appender.
+    __slots__ = (
+        "_again",
+        "_channel_number",
+        "_decoded",
+        "_decoded_from",
+        "_decoded_ids",
+        "_event",
+        "_generation",
+        "_header",
+        "_method_ids",
+        "_rate_hold",
+        "_tail",
+        "_waiting",
+        "broker",
+        "capabilities",
+        "channels",
+        "client_properties",
+        "configuration",
+        "connected_at_ms",
+        "holds",
+        "limits",
+        "link",
+        "mechanism",
+        "name",
+        "outbox",
+        "reader",
+        "rights",
+        "state",
+        "touch",
+        "tuned",
+        "user",
+        "vhost",
+    )
+
     operations = OPERATIONS
 
     def __init__(self, link: Link, broker: Broker, configuration: Configuration) -> None:

@@ -84,6 +84,46 @@ class PartitionLog:
     durable are a transaction's records, until it is resolved, and what was published behind them.
     """
 
+    # More attributes than Python would find without a dictionary: see core.logs.appender.
+    __slots__ = (
+        "_cache",
+        "_closed",
+        "_commit_callbacks",
+        "_covered",
+        "_durable",
+        "_failure_callbacks",
+        "_flush_again",
+        "_flush_failures",
+        "_flush_waiters",
+        "_flushes",
+        "_flushing",
+        "_keep_from",
+        "_keeps",
+        "_parts",
+        "_pending",
+        "_reader",
+        "_retainer",
+        "_returned",
+        "_segments",
+        "_services",
+        "_setting_aside",
+        "_tail",
+        "_touched",
+        "_unflushed",
+        "_unresolved",
+        "_waiters",
+        "appended_bytes",
+        "builder",
+        "committed",
+        "directory",
+        "end",
+        "redelivered_stop",
+        "returns",
+        "settled",
+        "unclean",
+        "undone",
+    )
+
     def __init__(
         self,
         services: LogServices,

@@ -360,7 +360,7 @@ def test_a_bug_closes_its_connection_only_and_is_reported(stage, client, monkeyp
         raise ZeroDivisionError
 
     operations = {**client.connection.operations, commands.Basic.Qos: broken}
-    monkeypatch.setattr(client.connection, "operations", operations)
+    monkeypatch.setattr(type(client.connection), "operations", operations)
     client.send(commands.Basic.Qos(0, 1), commands.Queue.Declare(queue="q"))
     text = "INTERNAL_ERROR - an error in the broker; its log has the details"
     assert client.methods(0) == [shut(541, text, 60, 10)]

@@ -59,6 +59,23 @@ class Appender(ABC):
     become committed, those of writes that were undone are settled already: they are to be ignored.
     """
 
+    # CPython keeps an instance's attributes in a dictionary of its own where they are more than
+    # thirty, and what a queue is asked for in each turn would be looked up by its hash.
+    __slots__ = (
+        "_opened_at",
+        "_release_waiters",
+        "_report",
+        "_turn",
+        "_uncommitted",
+        "_unseen",
+        "_waiting",
+        "builder",
+        "deleted",
+        "held",
+        "log",
+        "touched",
+    )
+
     settles_in_log = True  # whether the log is told of what is settled
 
     def __init__(

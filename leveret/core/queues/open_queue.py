@@ -61,6 +61,19 @@ class QueueConsumer(Protocol):
 class OpenQueue(Appender):
     """One queue of a virtual host, open, whatever its kind."""
 
+    __slots__ = (
+        "_dedup",
+        "_dedup_services",
+        "_spawn",
+        "dedup",
+        "definition",
+        "delivered",
+        "owner",
+        "policy",
+        "rates",
+        "settings",
+    )
+
     def __init__(
         self,
         definition: QueueDefinition,

@@ -75,6 +75,28 @@ class QueueServices:
 class Queue(OpenQueue):
     """One queue of a virtual host, open."""
 
+    __slots__ = (
+        "_filtered",
+        "_learner",
+        "_learning",
+        "_learns",
+        "_noted",
+        "_retry_timer",
+        "_searching",
+        "_undone_stop",
+        "_until_learned",
+        "_unused_timer",
+        "_upkeep",
+        "_used_ms",
+        "discards",
+        "eta_hold",
+        "machine",
+        "order",
+        "reader",
+        "retry_topic",
+        "services",
+    )
+
     def __init__(
         self,
         definition: QueueDefinition,
