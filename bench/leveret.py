@@ -57,6 +57,7 @@ class Leveret:
             *(sys.executable, "-m", "leveret", "serve"),
             *("--data-dir", str(self._directory / "data"), "--durability", self._durability),
             *("--port", "0", "--http-port", str(free_port())),
+            *("--prometheus-port", "-1"),
         ]
 
     def start(self) -> None:

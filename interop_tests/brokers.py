@@ -146,6 +146,7 @@ class LeveretBroker:
             *("--data-dir", str(self.data_dir)),
             *("--port", str(self.address.port)),
             *("--http-port", "0"),
+            *("--prometheus-port", "-1"),
             *("--durability", "os"),
         ]
 

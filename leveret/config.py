@@ -96,6 +96,18 @@ class Configuration(BaseSettings):
         le=PORT_MAX,
         description="Management port, where RabbitMQ's users and tools look; 0 takes a free one.",
     )
+    prometheus_port: int = Field(
+        15692,
+        ge=-1,
+        le=PORT_MAX,
+        description="Port for Prometheus, where scrapers of RabbitMQ look; 0 takes a free one, -1 "
+        "opens none. Nobody is asked for a password there.",
+    )
+    prometheus_host: str = Field(
+        "127.0.0.1",
+        description="Address that `prometheus_port` listens on. Loopback whatever `host` is, since "
+        "metrics name queues and clients to whoever asks; `0.0.0.0` for scrapers elsewhere.",
+    )
     definitions: Path | None = Field(
         None,
         description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import platform
 import random
 import resource
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from leveret.amqp.inner import InnerClients
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.amqp.listener import AmqpListener
 from leveret.auth.chain import AuthenticatorChain
@@ -54,7 +54,8 @@ from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.operations.transfer import import_definitions
-from leveret.mgmt_ui.server import ManagementServer
+from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
+from leveret.mgmt_ui.server import ManagementServer, MetricsServer
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # What the ready line calls a protocol, where RabbitMQ's name for it is no word.
-SCHEMES = {"amqp/ssl": "amqps"}
+SCHEMES = {"amqp/ssl": "amqps", "http/prometheus": "prometheus"}
 
 # How long clients may take to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
@@ -205,6 +206,7 @@ class Node:
             management = ManagementServer()
             stack.push_async_callback(management.close)
             http = await management.open(configuration.host, configuration.http_port)
+            metrics, scraped = await self._open_metrics(stack)
             amqp = await listener.start()
             stack.push_async_callback(self._disconnect, listener, broker)
             if configuration.log_exchange:
@@ -213,7 +215,7 @@ class Node:
             spawn(self._watch_consumers(broker))
             spawn(encryption.remove_unneeded())
             spawn(self._keep_usage(usage))
-            listeners = (*(Listener(*each) for each in amqp), http)
+            listeners = (*(Listener(*each) for each in amqp), http, *scraped)
             addresses = " ".join(
                 f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
                 for each in listeners
@@ -225,15 +227,29 @@ class Node:
                 broker,
                 administered,
                 configuration,
+                InnerClients(listener),
                 listeners,
                 lambda: not self._stopping.is_set(),
             )
             spawn(management.serve(managed))
+            if scraped:
+                spawn(metrics.serve(managed))
             stack.callback(broker.pulls.close)
             await self._stopping.wait()
             logger.info("stopping")
         for task in background:
             task.cancel()
+
+    async def _open_metrics(
+        self, stack: contextlib.AsyncExitStack
+    ) -> tuple[MetricsServer, Sequence[Listener]]:
+        """The port for Prometheus, if there shall be one."""
+        configuration, server = self._configuration, MetricsServer()
+        if configuration.prometheus_port < 0:
+            return server, ()
+        stack.push_async_callback(server.close)
+        host, port = configuration.prometheus_host, configuration.prometheus_port
+        return server, (await server.open(host, port),)
 
     def _open_keyring(self) -> Keyring:
         """The keys of encrypted virtual hosts, which must all be at hand."""
@@ -467,17 +483,6 @@ def _connection_rates(configuration: Configuration) -> ConnectionRates:
         "consume-burst": configuration.connection_consume_burst,
     }
     return ConnectionRates(rate_of(values, "publish"), rate_of(values, "consume"))
-
-
-def memory_bytes_total() -> int:
-    """Physical memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def memory_bytes_used() -> int:
-    """Resident memory of this process."""
-    resident_pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(resident_pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _mention_orphans(orphans: list[Path]) -> None:

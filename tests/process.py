@@ -25,7 +25,7 @@ def running_node(data_dir: Path, *arguments: str) -> Iterator[int]:
 def node_addresses(data_dir: Path, *arguments: str) -> Iterator[dict[str, str]]:
     """Start a node on free ports, yield what its ready line says by name, and stop it."""
     command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(data_dir)]
-    command += ["--port", "0", "--http-port", "0", *arguments]
+    command += ["--port", "0", "--http-port", "0", "--prometheus-port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             ready = process.stdout.readline()

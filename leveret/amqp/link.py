@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import Endpoints
     from leveret.core.logs.appender import Committing
+    from leveret.ports.authentication import Rights
 
 
 class Link(Protocol):
@@ -27,6 +28,11 @@ class Link(Protocol):
     @property
     def certificate_login(self) -> str:
         """The user that the peer's verified certificate names; empty where there is none."""
+        ...
+
+    @property
+    def rights(self) -> Rights | None:
+        """What the peer may do, where it was authenticated before it came."""
         ...
 
     @property

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.broker import Broker
     from leveret.core.logs.appender import Committing
     from leveret.errors import AmqpError
+    from leveret.ports.authentication import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         tls: TlsContexts | None = None,
     ) -> None:
         self.certificate_login = ""  # the user that the peer's verified certificate names
+        self.rights: Rights | None = None  # of a client within (leveret.amqp.inner)
         self.endpoints = endpoints or Endpoints()
         self._tls = tls
         self._listener = listener

@@ -34,6 +34,9 @@ def serve(
     http_port: Annotated[
         int | None, typer.Option(help="Management port.  [default: 15672]")
     ] = None,
+    prometheus_port: Annotated[
+        int | None, typer.Option(help="Port of the metrics; -1 for none.  [default: 15692]")
+    ] = None,
     durability: Annotated[
         _Durability | None,
         typer.Option(help="What a confirmed persistent message survives.  [default: fsync]"),
@@ -63,6 +66,7 @@ def serve(
                 "host": host,
                 "port": port,
                 "http_port": http_port,
+                "prometheus_port": prometheus_port,
                 "definitions": definitions,
                 "durability": durability.value if durability else None,
                 "log_format": log_format.value if log_format else None,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.ports.sessions import Sessions
 
 __all__ = ["Listener", "ManagedNode"]
 
@@ -31,5 +32,6 @@ class ManagedNode:
     broker: Broker
     administered: Administered  # what operations work on
     configuration: Configuration
+    sessions: Sessions  # by which the API publishes and gets
     listeners: tuple[Listener, ...]
     is_serving: Callable[[], bool]

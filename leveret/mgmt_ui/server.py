@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.web import WebServer
 
-__all__ = ["ManagementServer"]
+__all__ = ["ManagementServer", "MetricsServer"]
 
 BACKLOG = 128  # connections that wait while the application is loaded
 
 
 class ManagementServer:
     """Listens from `open` to `close`; `serve` runs as a task of the node's."""
+
+    _protocol = "http"
+    _setting = "http_port"
+    _application = "create_app"  # of leveret.mgmt_ui.web
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
@@ -49,8 +53,10 @@ class ManagementServer:
                 self._sockets.append(listening)
         except OSError as error:
             self._close_sockets()
-            raise StorageError(f"cannot listen on {host}:{port} (http_port): {error}") from error
-        return Listener("http", self._sockets[0].getsockname()[0], self._port)
+            raise StorageError(
+                f"cannot listen on {host}:{port} ({self._setting}): {error}"
+            ) from error
+        return Listener(self._protocol, self._sockets[0].getsockname()[0], self._port)
 
     @property
     def _port(self) -> int:
@@ -63,7 +69,7 @@ class ManagementServer:
             return
         self._done.clear()
         try:
-            self._web = await asyncio.to_thread(_load, node)
+            self._web = await asyncio.to_thread(_load, self._application, node)
             self._web.should_exit = self._closing
             await self._web.serve(self._sockets)
         finally:
@@ -83,8 +89,16 @@ class ManagementServer:
             listening.close()
 
 
-def _load(node: ManagedNode) -> WebServer:
+class MetricsServer(ManagementServer):
+    """The same for the port of the metrics, which nobody has to say who he is to."""
+
+    _protocol = "http/prometheus"
+    _setting = "prometheus_port"
+    _application = "create_metrics_app"
+
+
+def _load(application: str, node: ManagedNode) -> WebServer:
     """Import FastAPI, pydantic's models of it and uvicorn, and build the application."""
     web = importlib.import_module("leveret.mgmt_ui.web")
-    server: WebServer = web.WebServer(node)
+    server: WebServer = web.WebServer(getattr(web, application)(node))
     return server

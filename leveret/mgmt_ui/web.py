@@ -16,36 +16,60 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leveret.mgmt_ui.api import health, messages, overview, pull, resources
+from leveret.mgmt_ui.api import (
+    bindings,
+    connections,
+    exchanges,
+    health,
+    messages,
+    overview,
+    pull,
+    queues,
+    users,
+    vhosts,
+)
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.metrics import endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from fastapi import APIRouter
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from leveret.mgmt_ui.managed import ManagedNode
 
-__all__ = ["WebServer", "create_app"]
+__all__ = ["WebServer", "create_app", "create_metrics_app"]
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
+API = (overview, vhosts, queues, exchanges, bindings, connections, users, health, pull, messages)
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 WELCOME = "there are no pages here yet; the HTTP API begins at /api/overview"
 
 
 def create_app(node: ManagedNode) -> ASGIApp:
     """The HTTP API of one node, as an ASGI application."""
+    routers = [*(part.router for part in API), endpoints.guarded]
+    return EncodedPaths(_application(node, routers))
+
+
+def create_metrics_app(node: ManagedNode) -> ASGIApp:
+    """What is told on the metrics' own port."""
+    return _application(node, (endpoints.public,))
+
+
+def _application(node: ManagedNode, routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
-    for router in (overview.router, resources.router, health.router, pull.router, messages.router):
+    for router in routers:
         app.include_router(router)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _unroutable)
     app.add_exception_handler(Exception, _broken)
-    return EncodedPaths(app)
+    return app
 
 
 class EncodedPaths:
@@ -131,10 +155,10 @@ class ImpatientProtocol(H11Protocol):
 class WebServer(uvicorn.Server):
     """A server that leaves signals, logging and the event loop to the node."""
 
-    def __init__(self, node: ManagedNode) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         """Takes tens of milliseconds, and touches nothing of the node: made in a worker thread."""
         configuration = uvicorn.Config(
-            create_app(node),
+            app,
             loop="none",
             http=ImpatientProtocol,
             ws="none",

@@ -16,7 +16,18 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60  # two slow cores that others use too
 STOP_SECONDS_MAX = 10  # what an operator's supervisor waits before it kills
 MIB = 1024 * 1024
-SERVE = (sys.executable, "-m", "leveret", "serve", "--port", "0", "--http-port", "0")
+SERVE = (
+    sys.executable,
+    "-m",
+    "leveret",
+    "serve",
+    "--port",
+    "0",
+    "--http-port",
+    "0",
+    "--prometheus-port",
+    "-1",
+)
 
 
 class BrokerProcess:

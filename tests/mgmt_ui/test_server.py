@@ -36,6 +36,7 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
         assert {(x["protocol"], x["port"]) for x in overview["listeners"]} == {
             ("amqp", amqp_port),
             ("http", int(http.rpartition(":")[2])),
+            ("http/prometheus", int(addresses["prometheus"].rpartition(":")[2])),
         }
         assert get(http, "/api/health/checks/is-in-service", {}) == (200, {"status": "ok"})
         assert get(http, "/api/queues/%2F") == (200, [])
@@ -49,6 +50,18 @@ def test_node_answers_as_soon_as_it_is_ready_and_stops_cleanly(tmp_path):
 def test_node_that_stops_while_it_loads_stops_cleanly(tmp_path):
     with node_addresses(tmp_path):
         pass
+
+
+def test_metrics_have_a_port_of_their_own(tmp_path):
+    with node_addresses(tmp_path) as addresses:
+        url = f"http://{addresses['prometheus']}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as response:
+            assert b"rabbitmq_identity_info{" in response.read()
+
+
+def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
+    with node_addresses(tmp_path, "--prometheus-port", "-1") as addresses:
+        assert "prometheus" not in addresses
 
 
 async def test_port_that_is_taken_is_named():

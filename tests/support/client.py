@@ -35,6 +35,7 @@ class FakeLink:
         self.held = False
         self.peer_is_loopback = True
         self.certificate_login = ""
+        self.rights = None
         self.expires_at_ms: int | None = None
         self.refused: tuple[str, str] | None = None
         self.endpoints = Endpoints("127.0.0.1", 50_000, "127.0.0.1", 5672)

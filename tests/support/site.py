@@ -29,16 +29,16 @@ class Site:
         self.administered = Administered(
             self.administration, self.broker.vhosts, broker=self.broker
         )
-        self.app = create_app(
-            ManagedNode(
-                "leveret@test",
-                self.broker,
-                self.administered,
-                self.stage.configuration,
-                LISTENERS,
-                lambda: self.serving,
-            )
+        self.node = ManagedNode(
+            "leveret@test",
+            self.broker,
+            self.administered,
+            self.stage.configuration,
+            None,  # whoever publishes or gets needs a running node
+            LISTENERS,
+            lambda: self.serving,
         )
+        self.app = create_app(self.node)
 
     def add_user(self, name, *tags):
         self.stage.access.put_user(UserDefinition(name, f"hash of {name}", tags))

@@ -340,7 +340,7 @@ def test_a_whole_conversation_in_the_same_packet_as_the_header(tmp_path, setting
 
 def refused_start(tmp_path, *arguments):
     command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(tmp_path / "data")]
-    command += ["--http-port", "0", *arguments]
+    command += ["--http-port", "0", "--prometheus-port", "-1", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert ended.stdout == ""

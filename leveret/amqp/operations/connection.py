@@ -78,6 +78,8 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
 async def _authenticated(connection: Connection, method: commands.Connection.StartOk) -> Rights:
     """What the user may do who is proved. Raises ConnectionClosingError 403 and 503."""
     link, configuration = connection.link, connection.configuration
+    if link.rights is not None:
+        return link.rights
     credentials = parse_response(
         method.mechanism,
         _octets(method.response),

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError, decode_fields, encode_table
+from leveret.ports.tables import MalformedFieldError, decode_fields, encode_fields, encode_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.ports.definitions import Arguments
 
-__all__ = ["MadeMessage", "Message", "StoredMessage", "read_properties"]
+__all__ = ["MadeMessage", "Message", "StoredMessage", "make_header", "read_properties"]
 
 CLASS_BASIC = 60
 # Bits of a content header's property flags.
@@ -51,6 +53,22 @@ def read_properties(header: bytes, *, raw_headers: bool = False) -> dict[str, An
     if raw_headers:
         kinds = kinds.replace("t", "w")
     return dict(zip(names, decode_fields(header, FIXED_BYTES, kinds), strict=True))
+
+
+def make_header(properties: Mapping[str, Any], body_bytes: int) -> bytes:
+    """The content header of a message with these properties; those that are None are absent.
+
+    Raises ValueError for a value that its property cannot hold.
+    """
+    flags, kinds, values = 0, "", []
+    for bit, (name, kind) in enumerate(PROPERTIES.items()):
+        value = properties.get(name)
+        if value is not None:
+            flags |= 1 << 15 - bit
+            kinds += kind
+            values.append(value)
+    head = struct.pack(">HHQH", CLASS_BASIC, 0, body_bytes, flags)
+    return head + encode_fields(kinds, values)
 
 
 class Message(Protocol):

@@ -104,6 +104,11 @@ class Caller:
         if not self.is_administrator:
             raise self._refused("Not administrator user")
 
+    def require_monitor(self) -> None:
+        """Raise ApiError 401 unless the caller may see what is others'."""
+        if not self.is_monitor:
+            raise self._refused("Not monitor user")
+
     def vhost(self, name: str) -> Vhost:
         """A virtual host to list. Raises ApiError 401, or 404 where there is none."""
         vhost = self.node.broker.vhosts.get(name)

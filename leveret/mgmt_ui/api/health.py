@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, Response
 
+from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.callers import NodeHere, authenticated
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.api.resources import READ, Segment, answer
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.managed import ManagedNode

@@ -22,10 +22,10 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.live.browsing import find
 from leveret.errors import StorageError
+from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operation
-from leveret.mgmt_ui.api.resources import READ, Segment, answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Response
 
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
+from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, message_counts
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.listing import in_slices, select_columns
-from leveret.mgmt_ui.api.resources import READ, QueryHere, answer, message_counts
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query

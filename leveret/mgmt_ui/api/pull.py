@@ -27,10 +27,10 @@ from leveret.core.queues.queue import Queue
 from leveret.core.telemetry.trace import Origin
 from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX
+from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.api.resources import Segment, answer
 from leveret.mgmt_ui.api.views import plain
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.usage import Usage

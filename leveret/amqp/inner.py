@@ -1,0 +1,285 @@
+"""Clients within the node: the HTTP API publishes and gets messages over AMQP, but in memory.
+
+So whatever holds for clients holds for it: permissions, limits and rates, every feature of a
+message or a queue, and the texts of errors. Such a client has been authenticated before it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pamqp import commands
+
+from leveret.amqp.handshake import PROTOCOL_HEADER
+from leveret.amqp.methods import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    FRAME_OVERHEAD_BYTES,
+    body_size,
+    build,
+    decode_method,
+    encode_content,
+    encode_method,
+)
+from leveret.core.clients import Endpoints
+from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.ports.sessions import Got, RejectedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from pamqp import base
+
+    from leveret.amqp.listener import AmqpListener, AmqpProtocol
+    from leveret.ports.authentication import Rights
+
+__all__ = ["InnerClient", "InnerClients"]
+
+CHANNEL = 1
+FRAME_HEAD_BYTES = 7
+# What one answer takes at most; an alarm or a rate may hold a publisher for longer.
+ANSWER_SECONDS_MAX = 10.0
+CAPABILITIES = {"basic.nack": True, "publisher_confirms": True}
+
+
+class MemoryTransport(asyncio.Transport):
+    """The socket of a client within: what is written comes to `client`, at once."""
+
+    def __init__(self, client: InnerClient) -> None:
+        super().__init__()
+        self._client = client
+        self._protocol: AmqpProtocol
+        self._buffer: memoryview
+        self._unread = bytearray()
+        self._reading = True
+        self._closing = False
+
+    def attach(self, protocol: AmqpProtocol, buffer: memoryview) -> None:
+        """Begin. The protocol reads from `buffer`, which all protocols share."""
+        self._protocol, self._buffer = protocol, buffer
+        protocol.connection_made(self)
+
+    def feed(self, data: bytes) -> None:
+        """What the client sends; from a task of its own, never while a socket is being read."""
+        self._unread += data
+        self._read()
+
+    def _read(self) -> None:
+        while self._unread and self._reading and not self._closing:
+            count = min(len(self._unread), len(self._buffer))
+            self._buffer[:count] = self._unread[:count]
+            del self._unread[:count]
+            self._protocol.buffer_updated(count)
+
+    def pause_reading(self) -> None:
+        """See asyncio.ReadTransport."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """See asyncio.ReadTransport."""
+        if not self._reading:
+            self._reading = True
+            asyncio.get_running_loop().call_soon(self._read)
+
+    def is_reading(self) -> bool:
+        """See asyncio.ReadTransport."""
+        return self._reading
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See asyncio.WriteTransport."""
+        self._client.received(data)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See asyncio.WriteTransport."""
+        for data in list_of_data:
+            self._client.received(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever left unread."""
+
+    def get_write_buffer_size(self) -> int:
+        """See asyncio.WriteTransport."""
+        return 0
+
+    def is_closing(self) -> bool:
+        """See asyncio.BaseTransport."""
+        return self._closing
+
+    def close(self) -> None:
+        """See asyncio.BaseTransport."""
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().call_soon(self._lose)
+
+    abort = close
+
+    def _lose(self) -> None:
+        self._protocol.connection_lost(None)
+        self._client.lost()
+
+
+class Content(NamedTuple):
+    """A method with the message that follows it."""
+
+    method: Any
+    header: bytes
+    body: bytes
+
+
+class InnerClient:
+    """The client's side of one connection, see leveret.ports.sessions.Session."""
+
+    def __init__(self) -> None:
+        self.transport = MemoryTransport(self)
+        self._data = bytearray()
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
+        self._method: base.Frame | None = None  # whose content is coming
+        self._header = b""
+        self._body = bytearray()
+        self._frame_max = 0
+        self._confirming = False
+
+    # -- what comes
+
+    def received(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes from the node, whole frames."""
+        self._data += data
+        while len(self._data) >= FRAME_HEAD_BYTES:
+            size = int.from_bytes(self._data[3:7], "big")
+            if len(self._data) < size + FRAME_OVERHEAD_BYTES:
+                return
+            kind, payload = self._data[0], bytes(self._data[7 : 7 + size])
+            del self._data[: size + FRAME_OVERHEAD_BYTES]
+            self._take(kind, payload)
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        if kind == FRAME_METHOD:
+            method = decode_method(payload)
+            if isinstance(method, (commands.Basic.GetOk, commands.Basic.Return)):
+                self._method = method
+            else:
+                self._answers.put_nowait(method)
+            return
+        if kind == FRAME_HEADER:
+            self._header, self._body = payload, bytearray()
+        elif kind == FRAME_BODY:
+            self._body += payload
+        if self._method is not None and len(self._body) == body_size(self._header):
+            self._answers.put_nowait(Content(self._method, self._header, bytes(self._body)))
+            self._method = None
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        self._answers.put_nowait(None)
+
+    # -- what is asked
+
+    async def open(self, vhost: str) -> None:
+        """Enter a virtual host, and open a channel."""
+        self.transport.feed(PROTOCOL_HEADER)
+        await self._answer()
+        properties: dict[str, Any] = {"product": "Leveret HTTP API", "capabilities": CAPABILITIES}
+        await self._call(commands.Connection.StartOk(properties, "PLAIN", "\0\0", "en_US"), 0)
+        self._frame_max = 131_072
+        self._send(commands.Connection.TuneOk(0, self._frame_max, 0), 0)
+        await self._call(commands.Connection.Open(vhost), 0)
+        await self._call(commands.Channel.Open())
+
+    async def publish(self, exchange: str, routing_key: str, header: bytes, body: bytes) -> bool:
+        """See Session."""
+        if not self._confirming:
+            await self._call(commands.Confirm.Select())
+            self._confirming = True
+        method = build(
+            commands.Basic.Publish,
+            ticket=0,
+            exchange=exchange,
+            routing_key=routing_key,
+            mandatory=True,
+            immediate=False,
+        )
+        self.transport.feed(encode_content(CHANNEL, method, header, body, self._frame_max))
+        answer = await self._answer()
+        routed = not isinstance(answer, Content)
+        if not routed:
+            answer = await self._answer()
+        if isinstance(answer, commands.Basic.Nack):
+            raise RejectedError(406, "Unable to publish message. Check queue limits.")
+        return routed
+
+    async def get(self, queue: str, *, no_ack: bool) -> Got | None:
+        """See Session."""
+        method = build(commands.Basic.Get, ticket=0, queue=queue, no_ack=no_ack)
+        answer = await self._call(method)
+        if not isinstance(answer, Content):
+            return None
+        method = answer.method
+        return Got(
+            method.delivery_tag,
+            method.redelivered,
+            method.exchange,
+            method.routing_key,
+            method.message_count,
+            answer.header,
+            answer.body,
+        )
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        """See Session."""
+        self._send(commands.Basic.Reject(tag, requeue))
+
+    async def close(self) -> None:
+        """Leave; what was got and not settled goes back to its queue."""
+        if not self.transport.is_closing():
+            self._send(commands.Connection.Close(200, "", 0, 0), 0)
+            while await self._next() is not None:
+                pass
+
+    def _send(self, method: base.Frame, channel: int = CHANNEL) -> None:
+        self.transport.feed(encode_method(channel, method))
+
+    async def _call(self, method: base.Frame, channel: int = CHANNEL) -> Any:
+        self._send(method, channel)
+        return await self._answer()
+
+    async def _answer(self) -> Any:
+        answer = await self._next()
+        if isinstance(answer, commands.Channel.Close):
+            self._send(commands.Channel.CloseOk())
+            raise ChannelError(answer.reply_code or 0, answer.reply_text)
+        if isinstance(answer, commands.Connection.Close):
+            self._send(commands.Connection.CloseOk(), 0)
+            raise ConnectionClosingError(answer.reply_code or 0, answer.reply_text)
+        if answer is None:
+            raise ConnectionClosingError(320, "CONNECTION_FORCED - the node is stopping")
+        return answer
+
+    async def _next(self) -> Any:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return await self._answers.get()
+
+
+class InnerClients:
+    """Opens connections within one node."""
+
+    def __init__(self, listener: AmqpListener) -> None:
+        self._listener = listener
+
+    @asynccontextmanager
+    async def open(
+        self, rights: Rights, vhost: str, peer: tuple[str, int]
+    ) -> AsyncIterator[InnerClient]:
+        """See leveret.ports.sessions.Sessions."""
+        client = InnerClient()
+        protocol = self._listener.protocol(Endpoints(*peer, "(HTTP)", 0), None)
+        protocol.rights = rights
+        client.transport.attach(protocol, self._listener.buffer)
+        try:
+            await client.open(vhost)
+            yield client
+            await client.close()
+        finally:
+            client.transport.close()

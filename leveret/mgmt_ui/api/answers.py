@@ -1,0 +1,67 @@
+"""What the routes have in common: how lists are asked for and answered.
+
+Every handler is a coroutine on the broker's own loop: nothing it reads can change while it does not
+wait, and nothing needs a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
+
+from fastapi import Depends, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import AfterValidator
+
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_slices, one_page
+
+if TYPE_CHECKING:
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.api.views import Row
+
+__all__ = ["READ", "QueryHere", "Segment", "answer", "listed", "message_counts", "vhosts_of"]
+
+READ = ["GET", "HEAD"]
+NO_CACHE = {"cache-control": "no-cache"}
+# Routes match the path as it was sent, so that `%2F` is a virtual host and not two slashes.
+Segment = Annotated[str, AfterValidator(unquote)]
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """The response that says `value`."""
+    return JSONResponse(value, status, NO_CACHE)
+
+
+async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
+    """All items or the page that is asked for; whole lists are sent while they are made."""
+    ordered = await in_order(items, kind, query)
+    if query.page is None:
+        pieces = all_pages(ordered, kind, query)
+        return StreamingResponse(pieces, headers=NO_CACHE, media_type="application/json")
+    return answer(one_page(ordered, len(items), kind, query))
+
+
+async def _query(request: Request) -> Query:
+    """A coroutine, since FastAPI would call a function in a thread."""
+    return Query.parse(request.query_params)
+
+
+QueryHere = Annotated[Query, Depends(_query)]
+
+
+def vhosts_of(caller: Caller, name: str | None) -> list[Vhost]:
+    """The virtual host of the path, or all whose contents the caller may list."""
+    return caller.open_vhosts() if name is None else [caller.vhost(name)]
+
+
+async def message_counts(hosts: Iterable[Vhost]) -> Row:
+    """How full the queues of some virtual hosts are together."""
+    totals = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
+    async for part in in_slices([queue for host in hosts for queue in host.queues.values()]):
+        for queue in part:
+            for name, count in views.queue_counts(queue).items():
+                totals[name] += count
+    return totals

@@ -1,0 +1,112 @@
+"""Groups of metrics: figures of all objects of one kind, told one by one or as sums.
+
+A node may hold a hundred thousand queues while its one event loop serves clients. So objects are
+gone through in slices, and what is told of a slice is sent before the next is looked at: never is a
+whole family in memory as text, let alone a whole answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from leveret.mgmt_ui.api.listing import in_slices
+from leveret.mgmt_ui.metrics.exposition import Exposition, Family, Kind, labels_text
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.metrics.reading import Reading
+
+__all__ = [
+    "Column",
+    "Group",
+    "counter",
+    "gauge",
+    "one_by_one",
+    "summed",
+    "untyped",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One figure of an object; its family's name is without prefix."""
+
+    family: Family
+    value: Callable[[T], float]
+
+
+def counter(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
+    """What only grows, but for a restart."""
+    return Column(Family(f"{name}_total", Kind.COUNTER, explanation), value)
+
+
+def gauge(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
+    """What grows and shrinks."""
+    return Column(Family(name, Kind.GAUGE, explanation), value)
+
+
+def untyped(name: str, explanation: str) -> Column[Any]:
+    """What is told by its labels."""
+    return Column(Family(name, Kind.UNTYPED, explanation), lambda _: 1)
+
+
+def _no_labels(_: object) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Generic[T]):
+    """What is told of one kind of object; `name` asks for it at `/metrics/detailed`.
+
+    `totals` are what is told in sum where the sum of what exists would be wrong: counters of
+    objects that come and go must not fall when one goes. A group that is `always_labelled` has
+    few objects, and is never summed.
+    """
+
+    name: str
+    objects: Callable[[Reading], Iterable[T]]
+    columns: tuple[Column[T], ...]
+    labels: Callable[[T], Mapping[str, str]] = _no_labels
+    totals: tuple[Column[Reading], ...] | None = None
+    always_labelled: bool = False
+    prefix: str = "rabbitmq_"
+
+
+async def summed(group: Group[T], reading: Reading, exposition: Exposition) -> AsyncIterator[str]:
+    """The figures of all objects together."""
+    if group.totals is not None:
+        for told in group.totals:
+            yield _whole(group, told.family, told.value(reading), exposition)
+        return
+    sums: list[float] = [0] * len(group.columns)
+    async for part in in_slices(group.objects(reading)):
+        for at, column in enumerate(group.columns):
+            sums[at] += sum(map(column.value, part))
+    for column, total in zip(group.columns, sums, strict=True):
+        yield _whole(group, column.family, total, exposition)
+
+
+def _whole(group: Group[Any], family: Family, value: float, exposition: Exposition) -> str:
+    family = _named(family, group.prefix)
+    return exposition.head(family) + exposition.samples(family, [("", value)])
+
+
+async def one_by_one(
+    group: Group[T], reading: Reading, exposition: Exposition, prefix: str
+) -> AsyncIterator[str]:
+    """The figures of each object, family by family as the formats demand."""
+    labelled: list[tuple[str, T]] = []
+    async for part in in_slices(group.objects(reading)):
+        labelled += [(labels_text(group.labels(item)), item) for item in part]
+    for column in group.columns:
+        family, value = _named(column.family, prefix), column.value
+        yield exposition.head(family)
+        async for slice_ in in_slices(labelled):
+            yield exposition.samples(family, [(labels, value(item)) for labels, item in slice_])
+
+
+def _named(family: Family, prefix: str) -> Family:
+    return replace(family, name=prefix + family.name)

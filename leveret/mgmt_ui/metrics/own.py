@@ -1,0 +1,137 @@
+"""What only Leveret has to tell: what waits, what is sent once, what the logs take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.metrics.groups import Group, counter, gauge
+from leveret.mgmt_ui.metrics.rabbitmq import queue_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.metrics.groups import Column
+    from leveret.mgmt_ui.metrics.reading import Reading
+
+__all__ = ["GROUPS", "MEMORY"]
+
+PREFIX = "leveret_"
+
+
+def _delayed(vhost: Vhost, reading: Reading) -> int:
+    schedules = reading.node.broker.schedules
+    return 0 if schedules is None else schedules.pending_count(vhost.name)
+
+
+def _delayed_of(reading: Reading) -> list[tuple[str, int]]:
+    return [(vhost.name, _delayed(vhost, reading)) for vhost in reading.vhosts()]
+
+
+def _retried(queue: OpenQueue) -> int:
+    topic = queue.retry_topic if isinstance(queue, Queue) else None
+    return 0 if topic is None else topic.pending_count
+
+
+def _duplicates(queue: OpenQueue) -> int:
+    return 0 if queue.dedup is None else queue.dedup.duplicates
+
+
+def _dedup_keys(queue: OpenQueue) -> int:
+    return 0 if queue.dedup is None else queue.dedup.key_count
+
+
+def _waiting(reading: Reading) -> int:
+    return sum(room.pending_count for room in reading.node.broker.waiting_rooms.opened)
+
+
+_DELAYED: tuple[Column[tuple[str, int]], ...] = (
+    gauge(
+        "delayed_messages",
+        "Messages that wait until they are due, schedules included",
+        lambda told: told[1],
+    ),
+)
+
+_ROOMS: tuple[Column[Reading], ...] = (
+    gauge(
+        "waiting_rooms",
+        "Open topics of messages that wait: delayed ones, retries, Celery ETAs",
+        lambda r: len(r.node.broker.waiting_rooms.opened),
+    ),
+    gauge("waiting_messages", "Messages that wait in all of these together", _waiting),
+)
+
+_QUEUE: tuple[Column[Any], ...] = (
+    gauge("queue_retries_pending", "Failed messages that wait for their next attempt", _retried),
+    gauge(
+        "queue_messages_returned_delayed",
+        "Messages that came back to their queue and are not ready yet",
+        lambda queue: queue.delayed_count,
+    ),
+    gauge("queue_dedup_keys", "Keys that a queue's window of duplicates holds", _dedup_keys),
+)
+
+_QUEUE_COUNTERS: tuple[Column[Any], ...] = (
+    counter(
+        "queue_messages_written",
+        "Messages written to a queue since the node started",
+        lambda queue: queue.total_usage().messages_in,
+    ),
+    counter(
+        "queue_bytes_written",
+        "Bytes of the messages written to a queue, as they are stored",
+        lambda queue: queue.total_usage().bytes_in,
+    ),
+    counter(
+        "queue_bytes_delivered",
+        "Bytes of the messages delivered from a queue, as they are stored",
+        lambda queue: queue.total_usage().bytes_out,
+    ),
+    counter("queue_duplicates", "Messages that a queue's window kept out", _duplicates),
+)
+
+
+def _vhost_labels(told: tuple[str, int]) -> Mapping[str, str]:
+    return {"vhost": told[0]}
+
+
+# As the kernel sees it, and with what of it the node's caches hold.
+MEMORY: Group[Any] = Group(
+    "memory_breakdown",
+    lambda r: r.process.memory_bytes.items(),
+    (
+        gauge(
+            "memory_resident_bytes",
+            "Resident memory by kind: anonymous, of mapped files, shared",
+            lambda kind: kind[1],
+        ),
+    ),
+    lambda kind: {"kind": kind[0]},
+    always_labelled=True,
+    prefix=PREFIX,
+)
+
+GROUPS: tuple[Group[Any], ...] = (
+    Group(
+        "leveret_delayed",
+        _delayed_of,
+        _DELAYED,
+        _vhost_labels,
+        always_labelled=True,
+        prefix=PREFIX,
+    ),
+    Group("leveret_waiting", lambda r: [r], _ROOMS, prefix=PREFIX),
+    Group("leveret_queue", lambda r: r.queues(), _QUEUE, queue_labels, prefix=PREFIX),
+    # Never summed: a deleted queue would take its share of the sum with it.
+    Group(
+        "leveret_queue_counters",
+        lambda r: r.queues(),
+        _QUEUE_COUNTERS,
+        queue_labels,
+        totals=(),
+        prefix=PREFIX,
+    ),
+)

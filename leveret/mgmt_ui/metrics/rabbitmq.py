@@ -1,0 +1,197 @@
+"""What RabbitMQ tells, under its names and with its words; each group is one `family=` of its.
+
+What Leveret has not (Erlang's processes, Raft, what of a queue is paged out) is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.alarms import Resource
+from leveret.mgmt_ui.metrics.groups import Group, gauge, untyped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leveret.core.clients import Client
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.metrics.groups import Column
+    from leveret.mgmt_ui.metrics.reading import Reading
+
+__all__ = ["CLUSTER", "GROUPS", "build_info", "identity_info", "queue_labels"]
+
+
+def _itself(reading: Reading) -> list[Reading]:
+    return [reading]
+
+
+def _low(resource: Resource) -> Callable[[Reading], int]:
+    return lambda reading: int(resource in reading.node.broker.alarms.low)
+
+
+def build_info(reading: Reading) -> Group[Mapping[str, str]]:
+    """Which product the node says to be, and in which version."""
+    configuration = reading.node.configuration
+    labels = {
+        "rabbitmq_version": configuration.version,
+        "product_name": configuration.product,
+        "product_version": configuration.version,
+    }
+    return _told("build_info", "Version info of the product", labels)
+
+
+def identity_info(reading: Reading, endpoint: str) -> Group[Mapping[str, str]]:
+    """Whose figures these are; dashboards join it to all the others."""
+    labels = {
+        "rabbitmq_node": reading.node.name,
+        "rabbitmq_cluster": reading.node.configuration.cluster_name,
+        "rabbitmq_endpoint": endpoint,
+    }
+    return _told("identity_info", "RabbitMQ node & cluster identity info", labels)
+
+
+def _told(name: str, explanation: str, labels: Mapping[str, str]) -> Group[Mapping[str, str]]:
+    return Group(
+        name, lambda _: [labels], (untyped(name, explanation),), dict, always_labelled=True
+    )
+
+
+def queue_labels(queue: QueueLike) -> Mapping[str, str]:
+    """By which a queue is known."""
+    return {"vhost": queue.definition.vhost, "queue": queue.definition.name}
+
+
+def _client_labels(client: Client) -> Mapping[str, str]:
+    return {"connection": str(client.describe().endpoints)}
+
+
+def _exchange_labels(exchange: Exchange) -> Mapping[str, str]:
+    return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
+
+
+def _exchange_type_labels(exchange: Exchange) -> Mapping[str, str]:
+    return {**_exchange_labels(exchange), "type": exchange.definition.type}
+
+
+def _vhost_labels(vhost: Vhost) -> Mapping[str, str]:
+    return {"vhost": vhost.name}
+
+
+_TOTALS: tuple[Column[Reading], ...] = (
+    gauge("connections", "Connections currently open", lambda r: len(r.node.broker.connections)),
+    gauge("channels", "Channels currently open", lambda r: r.channel_count),
+    gauge("consumers", "Consumers currently connected", lambda r: r.consumer_count),
+    gauge("queues", "Queues available", lambda r: r.queue_count),
+)
+
+_NODE_COARSE: tuple[Column[Reading], ...] = (
+    gauge("process_open_fds", "Open file descriptors", lambda r: r.process.open_files),
+    gauge(
+        "process_resident_memory_bytes",
+        "Memory used in bytes",
+        lambda r: r.process.resident_bytes,
+    ),
+    gauge(
+        "disk_space_available_bytes",
+        "Disk space available in bytes",
+        lambda r: r.process.disk_free_bytes,
+    ),
+)
+
+_NODE: tuple[Column[Reading], ...] = (
+    gauge("process_max_fds", "Open file descriptors limit", lambda r: r.process.open_files_max),
+    gauge(
+        "resident_memory_limit_bytes",
+        "Memory high watermark in bytes",
+        lambda r: r.memory_bytes_max,
+    ),
+    gauge(
+        "disk_space_available_limit_bytes",
+        "Free disk space low watermark in bytes",
+        lambda r: r.node.configuration.disk_free_bytes_min,
+    ),
+    gauge("erlang_uptime_seconds", "Node uptime", lambda r: r.process.uptime_seconds),
+)
+
+_ALARMS: tuple[Column[Reading], ...] = (
+    gauge(
+        "alarms_free_disk_space_watermark",
+        "is 1 if free disk space watermark alarm is in effect",
+        _low(Resource.DISK),
+    ),
+    gauge(
+        "alarms_memory_used_watermark",
+        "is 1 if VM memory watermark alarm is in effect",
+        _low(Resource.MEMORY),
+    ),
+)
+
+_QUEUE_COARSE: tuple[Column[QueueLike], ...] = (
+    gauge(
+        "queue_messages_ready",
+        "Messages ready to be delivered to consumers",
+        lambda queue: queue.message_count,
+    ),
+    gauge(
+        "queue_messages_unacked",
+        "Messages delivered to consumers but not yet acknowledged",
+        lambda queue: queue.leased_count,
+    ),
+    gauge(
+        "queue_messages",
+        "Sum of ready and unacknowledged messages - total queue depth",
+        lambda queue: queue.message_count + queue.leased_count,
+    ),
+)
+
+_QUEUE: tuple[Column[QueueLike], ...] = (
+    gauge("queue_consumers", "Consumers on a queue", lambda queue: queue.consumer_count),
+)
+
+_CONNECTION: tuple[Column[Client], ...] = (
+    gauge("connection_channels", "Channels on a connection", lambda client: client.channel_count),
+)
+
+GROUPS: tuple[Group[Any], ...] = (
+    Group("totals", _itself, _TOTALS),
+    Group("node_coarse_metrics", _itself, _NODE_COARSE),
+    Group("node_metrics", _itself, _NODE),
+    Group("alarms", _itself, _ALARMS),
+    Group("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
+    Group("queue_metrics", lambda r: r.queues(), _QUEUE, queue_labels),
+    Group("connection_metrics", lambda r: r.clients(), _CONNECTION, _client_labels),
+)
+
+# Told only to those who ask for them by name: of the cluster, not to be summed over its nodes.
+CLUSTER: tuple[Group[Any], ...] = (
+    Group("queue_consumer_count", lambda r: r.queues(), _QUEUE, queue_labels),
+    Group(
+        "vhost_status",
+        lambda r: r.vhosts(),
+        (gauge("vhost_status", "Whether a given vhost is running", lambda _: 1),),
+        _vhost_labels,
+        prefix="rabbitmq_cluster_",
+    ),
+    Group(
+        "exchange_names",
+        lambda r: r.exchanges(),
+        (gauge("exchange_name", "Enumerates exchanges without any additional info", lambda _: 1),),
+        _exchange_labels,
+        prefix="rabbitmq_cluster_",
+    ),
+    Group(
+        "exchange_bindings",
+        lambda r: r.exchanges(),
+        (
+            gauge(
+                "exchange_bindings",
+                "Number of bindings for an exchange",
+                lambda exchange: len(exchange.outgoing),
+            ),
+        ),
+        _exchange_type_labels,
+        prefix="rabbitmq_cluster_",
+    ),
+)

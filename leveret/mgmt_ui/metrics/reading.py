@@ -1,0 +1,97 @@
+"""What is read of a node for one answer: the process, some counts, and where to look further."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.mgmt_ui.api.listing import in_slices
+from leveret.mgmt_ui.process import memory_bytes_total, read_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leveret.core.clients import Client
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.mgmt_ui.process import ProcessFigures
+
+__all__ = ["EVERYTHING", "Reading", "Scope", "take_reading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Of which virtual hosts and queues to tell; None: of all. Exact names: see decision 0044."""
+
+    vhosts: frozenset[str] | None = None
+    queues: frozenset[str] | None = None
+
+
+EVERYTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at a node. Objects are looked at when they are told of."""
+
+    node: ManagedNode
+    process: ProcessFigures
+    memory_bytes_max: int  # above which publishers are held
+    channel_count: int
+    consumer_count: int
+    scope: Scope
+
+    def vhosts(self) -> Iterator[Vhost]:
+        """Those within the scope."""
+        for vhost in list(self.node.broker.vhosts.values()):
+            if self.scope.vhosts is None or vhost.name in self.scope.vhosts:
+                yield vhost
+
+    def queues(self) -> Iterator[QueueLike]:
+        """Those within the scope."""
+        wanted = self.scope.queues
+        for vhost in self.vhosts():
+            for queue in list(vhost.queues.values()):
+                if wanted is None or queue.definition.name in wanted:
+                    yield queue
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Those of the virtual hosts within the scope."""
+        for vhost in self.vhosts():
+            yield from list(vhost.exchanges.values())
+
+    def clients(self) -> list[Client]:
+        """Connections to the virtual hosts within the scope."""
+        wanted = self.scope.vhosts
+        return [
+            client
+            for client in self.node.broker.connections
+            if wanted is None or client.vhost.name in wanted
+        ]
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues the node has."""
+        return sum(len(vhost.queues) for vhost in self.node.broker.vhosts.values())
+
+
+async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
+    """Look at a node. Takes a pass over its queues and connections, in slices."""
+    configuration, broker = node.configuration, node.broker
+    channels = consumers = 0
+    async for clients in in_slices(list(broker.connections)):
+        channels += sum(client.channel_count for client in clients)
+    for vhost in list(broker.vhosts.values()):
+        async for queues in in_slices(list(vhost.queues.values())):
+            consumers += sum(queue.consumer_count for queue in queues)
+    return Reading(
+        node,
+        await asyncio.to_thread(read_process, configuration.data_dir),
+        int(configuration.memory_fraction_max * memory_bytes_total()),
+        channels,
+        consumers,
+        scope,
+    )

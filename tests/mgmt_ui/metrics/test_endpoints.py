@@ -1,0 +1,156 @@
+"""What a scraper is told, asked in-process."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from leveret.core.alarms import Resource
+from leveret.mgmt_ui.metrics import endpoints
+from leveret.mgmt_ui.web import create_metrics_app
+from leveret.ports.definitions import VhostDefinition
+from tests.support.client import Client
+from tests.support.site import Site
+
+OPEN = {"accept": "application/openmetrics-text;version=1.0.0"}
+VIEWS = ("/metrics", "/metrics/per-object", "/metrics/memory-breakdown")
+HOSTILE = 'a"b\\c\nd\x01é'
+
+
+class Scraped:
+    """A node, its users' port and its scrapers' port."""
+
+    def __init__(self, **settings):
+        self.site = Site(**settings)
+        self.app = create_metrics_app(self.site.node)
+
+    async def get(self, path, headers=None):
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+            return await client.get(path, headers=headers)
+
+    async def scrape(self, path="/metrics"):
+        """Values by name and labels."""
+        response = await self.get(path)
+        assert response.status_code == 200, response.text
+        return {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in parse_text(response.text)
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def scraped(tmp_path):
+    return Scraped(data_dir=tmp_path)
+
+
+@pytest.fixture
+def amqp(scraped):
+    """A client with a queue `q` of three messages, one of them delivered, and a hostile queue."""
+    client = Client(scraped.site.stage).open()
+    client.declare("q", durable=True)
+    client.publish("q", b"1", b"2", b"3")
+    client.prefetch(1)
+    client.consume("q")
+    client.deliveries()
+    client.declare("hostile")
+    hostile = scraped.site.broker.vhosts["/"].queues["hostile"]
+    hostile.definition = replace(hostile.definition, name=HOSTILE)  # pamqp would not send it
+    return client
+
+
+async def test_sums_are_told_with_whose_they_are(scraped, amqp):
+    values = await scraped.scrape()
+    identity = ("leveret@test", "leveret", "aggregated")
+    assert values["rabbitmq_identity_info", identity] == 1
+    assert values["rabbitmq_connections", ()] == 1
+    assert values["rabbitmq_channels", ()] == 1
+    assert values["rabbitmq_consumers", ()] == 1
+    assert values["rabbitmq_queues", ()] == 2
+    assert values["rabbitmq_queue_messages", ()] == 3
+    assert values["rabbitmq_queue_messages_unacked", ()] == 1
+    assert values["rabbitmq_process_open_fds", ()] > 2
+    assert values["rabbitmq_process_resident_memory_bytes", ()] > 1 << 20
+    assert values["rabbitmq_alarms_memory_used_watermark", ()] == 0
+
+
+async def test_alarms_are_told(scraped):
+    scraped.site.broker.alarms.set(Resource.DISK, low=True)
+    values = await scraped.scrape()
+    assert values["rabbitmq_alarms_free_disk_space_watermark", ()] == 1
+    assert values["rabbitmq_alarms_memory_used_watermark", ()] == 0
+
+
+async def test_objects_are_told_one_by_one(scraped, amqp):
+    values = await scraped.scrape("/metrics/per-object")
+    assert values["rabbitmq_queue_messages", ("/", "q")] == 3
+    assert values["rabbitmq_queue_messages", ("/", HOSTILE.replace("\x01", "\\x01"))] == 0
+    assert values["leveret_queue_messages_written_total", ("/", "q")] == 3
+    assert ("rabbitmq_queue_messages", ()) not in values
+
+
+async def test_families_are_chosen_and_narrowed_down(scraped, amqp):
+    scraped.site.broker.add_vhost(VhostDefinition("other"))
+    values = await scraped.scrape(
+        "/metrics/detailed?family=queue_coarse_metrics&family=vhost_status&vhost=%2F&queue=q"
+    )
+    assert set(values) == {
+        ("rabbitmq_detailed_queue_messages_ready", ("/", "q")),
+        ("rabbitmq_detailed_queue_messages_unacked", ("/", "q")),
+        ("rabbitmq_detailed_queue_messages", ("/", "q")),
+        ("rabbitmq_cluster_vhost_status", ("/",)),
+    }
+    assert await scraped.scrape("/metrics/detailed") == {}
+    assert await scraped.scrape("/metrics/detailed?family=nonsense&vhost=nowhere") == {}
+
+
+async def test_consumer_count_is_part_of_the_larger_family(scraped, amqp):
+    one = "/metrics/detailed?queue=q&family=queue_consumer_count"
+    alone = await scraped.scrape(one)
+    assert alone == {("rabbitmq_detailed_queue_consumers", ("/", "q")): 1}
+    both = await scraped.get(f"{one}&family=queue_metrics")
+    assert both.text.count("# TYPE rabbitmq_detailed_queue_consumers ") == 1
+
+
+async def test_every_family_can_be_asked_for_and_is_told_once(scraped, amqp):
+    for name in endpoints.FAMILIES:
+        response = await scraped.get(f"/metrics/detailed?family={name}")
+        assert response.status_code == 200
+    for view in VIEWS:
+        text = (await scraped.get(view)).text
+        heads = [line for line in text.splitlines() if line.startswith("# TYPE ")]
+        assert len(heads) == len(set(heads)), view
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_openmetrics_is_told_to_those_who_ask_for_it(scraped, amqp, view):
+    response = await scraped.get(view, OPEN)
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert list(parse_open(response.text))
+
+
+async def test_many_objects_are_told_in_pieces(scraped, amqp, monkeypatch):
+    monkeypatch.setattr(endpoints, "CHUNK_CHARACTERS", 100)
+    for number in range(500):
+        amqp.declare(f"q{number}")
+    values = await scraped.scrape("/metrics/per-object")
+    assert sum(name == "rabbitmq_queue_messages" for name, _ in values) == 502
+
+
+async def test_management_port_tells_monitors_only(scraped):
+    site = scraped.site
+    site.add_user("monica", "monitoring")
+    site.add_user("max", "management")
+    for path in (*VIEWS, "/metrics/detailed?family=queue_metrics"):
+        assert (await site.get(path, "monica")).status_code == 200
+        assert await site.error(path, "max") == (401, "not_authorised", "Not monitor user")
+        assert (await site.get(path, None)).status_code == 401
+        assert (await scraped.get(path)).status_code == 200
+
+
+async def test_nothing_else_is_served_without_a_password(scraped):
+    for path in ("/", "/api/overview", "/api/queues", "/metrics/", "/metrics/other"):
+        assert (await scraped.get(path)).status_code == 404, path
