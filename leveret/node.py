@@ -53,6 +53,7 @@ from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.audit import Audit
+from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
@@ -139,6 +140,8 @@ class Node:
         self._stopping = asyncio.Event()
         self._password_threads = ThreadPoolExecutor(PASSWORD_THREADS, "password")
         self._broker: Broker | None = None
+        clock = SystemClock()
+        self._runtime = Runtime(configuration, clock.wall_ms(), clock.wall_ms)
 
     async def run(self) -> None:
         """Start, serve until a signal, stop. Raises LeveretError where the node cannot start."""
@@ -198,6 +201,7 @@ class Node:
                 broker.once_operations,
                 broker,
                 self._open_audit(stack),
+                self._runtime,
             )
             await self._import_definitions(administered)
             control = ControlServer(configuration.control_socket_path, administered, spawn)
@@ -215,7 +219,11 @@ class Node:
             spawn(self._watch_consumers(broker))
             spawn(encryption.remove_unneeded())
             spawn(self._keep_usage(usage))
-            listeners = (*(Listener(*each) for each in amqp), http, *scraped)
+            listeners = self._runtime.listeners = (
+                *(Listener(*each) for each in amqp),
+                http,
+                *scraped,
+            )
             addresses = " ".join(
                 f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
                 for each in listeners

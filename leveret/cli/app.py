@@ -8,19 +8,24 @@ import typer
 
 from leveret import __version__
 from leveret.cli import (
+    bindings,
     certs,
+    connections,
     dedup,
     definitions,
     dlq,
     dump,
     encryption,
+    exchanges,
     limits,
+    node,
     parameters,
     perf,
     permissions,
     policies,
     prepared,
     producers,
+    queues,
     retry,
     schedule,
     serve,
@@ -37,7 +42,6 @@ app = typer.Typer(
     name="leveret",
     help="An AMQP 0-9-1 broker whose queues are logs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # logs want plain tracebacks without local variables
 )
 app.command("serve")(serve.serve)
@@ -54,6 +58,12 @@ app.add_typer(limits.app, name="limits")
 app.add_typer(parameters.app, name="parameter")
 app.add_typer(parameters.global_app, name="global-parameter")
 app.add_typer(definitions.app, name="definitions")
+app.add_typer(queues.app, name="queue")
+app.add_typer(exchanges.app, name="exchange")
+app.add_typer(bindings.app, name="binding")
+app.add_typer(connections.app, name="connection")
+app.add_typer(node.app, name="node")
+app.command("alarms")(node.alarms)
 app.command("dump")(dump.dump)
 app.add_typer(trace.app, name="trace")
 app.add_typer(dlq.app, name="dlq")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from leveret.cli.completion import vhost_names
 from leveret.errors import LeveretError, NodeRunningError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "Vhost",
     "ask",
     "ask_about_keys",
+    "ask_if_there",
     "fail",
     "read_json",
     "read_password",
@@ -37,8 +39,13 @@ DataDir = Annotated[
     typer.Option("--data-dir", envvar="LEVERET_DATA_DIR", help="The node's data directory."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host's name.")]
-InVhost = Annotated[str | None, typer.Option("--vhost", help="Only in this vhost.")]
+Vhost = Annotated[
+    str, typer.Option("--vhost", help="The virtual host's name.", autocompletion=vhost_names)
+]
+InVhost = Annotated[
+    str | None,
+    typer.Option("--vhost", help="Only in this vhost.", autocompletion=vhost_names),
+]
 OfUser = Annotated[str | None, typer.Option("--user", help="Only this user's.")]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, a line.")
@@ -48,6 +55,17 @@ PasswordStdin = Annotated[
 def ask(data_dir: Path, operation: str, **parameters: object) -> Any:
     """The result of an operation; a refusal ends the command with its reason and status 1."""
     return _result(data_dir, operation, parameters, None)
+
+
+def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
+    """The same, where nobody minds that what it is about is gone. Returns whether it was there."""
+    try:
+        answer = _answer(data_dir, operation, parameters, None)
+    except LeveretError as error:
+        fail(str(error))
+    if not answer["ok"] and answer["error"] != "not_found":
+        fail(answer["explanation"])
+    return bool(answer["ok"])
 
 
 def ask_about_keys(

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SHOWN_ROWS",
+    "Arguments",
     "Limit",
     "all_pages",
+    "arguments_of",
     "header_values",
     "iso",
     "moment_ms",
@@ -27,6 +29,10 @@ __all__ = [
 PAGE_ROWS = 1000  # of a list that a node tells page by page
 SHOWN_ROWS = 100  # of which so many are shown where nobody says
 
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option("--argument", help="An argument, NAME=VALUE; VALUE is JSON, or text. Repeatable."),
+]
 Limit = Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")]
 
 
@@ -52,6 +58,20 @@ def header_values(stated: list[str] | None) -> dict[str, str]:
             fail(f"--header is NAME=VALUE, not {text!r}")
         headers[name] = value
     return headers
+
+
+def arguments_of(stated: list[str] | None) -> dict[str, object]:
+    """Arguments by name, of options NAME=VALUE; what is JSON is read as such, all else is text."""
+    arguments: dict[str, object] = {}
+    for text in stated or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--argument is NAME=VALUE, not {text!r}")
+        try:
+            arguments[name] = json_text.loads(value)
+        except (ValueError, RecursionError):
+            arguments[name] = value
+    return arguments
 
 
 def moment_ms(text: str) -> int:

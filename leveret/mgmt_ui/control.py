@@ -100,12 +100,18 @@ class ControlServer:
             return {"ok": False, "error": "internal", "explanation": "see the node's log"}
 
 
-def request(path: Path, operation: str, parameters: dict[str, object]) -> dict[str, Any]:
+def request(
+    path: Path,
+    operation: str,
+    parameters: dict[str, object],
+    *,
+    seconds_max: float = ANSWER_SECONDS_MAX,
+) -> dict[str, Any]:
     """Ask the node listening at `path`, and wait. Raises StorageError if there is none."""
     line = json.dumps({"operation": operation, "parameters": parameters}).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_SECONDS_MAX)
+            connection.settimeout(seconds_max)
             with _address(path) as address:
                 connection.connect(address)
             connection.sendall(line)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leveret.core.once.operations import OnceOperations
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.audit import Audit
+    from leveret.mgmt_ui.operations.runtime import Runtime
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
 
@@ -50,6 +51,7 @@ class Administered:
     once: OnceOperations | None = None  # of a running node
     broker: Broker | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
+    runtime: Runtime | None = None  # of a running node
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -20,7 +20,9 @@ from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
+from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.messages import MESSAGES
+from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.rules import RULES
@@ -122,4 +124,6 @@ OPERATIONS: Final[Operations] = {
     **ONCE,
     **TOPOLOGY,
     **MESSAGES,
+    **INVENTORY,
+    **NODE,
 }

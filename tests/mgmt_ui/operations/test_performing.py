@@ -7,7 +7,9 @@ from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
+from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.messages import MESSAGES
+from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
 from leveret.mgmt_ui.operations.retries import RETRIES
@@ -117,7 +119,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
     ]
     # What a node has to run for.
     running = {"vhost.trace_on", "vhost.trace_off"}
-    running |= {*SCHEDULES, *DEAD_LETTERS, *RETRIES, *ONCE, *TOPOLOGY, *MESSAGES}
+    running |= {*SCHEDULES, *DEAD_LETTERS, *RETRIES, *ONCE, *TOPOLOGY, *MESSAGES, *INVENTORY, *NODE}
     assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:
         assert (await ask(node, operation, **parameters))["ok"], operation

@@ -1,0 +1,95 @@
+"""`leveret binding …`: what leads from exchanges to queues on a running node."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.listing import Listing, show_list
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
+from leveret.cli.values import Arguments, arguments_of
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Bindings of a running node.", no_args_is_help=True)
+
+COLUMNS = ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"]
+
+Source = Annotated[str, typer.Argument(help="The exchange that messages come from.")]
+Destination = Annotated[str, typer.Argument(help="The queue that they go to.")]
+Key = Annotated[str, typer.Option("--routing-key", help="The binding's key.")]
+ToExchange = Annotated[
+    bool, typer.Option("--to-exchange", help="The destination is an exchange, not a queue.")
+]
+
+
+@app.command("list")
+@with_options_of(Listing)
+def list_(
+    *,
+    source: Annotated[str | None, typer.Option("--source", help="From this exchange.")] = None,
+    destination: Annotated[
+        str | None, typer.Option("--destination", help="To this queue or exchange.")
+    ] = None,
+    vhost: InVhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Show bindings; those of the default exchange, whose name is empty, included."""
+    stated = {"vhost": vhost, "source": source, "destination": destination}
+    show_list(data_dir, "binding.list", COLUMNS, options, as_json=json, **stated)
+
+
+@app.command("declare")
+def declare(
+    source: Source,
+    destination: Destination,
+    routing_key: Key = "",
+    argument: Arguments = None,
+    to_exchange: ToExchange = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Bind a queue, or an exchange, to an exchange; a binding that is there already is fine."""
+    binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
+    ask(data_dir, "binding.declare", vhost=vhost, **binding)
+    show_done(f"'{destination}' is bound to exchange '{source}'", as_json=json)
+
+
+@app.command("delete")
+def delete(
+    source: Source,
+    destination: Destination,
+    routing_key: Key = "",
+    argument: Arguments = None,
+    to_exchange: ToExchange = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Take a binding away: that of just this key and these arguments."""
+    binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
+    ask(data_dir, "binding.delete", vhost=vhost, **binding)
+    show_done(f"'{destination}' is not bound to exchange '{source}' in this way", as_json=json)
+
+
+def _binding(
+    source: str,
+    destination: str,
+    routing_key: str,
+    argument: list[str] | None,
+    *,
+    to_exchange: bool,
+) -> dict[str, object]:
+    return {
+        "source": source,
+        "destination": destination,
+        "destination_type": "exchange" if to_exchange else "queue",
+        "routing_key": routing_key,
+        "arguments": arguments_of(argument),
+    }

@@ -1,0 +1,76 @@
+"""`leveret connection …`: the clients of a running node."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.listing import Listing, show_list
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, ask, ask_if_there, fail
+from leveret.cli.values import all_pages, show_one
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Clients of a running node.", no_args_is_help=True)
+
+COLUMNS = ["name", "user", "vhost", "state", "channels", "ssl"]
+
+Name = Annotated[str, typer.Argument(help="The connection's name, `1.2.3.4:5 -> 6.7.8.9:5672`.")]
+
+
+@app.command("list")
+@with_options_of(Listing)
+def list_(
+    *,
+    user: OfUser = None,
+    vhost: InVhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Show connections."""
+    show_list(data_dir, "connection.list", COLUMNS, options, as_json=json, vhost=vhost, user=user)
+
+
+@app.command("show")
+def show(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show all there is to say of one connection."""
+    show_one(ask(data_dir, "connection.show", name=name), as_json=json)
+
+
+@app.command("close")
+def close(
+    name: Annotated[str | None, typer.Argument(help="The connection's name.")] = None,
+    user: OfUser = None,
+    vhost: InVhost = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every connection.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", help="What its client is told.")
+    ] = "closed on the command line",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Close a connection, or those of a user or a virtual host; most clients come back."""
+    if (name is not None) + (user is not None or vhost is not None) + all_ != 1:
+        fail("state either a connection's name, or --user and --vhost, or --all")
+    if name is not None:
+        ask(data_dir, "connection.close", name=name, reason=reason)
+        count = 1
+    else:
+        count = _close_all(data_dir, user, vhost, reason)
+    closed = "connection was closed" if count == 1 else "connections were closed"
+    show_done(f"{count} {closed}", as_json=json)
+
+
+def _close_all(data_dir: Any, user: str | None, vhost: str | None, reason: str) -> int:
+    """Close all that are there now. Returns how many; one that ends by itself meanwhile is none."""
+    stated = {"user": user, "vhost": vhost, "sort": None, "reverse": False}
+    rows = all_pages(
+        0, lambda count, after: ask(data_dir, "connection.list", limit=count, after=after, **stated)
+    )
+    return sum(
+        ask_if_there(data_dir, "connection.close", name=row["name"], reason=reason) for row in rows
+    )

@@ -1,0 +1,84 @@
+"""`leveret node …` and `leveret alarms`: how a running node is."""
+
+from __future__ import annotations
+
+import json as json_text
+from typing import Any
+
+import typer
+
+from leveret.cli.output import printable
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask
+from leveret.cli.values import iso
+
+__all__ = ["alarms", "app"]
+
+app = typer.Typer(help="A running node as a whole.", no_args_is_help=True)
+
+MIB = 1 << 20
+
+
+@app.command("status")
+def status(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show what runs, for how long, how much of what it may have it has, and what there is."""
+    found = ask(data_dir, "node.status")
+    if json:
+        typer.echo(json_text.dumps(found, ensure_ascii=False))
+        return
+    for name, value in _lines(found):
+        typer.echo(printable(f"{name}: {value}"))
+
+
+def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show what a running node runs low on; ends with status 1 if there is anything.
+
+    While an alarm stands, publishers are held.
+    """
+    low = ask(data_dir, "node.status")["alarms"]
+    if json:
+        typer.echo(json_text.dumps(low))
+    else:
+        typer.echo(f"low on {' and '.join(low)}: publishers are held" if low else "no alarms")
+    if low:
+        raise typer.Exit(1)
+
+
+def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    listeners = [f"{each['protocol']} {each['host']}:{each['port']}" for each in found["listeners"]]
+    kinds = ("vhosts", "exchanges", "queues", "connections", "channels", "consumers")
+    return [
+        ("node", found["name"]),
+        ("version", f"{found['version']} on {found['platform']}"),
+        ("cluster", found["cluster_name"]),
+        ("running since", f"{iso(found['started'])} ({_span(found['uptime_ms'] // 1000)})"),
+        ("data", found["data_dir"]),
+        ("listening", ", ".join(listeners)),
+        ("alarms", ", ".join(found["alarms"]) or "none"),
+        ("memory", f"{_mib(found['memory_bytes'])} of {_mib(found['memory_bytes_max'])}"),
+        (
+            "disk",
+            f"{_mib(found['disk_free_bytes'])} free, {_mib(found['disk_free_bytes_min'])} must be",
+        ),
+        ("open files", f"{found['open_files']} of {found['open_files_max']}"),
+        *((kind, str(found[kind])) for kind in kinds),
+        (
+            "messages",
+            f"{found['messages_ready']} ready, {found['messages_unacknowledged']} unacknowledged",
+        ),
+    ]
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:.0f} MiB"
+
+
+def _span(seconds: int) -> str:
+    """A span of time, as coarse as people need it."""
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

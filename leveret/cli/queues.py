@@ -1,0 +1,104 @@
+"""`leveret queue …`: the queues of a running node."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.completion import queue_names
+from leveret.cli.listing import Listing, show_list
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
+from leveret.cli.values import Arguments, arguments_of, show_count, show_one
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Queues of a running node.", no_args_is_help=True)
+
+COLUMNS = ["vhost", "name", "type", "messages_ready", "messages_unacknowledged", "consumers"]
+
+Name = Annotated[str, typer.Argument(help="The queue's name.", autocompletion=queue_names)]
+
+
+class _Type(StrEnum):
+    CLASSIC = "classic"
+    QUORUM = "quorum"
+    STREAM = "stream"
+
+
+@app.command("list")
+@with_options_of(Listing)
+def list_(
+    *,
+    name: Annotated[str | None, typer.Option("--name", help="With this in their name.")] = None,
+    vhost: InVhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Show queues, and how full they are."""
+    show_list(data_dir, "queue.list", COLUMNS, options, as_json=json, vhost=vhost, name=name)
+
+
+@app.command("show")
+def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show all there is to say of one queue."""
+    show_one(ask(data_dir, "queue.show", vhost=vhost, name=name), as_json=json)
+
+
+@app.command("declare")
+def declare(
+    name: Annotated[str, typer.Argument(help="The queue's name; empty: the node makes one.")],
+    type_: Annotated[
+        _Type | None, typer.Option("--type", help="What kind; the vhost's default unless stated.")
+    ] = None,
+    transient: Annotated[
+        bool, typer.Option("--transient", help="Gone when the node stops.")
+    ] = False,
+    auto_delete: Annotated[
+        bool, typer.Option("--auto-delete", help="Gone with its last consumer.")
+    ] = False,
+    argument: Arguments = None,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Create a queue; one that is there already must be the same."""
+    made = ask(
+        data_dir,
+        "queue.declare",
+        vhost=vhost,
+        name=name,
+        type=None if type_ is None else type_.value,
+        durable=not transient,
+        auto_delete=auto_delete,
+        arguments=arguments_of(argument),
+    )
+    show_done(f"queue '{made}' is there", as_json=json)
+
+
+@app.command("delete")
+def delete(
+    name: Name,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", help="Only if it has no consumers.")
+    ] = False,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it is empty.")] = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Delete a queue with all that is in it, an exclusive one too."""
+    count = ask(
+        data_dir, "queue.delete", vhost=vhost, name=name, if_unused=if_unused, if_empty=if_empty
+    )
+    show_count(count, f"deleted with queue '{name}'", as_json=json)
+
+
+@app.command("purge")
+def purge(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Delete all messages but those that consumers have."""
+    show_count(ask(data_dir, "queue.purge", vhost=vhost, name=name), "deleted", as_json=json)

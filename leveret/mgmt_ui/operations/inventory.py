@@ -1,0 +1,229 @@
+"""Operations that show what there is on a running node (see leveret.mgmt_ui.operations).
+
+Lists come page by page in the order of their keys: `after` is the key of the last row seen. Sorted
+by a column there is one page, the first. A node may hold a hundred thousand queues while its one
+event loop serves clients: lists are looked through in slices, with a pass of the loop between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+
+__all__ = ["INVENTORY", "object_totals"]
+
+ROWS_MAX: Final = 5000  # of one answer; whoever wants more asks for the next ones
+SLICE_ITEMS: Final = 500  # about a millisecond of the event loop
+
+Row: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[str, ...]
+Entry: TypeAlias = tuple[Key, Any]
+
+
+# -- queues
+
+
+async def _queue_list(node: Administered, parameters: Parameters) -> Row:
+    name = broker_of(node).node_name
+    queues = (
+        ((vhost.name, key), queue)
+        for vhost in _vhosts(node, parameters)
+        for key, queue in list(vhost.queues.items())
+        if _is_meant(key, parameters)
+    )
+    return await _page(queues, lambda queue: views.queue_row(queue, name), parameters)
+
+
+async def _queue_show(node: Administered, parameters: Parameters) -> Row:
+    return views.queue_row(queue_of(node, parameters), broker_of(node).node_name)
+
+
+# -- exchanges and bindings
+
+
+async def _exchange_list(node: Administered, parameters: Parameters) -> Row:
+    exchanges = (
+        ((vhost.name, key), exchange)
+        for vhost in _vhosts(node, parameters)
+        for key, exchange in list(vhost.exchanges.items())
+        if _is_meant(key, parameters)
+    )
+    return await _page(exchanges, views.exchange_row, parameters)
+
+
+async def _exchange_show(node: Administered, parameters: Parameters) -> Row:
+    vhost, name = vhost_of(node, parameters), parameters["name"]
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:
+        raise AdministrationError("not_found", f"no exchange '{name}' in vhost '{vhost.name}'")
+    return views.exchange_row(exchange)
+
+
+async def _binding_list(node: Administered, parameters: Parameters) -> Row:
+    source, destination = parameters["source"], parameters["destination"]
+
+    def entries() -> Iterator[Entry]:
+        for vhost in _vhosts(node, parameters):
+            for exchange in list(vhost.exchanges.values()):
+                if source is not None and exchange.name != source:
+                    continue
+                for binding in list(exchange.outgoing.values()):
+                    row = views.binding_row(binding)
+                    if destination is None or row["destination"] == destination:
+                        key = row["destination_type"], row["destination"], row["properties_key"]
+                        yield (vhost.name, exchange.name, *key), row
+
+    return await _page(entries(), lambda row: row, parameters)
+
+
+# -- connections
+
+
+async def _connection_list(node: Administered, parameters: Parameters) -> Row:
+    broker = broker_of(node)
+    user, vhost = parameters["user"], parameters["vhost"]
+    clients = (
+        ((client.vhost.name, str(client.describe().endpoints)), client)
+        for client in list(broker.connections)
+        if user in {None, client.user} and vhost in {None, client.vhost.name}
+    )
+    return await _page(
+        clients, lambda client: views.connection_row(client, broker.node_name), parameters
+    )
+
+
+async def _connection_show(node: Administered, parameters: Parameters) -> Row:
+    broker = broker_of(node)
+    for client in broker.connections:
+        if str(client.describe().endpoints) == parameters["name"]:
+            return views.connection_row(client, broker.node_name)
+    raise AdministrationError("not_found", f"no connection '{parameters['name']}'")
+
+
+# -- what all lists have in common
+
+
+def _vhosts(node: Administered, parameters: Parameters) -> list[Vhost]:
+    if parameters["vhost"] is not None:
+        return [vhost_of(node, parameters)]
+    return list(broker_of(node).vhosts.values())
+
+
+def _is_meant(name: str, parameters: Parameters) -> bool:
+    part = parameters["name"]
+    return part is None or part.lower() in name.lower()
+
+
+async def _page(
+    entries: Iterable[Entry], row_of: Callable[[Any], Row], parameters: Parameters
+) -> Row:
+    limit = min(max(parameters["limit"], 1), ROWS_MAX)
+    column, after = parameters["sort"], _key(parameters["after"])
+    if column is not None and after is not None:
+        raise AdministrationError("invalid", "a list that is sorted by a column has one page")
+    if column is not None:
+        return await _ranked(entries, row_of, column, limit, reverse=parameters["reverse"])
+    if after is not None:
+        entries = (entry for entry in entries if entry[0] > after)
+    found = await _first(entries, limit + 1, lambda entry: entry[0])
+    more, found = len(found) > limit, found[:limit]
+    rows = [row_of(item) for _, item in found]
+    return {"rows": rows, "after": list(found[-1][0]) if more else None}
+
+
+async def _ranked(
+    entries: Iterable[Entry],
+    row_of: Callable[[Any], Row],
+    column: str,
+    limit: int,
+    *,
+    reverse: bool,
+) -> Row:
+    """The first rows by a column; of equal ones, those with the lower keys."""
+    ranked = ((key, row_of(item)) for key, item in entries)
+    found = await _first(
+        ranked, limit, lambda entry: _rank(entry[1].get(column), reverse=reverse), reverse=reverse
+    )
+    return {"rows": [row for _, row in found], "after": None}
+
+
+def _rank(value: object, *, reverse: bool) -> tuple[int, Any]:
+    """Numbers first, then texts, then what has no order, whichever way these are sorted."""
+    kind, known = 0, value
+    if isinstance(value, str):
+        kind = 1
+    elif not isinstance(value, bool | int | float):
+        kind, known = 2, 0
+    return -kind if reverse else kind, known
+
+
+async def _first(
+    entries: Iterable[Entry],
+    count: int,
+    key: Callable[[Entry], Any],
+    *,
+    reverse: bool = False,
+) -> list[Entry]:
+    """The `count` first entries by a key, or the last ones."""
+    best = heapq.nlargest if reverse else heapq.nsmallest
+    iterator = iter(entries)
+    found: list[Entry] = []
+    while part := list(islice(iterator, SLICE_ITEMS)):
+        found = best(count, [*found, *part], key=key)
+        await asyncio.sleep(0)
+    return found
+
+
+def _key(value: object) -> Key | None:
+    if value is None:
+        return None
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    raise AdministrationError("invalid", "bad parameter 'after'")
+
+
+async def object_totals(node: Administered) -> Row:
+    """How many there are of each kind on the node, and how full its queues are."""
+    broker = broker_of(node)
+    totals = dict.fromkeys(("messages", "messages_ready", "messages_unacknowledged"), 0)
+    consumers = 0
+    queues = iter([queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()])
+    while part := list(islice(queues, SLICE_ITEMS)):
+        for queue in part:
+            consumers += queue.consumer_count
+            for name, count in views.queue_counts(queue).items():
+                totals[name] += count
+        await asyncio.sleep(0)
+    return {
+        "vhosts": len(broker.vhosts),
+        "exchanges": sum(len(vhost.exchanges) for vhost in broker.vhosts.values()),
+        "queues": sum(len(vhost.queues) for vhost in broker.vhosts.values()),
+        "connections": len(broker.connections),
+        "channels": sum(client.channel_count for client in broker.connections),
+        "consumers": consumers,
+        **totals,
+    }
+
+
+_PAGE: Final = {"vhost": None, "sort": None, "reverse": bool, "limit": int, "after": object}
+INVENTORY: Final[Operations] = {
+    "queue.list": (_queue_list, {**_PAGE, "name": None}),
+    "queue.show": (_queue_show, {"vhost": str, "name": str}),
+    "exchange.list": (_exchange_list, {**_PAGE, "name": None}),
+    "exchange.show": (_exchange_show, {"vhost": str, "name": str}),
+    "binding.list": (_binding_list, {**_PAGE, "source": None, "destination": None}),
+    "connection.list": (_connection_list, {**_PAGE, "user": None}),
+    "connection.show": (_connection_show, {"name": str}),
+}

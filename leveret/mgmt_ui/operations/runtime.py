@@ -1,0 +1,48 @@
+"""What operations may know of the process that a running node is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from leveret.mgmt_ui.process import memory_bytes_total, read_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.config import Configuration
+    from leveret.mgmt_ui.managed import Listener
+
+__all__ = ["Runtime"]
+
+
+@dataclass(slots=True)
+class Runtime:
+    """A running process. `listeners` are set once they listen."""
+
+    configuration: Configuration
+    started_ms: int  # since 1970
+    wall_ms: Callable[[], int]
+    listeners: Sequence[Listener] = field(default=())
+
+    async def facts(self) -> dict[str, Any]:
+        """How much of what it may have it has."""
+        configuration = self.configuration
+        figures = await asyncio.to_thread(read_process, configuration.data_dir)
+        return {
+            "started": self.started_ms,
+            "uptime_ms": self.wall_ms() - self.started_ms,
+            "data_dir": str(configuration.data_dir.absolute()),
+            "listeners": [
+                {"protocol": each.protocol, "host": each.host, "port": each.port}
+                for each in self.listeners
+            ],
+            "memory_bytes": figures.resident_bytes,
+            "memory_bytes_max": int(configuration.memory_fraction_max * memory_bytes_total()),
+            "disk_free_bytes": figures.disk_free_bytes,
+            "disk_free_bytes_min": configuration.disk_free_bytes_min,
+            "open_files": figures.open_files,
+            "open_files_max": figures.open_files_max,
+            "processor_seconds": figures.cpu_seconds,
+        }

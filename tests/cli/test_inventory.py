@@ -1,0 +1,171 @@
+"""The commands on what there is on a running node."""
+
+import json
+import subprocess
+import sys
+
+import pika
+import pika.exceptions
+import pytest
+
+from leveret.cli.completion import queue_names, vhost_names
+from tests.process import running_node
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("node")
+
+
+@pytest.fixture(scope="module")
+def port(data_dir):
+    with running_node(data_dir) as port:
+        yield port
+
+
+@pytest.fixture
+def leveret(data_dir, port):
+    def run(*arguments, status=0):
+        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == status, result.stderr
+        return result.stdout + result.stderr
+
+    return run
+
+
+def shown(leveret, *arguments):
+    return json.loads(leveret(*arguments, "--json"))
+
+
+@pytest.fixture
+def channel(port):
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        yield connection.channel()
+
+
+def test_a_queue_is_declared_shown_purged_and_deleted(leveret, channel):
+    argument = ("--argument", "x-max-length=5", "--argument", "x-overflow=reject-publish")
+    assert leveret("queue", "declare", "q", "--type", "quorum", *argument) == "queue 'q' is there\n"
+    channel.basic_publish("", "q", b"m")
+    channel.queue_declare("q", passive=True)
+    assert leveret("queue", "list").splitlines() == [
+        "vhost  name  type    messages_ready  messages_unacknowledged  consumers",
+        "/      q     quorum  1               0                        0",
+    ]
+    assert shown(leveret, "queue", "show", "q")["arguments"] == {
+        "x-max-length": 5,
+        "x-overflow": "reject-publish",
+        "x-queue-type": "quorum",
+    }
+    assert "inequivalent arg" in leveret("queue", "declare", "q", status=1)
+    assert "not empty" in leveret("queue", "delete", "q", "--if-empty", status=1)
+    assert leveret("queue", "purge", "q") == "1 message was deleted\n"
+    assert leveret("queue", "delete", "q") == "0 messages were deleted with queue 'q'\n"
+    assert "no queue 'q'" in leveret("queue", "delete", "q", status=1)
+
+
+def test_any_queue_can_be_deleted(leveret, channel):
+    name = channel.queue_declare("", exclusive=True).method.queue
+    channel.basic_publish("", name, b"m")
+    channel.basic_consume(name, lambda *_: None)
+    leveret("queue", "delete", name)
+    assert shown(leveret, "queue", "list", "--name", name) == []
+
+
+def test_a_list_by_a_column(leveret, channel):
+    for count, name in enumerate(("one", "two", "three")):
+        leveret("queue", "declare", name)
+        for _ in range(count):
+            channel.basic_publish("", name, b"m")
+    channel.queue_declare("three", passive=True)
+    rows = leveret("queue", "list", "--sort", "messages", "--reverse", "--columns", "name,messages")
+    assert [line.split() for line in rows.splitlines()] == [
+        ["name", "messages"],
+        ["three", "2"],
+        ["two", "1"],
+        ["one", "0"],
+    ]
+    assert shown(leveret, "queue", "list", "--limit", "1", "--columns", "name") == [{"name": "one"}]
+    for name in ("one", "two", "three"):
+        leveret("queue", "delete", name)
+
+
+def test_exchanges_and_bindings(leveret):
+    leveret("queue", "declare", "q")
+    assert leveret("exchange", "declare", "x", "--type", "headers") == "exchange 'x' is there\n"
+    leveret("exchange", "declare", "y", "--transient", "--internal", "--auto-delete")
+    assert shown(leveret, "exchange", "show", "y")["internal"] is True
+    matching = ("--argument", "x-match=any", "--argument", "shop=7")
+    assert leveret("binding", "declare", "x", "q", *matching) == "'q' is bound to exchange 'x'\n"
+    leveret("binding", "declare", "x", "y", "--to-exchange")
+    rows = shown(leveret, "binding", "list", "--source", "x")
+    assert [(row["destination_type"], row["arguments"]) for row in rows] == [
+        ("exchange", {}),
+        ("queue", {"x-match": "any", "shop": 7}),
+    ]
+    assert "in use" in leveret("exchange", "delete", "x", "--if-unused", status=1)
+    leveret("binding", "delete", "x", "q", *matching)
+    leveret("binding", "delete", "x", "y", "--to-exchange")
+    assert shown(leveret, "binding", "list", "--source", "x") == []
+    assert leveret("exchange", "delete", "x") == "exchange 'x' was deleted\n"
+    leveret("queue", "delete", "q")
+
+
+def test_connections_are_closed_with_a_reason(leveret, port):
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+    (row,) = shown(leveret, "connection", "list", "--user", "guest")
+    assert shown(leveret, "connection", "show", row["name"]) == row
+    assert "1 connection was closed" in leveret(
+        "connection", "close", row["name"], "--reason", "go home"
+    )
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="go home"):
+        connection.process_data_events(5)
+    assert "0 connections were closed" in leveret("connection", "close", "--vhost", "/")
+    assert "no connection" in leveret("connection", "close", row["name"], status=1)
+    assert "state either" in leveret("connection", "close", status=1)
+
+
+def test_the_node_and_its_alarms(leveret):
+    status = shown(leveret, "node", "status")
+    assert {each["protocol"] for each in status["listeners"]} >= {"amqp", "http"}
+    assert status["queues"] == 0
+    assert status["memory_bytes"] < status["memory_bytes_max"]
+    assert "alarms: none" in leveret("node", "status")
+    assert leveret("alarms") == "no alarms\n"
+
+
+def test_an_alarm_is_the_commands_status(tmp_path):
+    (tmp_path / "leveret.toml").write_text(f"disk_free_bytes_min = {1 << 60}\n")
+    with running_node(tmp_path, "--config", str(tmp_path / "leveret.toml")):
+        command = [sys.executable, "-m", "leveret", "alarms", "--data-dir", tmp_path]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "low on disk: publishers are held\n")
+
+
+def test_a_stopped_node_has_none(tmp_path):
+    command = [sys.executable, "-m", "leveret", "queue", "list", "--data-dir", tmp_path]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, "running node" in result.stderr) == (1, True)
+
+
+class Context:
+    """What the shell's completion knows of the words before."""
+
+    def __init__(self, **params):
+        self.params = params
+
+
+def test_the_shell_completes_names(leveret, data_dir):
+    leveret("queue", "declare", "orders")
+    leveret("queue", "declare", "old-orders")
+    assert queue_names(Context(data_dir=data_dir), "or") == ["orders"]
+    assert queue_names(Context(data_dir=data_dir, vhost="no"), "or") == []
+    assert vhost_names(Context(data_dir=str(data_dir)), "") == ["/"]
+    leveret("queue", "delete", "orders")
+    leveret("queue", "delete", "old-orders")
+
+
+def test_without_a_node_nothing_is_completed(tmp_path):
+    assert queue_names(Context(data_dir=tmp_path), "") == []
+    assert vhost_names(Context(data_dir=tmp_path), "") == []
