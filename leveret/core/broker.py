@@ -166,6 +166,7 @@ class Broker:
             RetryTopics(self.waiting_rooms, lambda: random_below(CHANCES) / CHANCES),
             EtaHolds(self.waiting_rooms),
         )
+        self.toll = self._queue_services.toll
 
     def _dedup_services(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.core.dead_letters.burial import NOBODY, Burial, Held
@@ -18,11 +19,13 @@ from leveret.errors import CorruptBatchError, StorageError
 from leveret.features import deaths, retry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from leveret.core.queues.queue import Queue
     from leveret.core.timers import Timers
     from leveret.ports.records import Batch
+
+    Count = Callable[[Iterable[tuple[int, int]]], None]
 
 # Dead letters that must arrive and found nobody who takes them are tried again after so long.
 RETRY_MS = 5_000
@@ -104,6 +107,7 @@ class Discards:
     def __init__(self, queue: Queue, dead_letter: DeadLetter, timers: Timers) -> None:
         self._queue = queue
         self._dead_letter = dead_letter
+        self._toll = queue.services.toll
         self._window = LogWindow(queue.log)
         self._waiting: deque[Dead] = deque()
         self._aside: list[Dead] = []  # until it is time to try again
@@ -117,6 +121,7 @@ class Discards:
         if not ranges:
             return
         if not self._queue.settings.keeps(reason) and not self._waiting:
+            self._toll.died(self._queue, reason, ranges)
             self._queue.settle(ranges)
             return
         self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
@@ -188,15 +193,17 @@ class Discards:
             return
         reason = kind.reason.when_exhausted
         if not queue.settings.dead_letters(reason):
+            self._toll.died(queue, reason, ranges)
             queue.settle(ranges)
             return
         if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
             self._dead_letter(queue, windows, reason)
+            self._toll.died(queue, reason, ranges)
             queue.settle(ranges)
             return
         burial = Burial(ranges, kind.held)
         self._dead_letter(queue, windows, reason, burial)
-        self._await(burial, kind.reason)
+        self._await(burial, kind.reason, partial(self._toll.died, queue, reason))
 
     def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
         """Let wait what may be tried once more. Returns what may not, as its dead letters tell."""
@@ -211,13 +218,13 @@ class Discards:
         if retried:
             burial = Burial(retried)
             burial.deposited({topic.builder}, ())
-            self._await(burial, reason)
+            self._await(burial, reason, partial(self._toll.retried, reason))
         return exhausted
 
-    def _await(self, burial: Burial, reason: Reason) -> None:
-        """Settle what is buried once it is safe."""
+    def _await(self, burial: Burial, reason: Reason, count: Count) -> None:
+        """Settle what is buried once it is safe, and count it then."""
         self._busy = True
-        burial.begin(lambda: self._buried(burial, reason))
+        burial.begin(lambda: self._buried(burial, reason, count))
 
     def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
         windows: list[Window] = []
@@ -233,10 +240,11 @@ class Discards:
                 windows.append(Window(batch, first, stop))
         return windows
 
-    def _buried(self, burial: Burial, reason: Reason) -> None:
+    def _buried(self, burial: Burial, reason: Reason, count: Count) -> None:
         """The targets have said what they hold of what was deposited."""
         held_by_all, missing = burial.outcome()
         if held_by_all:
+            count(held_by_all)
             self._queue.settle(held_by_all)
         if missing:
             self._aside += [Dead(first, stop, reason, held) for first, stop, held in missing]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.queues.queue import Queue
+from leveret.features.retry import FAILURES
 from leveret.mgmt_ui.metrics.groups import Group, counter, gauge
 from leveret.mgmt_ui.metrics.rabbitmq import queue_labels
 
@@ -120,6 +121,20 @@ GROUPS: tuple[Group[Any], ...] = (
         _delayed_of,
         _DELAYED,
         _vhost_labels,
+        always_labelled=True,
+        prefix=PREFIX,
+    ),
+    Group(
+        "leveret_retries",
+        lambda r: [(reason, r.node.broker.toll.retries[reason]) for reason in FAILURES.values()],
+        (
+            counter(
+                "messages_retried",
+                "Messages that failed and wait, or have waited, for another attempt",
+                lambda counted: counted[1],
+            ),
+        ),
+        lambda counted: {"reason": counted[0]},
         always_labelled=True,
         prefix=PREFIX,
     ),

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.alarms import Resource
-from leveret.mgmt_ui.metrics.groups import Group, gauge, untyped
+from leveret.core.dead_letters.toll import DISABLED, Death
+from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
+from leveret.mgmt_ui.metrics.groups import Group, counter, gauge, untyped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -154,6 +156,39 @@ _CONNECTION: tuple[Column[Client], ...] = (
     gauge("connection_channels", "Channels on a connection", lambda client: client.channel_count),
 )
 
+
+def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
+    return Group(
+        f"dead_lettered_{reason}",
+        lambda reading: [
+            (death, reading.node.broker.toll.deaths[death])
+            for death in _DEATHS
+            if death.reason == reason
+        ],
+        (
+            counter(
+                f"messages_dead_lettered_{reason}",
+                f"Total number of messages dead-lettered due to {explanation}",
+                lambda counted: counted[1],
+            ),
+        ),
+        lambda counted: {
+            "queue_type": f"rabbit_{counted[0].queue_type}_queue",
+            "dead_letter_strategy": counted[0].strategy,
+        },
+        always_labelled=True,
+        prefix="rabbitmq_global_",
+    )
+
+
+# All that can be, so that each is told as 0 before the first of its kind. Streams give up nothing.
+_DEATHS = [
+    Death(queue_type, strategy, reason)
+    for queue_type in ("classic", "quorum")
+    for strategy in (DISABLED, "at_most_once", "at_least_once")
+    for reason in REASONS
+]
+
 GROUPS: tuple[Group[Any], ...] = (
     Group("totals", _itself, _TOTALS),
     Group("node_coarse_metrics", _itself, _NODE_COARSE),
@@ -162,6 +197,10 @@ GROUPS: tuple[Group[Any], ...] = (
     Group("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
     Group("queue_metrics", lambda r: r.queues(), _QUEUE, queue_labels),
     Group("connection_metrics", lambda r: r.clients(), _CONNECTION, _client_labels),
+    _dead_lettered(MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),
+    _dead_lettered(EXPIRED, "message TTL exceeded"),
+    _dead_lettered(DELIVERY_LIMIT, "delivery-limit exceeded"),
+    _dead_lettered(REJECTED, "basic.reject or basic.nack"),
 )
 
 # Told only to those who ask for them by name: of the cluster, not to be summed over its nodes.

@@ -84,6 +84,16 @@ async def test_alarms_are_told(scraped):
     assert values["rabbitmq_alarms_memory_used_watermark", ()] == 0
 
 
+async def test_what_was_given_up_is_told_by_where_it_went(scraped, amqp):
+    amqp.declare("small", arguments={"x-max-length": 1})
+    amqp.publish("small", b"1", b"2", b"3")
+    values = await scraped.scrape()
+    name = "rabbitmq_global_messages_dead_lettered_maxlen_total"
+    assert values[name, ("rabbit_classic_queue", "disabled")] == 2
+    assert values[name, ("rabbit_quorum_queue", "at_least_once")] == 0
+    assert values["leveret_messages_retried_total", ("rejected",)] == 0
+
+
 async def test_objects_are_told_one_by_one(scraped, amqp):
     values = await scraped.scrape("/metrics/per-object")
     assert values["rabbitmq_queue_messages", ("/", "q")] == 3
