@@ -50,12 +50,17 @@ class Leveret:
         return self._directory / "printed"
 
     @property
+    def data_dir(self) -> Path:
+        """Where its data are."""
+        return self._directory / "data"
+
+    @property
     def command(self) -> list[str]:
         """How it is started."""
         return [
             *(("env", *self._settings) if self._settings else ()),
             *(sys.executable, "-m", "leveret", "serve"),
-            *("--data-dir", str(self._directory / "data"), "--durability", self._durability),
+            *("--data-dir", str(self.data_dir), "--durability", self._durability),
             *("--port", "0", "--http-port", str(free_port())),
             *("--prometheus-port", "-1"),
         ]
@@ -74,6 +79,13 @@ class Leveret:
         """Stop the node."""
         if self._process is not None:
             end(self._process)
+        self._process = None
+
+    def kill(self) -> None:
+        """End the node as `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
         self._process = None
 
     def _wait_for_ready(self) -> str:

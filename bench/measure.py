@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.processes import Broker
     from bench.rows import Row
 
-__all__ = ["Reading", "Timing", "measure", "perf_arguments"]
+__all__ = ["Reading", "Timing", "measure", "perf", "perf_arguments"]
 
 PERF_TIMEOUT_S = 900
 MEGABYTE = 1_000_000
@@ -71,7 +71,8 @@ def perf_arguments(row: Row, timing: Timing) -> list[str]:
     return [*row.options, "--queue-type", row.queue_type, *options]
 
 
-def _perf(broker: Broker, *options: str) -> dict[str, Any]:
+def perf(broker: Broker, *options: str) -> dict[str, Any]:
+    """What `leveret perf` with these options finds out about a broker."""
     command = [sys.executable, "-m", "leveret", "perf", "--json", "--uri", broker.uri]
     command += ["--pid", str(broker.pid), *options]
     with pinned(client_core()):
@@ -89,7 +90,7 @@ def _perf(broker: Broker, *options: str) -> dict[str, Any]:
 
 
 def _flow(row: Row, broker: Broker, timing: Timing) -> Reading:
-    result = _perf(broker, *perf_arguments(row, timing))
+    result = perf(broker, *perf_arguments(row, timing))
     latency = result["latency"]["milliseconds"]
     cpu_us = result["broker_cpu_us_per_message"]
     figures = {
@@ -110,7 +111,7 @@ def _count(row: Row, broker: Broker, timing: Timing) -> int:
 
 def _fill(row: Row, broker: Broker, count: int) -> dict[str, Any]:
     size = row.options[row.options.index("--size") + 1] if "--size" in row.options else "16"
-    return _perf(
+    return perf(
         broker,
         *("--mode", "fill", "--messages", str(count), "--size", size),
         *("--persistent", "--confirms", "2000", "--queue-type", row.queue_type),
@@ -120,7 +121,7 @@ def _fill(row: Row, broker: Broker, count: int) -> dict[str, Any]:
 def _get(row: Row, broker: Broker, timing: Timing) -> Reading:
     count = _count(row, broker, timing)
     _fill(row, broker, count)
-    result = _perf(broker, "--mode", "drain", "--messages", str(count), *row.options)
+    result = perf(broker, "--mode", "drain", "--messages", str(count), *row.options)
     return Reading({"consumed_per_s": result["consumed_per_s"]}, incomplete=not result["ok"])
 
 
@@ -130,7 +131,7 @@ def _backlog(row: Row, broker: Broker, timing: Timing) -> Reading:
     growth = filled["broker_resident_bytes_after"] - filled["broker_resident_bytes_before"]
     broker.stop()
     broker.start()
-    drained = _perf(
+    drained = perf(
         broker,
         *("--mode", "drain", "--messages", str(count)),
         *("--ack-every", "100", "--prefetch", "2000"),
@@ -148,7 +149,7 @@ def _delay(row: Row, broker: Broker, timing: Timing) -> Reading:
     if broker.name != "Leveret":
         return Reading()
     count = _count(row, broker, timing)
-    filled = _perf(
+    filled = perf(
         broker,
         *("--mode", "fill", "--messages", str(count), "--size", "100", "--delay", str(HOUR_MS)),
         *("--persistent", "--confirms", "2000", "--name", "pending"),
@@ -166,7 +167,7 @@ def _delay(row: Row, broker: Broker, timing: Timing) -> Reading:
 
 def _idle(row: Row, broker: Broker, timing: Timing) -> Reading:
     count = min(_count(row, broker, timing), timing.files_max - FILES_BESIDE_CONNECTIONS)
-    result = _perf(broker, "--mode", "idle", "--connections", str(count), "--duration", "1")
+    result = perf(broker, "--mode", "idle", "--connections", str(count), "--duration", "1")
     growth = result["broker_resident_bytes_after"] - result["broker_resident_bytes_before"]
     return Reading({"kb_each": growth / 1000 / result["connections"]})
 
