@@ -37,13 +37,18 @@ FAR_TASKS = 50
 RESULT_SECONDS_MAX = 20.0
 
 
-@pytest.fixture(scope="module")
-def worker(broker: LeveretBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker of a single process, which takes one message at a time."""
+@pytest.fixture(scope="module", params=[1, 4])
+def worker(
+    broker: LeveretBroker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Worker]:
+    """A worker of a single process, which takes one message at a time; after it one that takes 4.
+
+    The far tasks of the first are cancelled by then, and must not hold up those of the second.
+    """
     settings = {
         **SETTINGS,
         "broker_url": broker.address.url(),
-        "worker_prefetch_multiplier": 1,
+        "worker_prefetch_multiplier": request.param,
     }
     with Worker(tmp_path_factory.mktemp("celery"), settings) as running:
         yield running
