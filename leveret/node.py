@@ -56,6 +56,7 @@ from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
+from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
@@ -74,9 +75,6 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
 
 logger = logging.getLogger(__name__)
-
-# What the ready line calls a protocol, where RabbitMQ's name for it is no word.
-SCHEMES = {"amqp/ssl": "amqps", "http/prometheus": "prometheus"}
 
 # How long clients may take to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
@@ -112,12 +110,6 @@ def _allow_open_files() -> None:
 def _node_name() -> str:
     """What the node is called, in logs, lists and metrics."""
     return f"leveret@{platform.node()}"
-
-
-def _announce(line: str) -> None:
-    """The one line on standard output: whoever started the node waits for it."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 class SystemClock:
@@ -224,12 +216,7 @@ class Node:
                 http,
                 *scraped,
             )
-            addresses = " ".join(
-                f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}"
-                for each in listeners
-            )
-            # The contract with whoever started us.
-            print(f"ready {addresses} data={configuration.data_dir}", flush=True)
+            tell_ready(listeners, configuration.data_dir)
             managed = ManagedNode(
                 broker.node_name,
                 broker,
@@ -245,6 +232,7 @@ class Node:
             stack.callback(broker.pulls.close)
             await self._stopping.wait()
             logger.info("stopping")
+            tell_stopping()
         for task in background:
             task.cancel()
 

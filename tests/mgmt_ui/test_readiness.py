@@ -1,0 +1,60 @@
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leveret.mgmt_ui.managed import Listener
+from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
+
+LISTENERS = [Listener("amqp/ssl", "127.0.0.1", 1), Listener("http/prometheus", "::1", 2)]
+LINE = "amqps=127.0.0.1:1 prometheus=::1:2"
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request, tmp_path, monkeypatch):
+    """The socket of a service manager."""
+    address = str(tmp_path / "notify") if request.param == "path" else f"\0{tmp_path}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(address)
+        listening.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", address.replace("\0", "@"))
+        yield listening
+
+
+def test_ready_line_and_service_manager_say_the_same(manager, capsys):
+    tell_ready(LISTENERS, Path("/data"))
+    assert capsys.readouterr().out == f"ready {LINE} data=/data\n"
+    assert manager.recv(1000).decode() == f"READY=1\nSTATUS=Serving {LINE}"
+    tell_stopping()
+    assert manager.recv(1000) == b"STOPPING=1"
+
+
+def test_without_a_manager_the_line_is_all(capsys, monkeypatch, caplog):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    tell_ready(LISTENERS, Path("/data"))
+    assert capsys.readouterr().out.startswith("ready ")
+    assert not caplog.records
+
+
+def test_manager_that_is_gone_stops_nothing(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    tell_stopping()
+    assert "cannot tell the service manager 'STOPPING'" in caplog.text
+
+
+def test_node_tells_its_manager(tmp_path):
+    address = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(address))
+        listening.settimeout(30)
+        command = [sys.executable, "-m", "leveret", "serve", "--data-dir", str(tmp_path / "data")]
+        command += ["--port", "0", "--http-port", "0", "--prometheus-port", "-1"]
+        environment = {"NOTIFY_SOCKET": str(address), "PYTHONPATH": "."}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+            assert listening.recv(1000).startswith(b"READY=1\n")
+            process.send_signal(signal.SIGTERM)
+            assert listening.recv(1000) == b"STOPPING=1"
+            assert process.wait(30) == 0
