@@ -108,6 +108,10 @@ class Configuration(BaseSettings):
         description="Address that `prometheus_port` listens on. Loopback whatever `host` is, since "
         "metrics name queues and clients to whoever asks; `0.0.0.0` for scrapers elsewhere.",
     )
+    http_delete: bool = Field(
+        True,
+        description="Whether queues can be deleted by HTTP; `leveret queues delete` always can.",
+    )
     definitions: Path | None = Field(
         None,
         description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "

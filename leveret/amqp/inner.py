@@ -182,9 +182,9 @@ class InnerClient:
         self.transport.feed(PROTOCOL_HEADER)
         await self._answer()
         properties: dict[str, Any] = {"product": "Leveret HTTP API", "capabilities": CAPABILITIES}
-        await self._call(commands.Connection.StartOk(properties, "PLAIN", "\0\0", "en_US"), 0)
-        self._frame_max = 131_072
-        self._send(commands.Connection.TuneOk(0, self._frame_max, 0), 0)
+        tune = await self._call(commands.Connection.StartOk(properties, "PLAIN", "", "en_US"), 0)
+        self._frame_max = tune.frame_max
+        self._send(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), 0)
         await self._call(commands.Connection.Open(vhost), 0)
         await self._call(commands.Channel.Open())
 

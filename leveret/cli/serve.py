@@ -37,6 +37,13 @@ def serve(
     prometheus_port: Annotated[
         int | None, typer.Option(help="Port of the metrics; -1 for none.  [default: 15692]")
     ] = None,
+    http_delete: Annotated[
+        bool | None,
+        typer.Option(
+            "--http-delete/--no-http-delete",
+            help="Whether queues can be deleted by HTTP.  [default: http-delete]",
+        ),
+    ] = None,
     durability: Annotated[
         _Durability | None,
         typer.Option(help="What a confirmed persistent message survives.  [default: fsync]"),
@@ -67,6 +74,7 @@ def serve(
                 "port": port,
                 "http_port": http_port,
                 "prometheus_port": prometheus_port,
+                "http_delete": http_delete,
                 "definitions": definitions,
                 "durability": durability.value if durability else None,
                 "log_format": log_format.value if log_format else None,

@@ -23,6 +23,7 @@ from leveret.mgmt_ui.api import (
     health,
     messages,
     overview,
+    publish_get,
     pull,
     queues,
     users,
@@ -45,7 +46,19 @@ HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the f
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
-API = (overview, vhosts, queues, exchanges, bindings, connections, users, health, pull, messages)
+API = (
+    overview,
+    vhosts,
+    queues,
+    exchanges,
+    bindings,
+    connections,
+    users,
+    health,
+    messages,
+    publish_get,
+    pull,
+)
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 WELCOME = "there are no pages here yet; the HTTP API begins at /api/overview"
 

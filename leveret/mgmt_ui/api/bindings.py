@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, listed, vhosts_of
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import Binding
+    from leveret.mgmt_ui.api.callers import Caller
 
 
-__all__ = ["router"]
+__all__ = ["BINDINGS", "router"]
+
+KINDS: dict[str, Literal["queue", "exchange"]] = {"q": "queue", "e": "exchange"}
+BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 router = APIRouter()
 
-bindings: Kind[Binding] = Kind(
+BINDINGS: Kind[Binding] = Kind(
     lambda binding: (
         binding.definition.vhost,
         binding.definition.source,
@@ -40,4 +47,112 @@ async def list_bindings(
     """Bindings to queues and exchanges, those of the default exchange included."""
     sources = [source for host in vhosts_of(caller, vhost) for source in host.exchanges.values()]
     found = [binding for source in sources for binding in source.outgoing.values()]
-    return await listed(found, bindings, query)
+    return await listed(found, BINDINGS, query)
+
+
+# -- between one source and one destination
+
+
+class Ends(NamedTuple):
+    """What a path says of the ends of bindings; `kind` is `q` or `e`, as is the destination."""
+
+    vhost: str
+    source: str
+    kind: str
+    destination: str
+
+    @property
+    def destination_type(self) -> Literal["queue", "exchange"]:
+        """The same in AMQP's words. Raises ApiError 404."""
+        if self.kind not in KINDS:
+            raise not_found()
+        return KINDS[self.kind]
+
+    def request(self, routing_key: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of an operation on a binding between them."""
+        return {
+            "vhost": self.vhost,
+            "source": self.source,
+            "destination": self.destination,
+            "destination_type": self.destination_type,
+            "routing_key": routing_key,
+            "arguments": arguments,
+        }
+
+
+async def _ends(vhost: Segment, source: Segment, kind: Segment, destination: Segment) -> Ends:
+    return Ends(vhost, source, kind, destination)
+
+
+EndsHere = Annotated[Ends, Depends(_ends)]
+
+
+@router.api_route(BETWEEN, methods=READ)
+async def list_between(caller: CallerHere, query: QueryHere, ends: EndsHere) -> Response:
+    """The bindings from an exchange to a queue (`q`) or an exchange (`e`)."""
+    return await listed(_between(caller, ends), BINDINGS, query)
+
+
+@router.post(BETWEEN)
+async def bind(caller: CallerHere, request: Request, ends: EndsHere) -> Response:
+    """Bind; the answer says where the binding is to be found."""
+    _between(caller, ends)
+    asked = await json_object(request)
+    key, arguments = text(asked, "routing_key", ""), table(asked, "arguments")
+    await _require(caller, ends, key)
+    await caller.perform("binding.declare", **ends.request(key, arguments))
+    place = f"{quote(ends.destination, safe='')}/{views.properties_key(key, arguments)}"
+    return Response(status_code=201, headers={"location": place})
+
+
+@router.api_route(f"{BETWEEN}/{{properties}}", methods=READ)
+async def show_binding(caller: CallerHere, ends: EndsHere, properties: str) -> Response:
+    """One binding, by its `properties_key`."""
+    return answer(views.binding_row(_one(caller, ends, properties)))
+
+
+@router.delete(f"{BETWEEN}/{{properties}}")
+async def unbind(caller: CallerHere, ends: EndsHere, properties: str) -> Response:
+    """Undo `bind`."""
+    binding = _one(caller, ends, properties).definition
+    await _require(caller, ends, binding.routing_key)
+    arguments = views.plain(binding.arguments)
+    await caller.perform("binding.delete", **ends.request(binding.routing_key, arguments))
+    return Response(status_code=204)
+
+
+def _between(caller: Caller, ends: Ends) -> list[Binding]:
+    """The bindings of a path, whose ends must exist. Raises ApiError 404."""
+    host = caller.vhost(ends.vhost)
+    exchange = host.exchanges.get("" if ends.source == "amq.default" else ends.source)
+    type_ = ends.destination_type
+    held = ends.destination in (host.queues if type_ == "queue" else host.exchanges)
+    if exchange is None or not held:
+        raise not_found()
+    definitions = ((binding, binding.definition) for binding in exchange.outgoing.values())
+    return [
+        binding
+        for binding, definition in definitions
+        if (definition.destination, definition.destination_type) == (ends.destination, type_)
+    ]
+
+
+def _one(caller: Caller, ends: Ends, properties: str) -> Binding:
+    """The binding of a path. Raises ApiError 404.
+
+    Clients quote the key as they like, so that both what came and what it means is compared.
+    """
+    wanted = {properties, unquote(properties)}
+    for binding in _between(caller, ends):
+        definition = binding.definition
+        key = views.properties_key(definition.routing_key, definition.arguments)
+        if not wanted.isdisjoint({key, unquote(key)}):
+            return binding
+    raise not_found()
+
+
+async def _require(caller: Caller, ends: Ends, key: str) -> None:
+    """What a client needs to bind or unbind."""
+    await caller.require(ends.vhost, ends.destination_type, ends.destination, "write")
+    await caller.require(ends.vhost, "exchange", ends.source, "read")
+    await caller.require_topic(ends.vhost, ends.source, key, "read")

@@ -12,10 +12,11 @@ from leveret.mgmt_ui.api.problems import bad_request
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from fastapi import Request
+    from starlette.requests import Request
 
-__all__ = ["BODY_BYTES_MAX", "json_object"]
+__all__ = ["BODY_BYTES_MAX", "condition", "flag", "json_object", "table", "text"]
 
+TRUTHS = {True: True, False: False, "true": True, "false": False, "": False}
 BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and documents say more
 
 
@@ -43,3 +44,32 @@ async def json_object(
     if known is not None and (unknown := asked.keys() - known):
         raise bad_request(f"unknown field {min(unknown)!r}")
     return asked
+
+
+def flag(asked: dict[str, Any], key: str) -> bool:
+    """A field that is true or false; tools send it as text as well. Absent is false."""
+    value = asked.get(key, False)
+    if isinstance(value, bool | str) and value in TRUTHS:
+        return TRUTHS[value]
+    raise bad_request(f"{{not_boolean,{value!r}}}"[:200])
+
+
+def condition(request: Request, key: str) -> bool:
+    """The same of a query string: `if-unused=true`."""
+    return flag(dict(request.query_params), key)
+
+
+def text(asked: dict[str, Any], key: str, default: str | None) -> Any:
+    """A field that is text. Raises ApiError 400."""
+    value = asked.get(key, default)
+    if value is not None and not isinstance(value, str):
+        raise bad_request(f"{key} is text")
+    return default if value is None else value
+
+
+def table(asked: dict[str, Any], key: str) -> dict[str, Any]:
+    """A field that is an object; an empty list is an empty one, as some languages write it."""
+    value = asked.get(key) or {}
+    if not isinstance(value, dict):
+        raise bad_request(f"{key} is an object")
+    return value

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from leveret.core.access.authentication import authorise
+from leveret.core.access.authentication import authorise, authorise_topic
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
     ApiError,
@@ -30,7 +30,7 @@ from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
@@ -126,9 +126,21 @@ class Caller:
         permission: Literal["configure", "write", "read"],
     ) -> None:
         """Raise ApiError 401 unless the caller has a permission, as a client would need it."""
+        await self._ask(lambda: authorise(self.rights, vhost, kind, name, permission))
+
+    async def require_topic(
+        self, vhost: str, exchange: str, key: str, permission: Literal["write", "read"]
+    ) -> None:
+        """Raise ApiError 401 where a topic exchange closes a routing key to the caller."""
+        found = self.vhost(vhost).exchanges.get(exchange)
+        if found is not None and found.definition.type == "topic":
+            await self._ask(lambda: authorise_topic(self.rights, vhost, exchange, key, permission))
+
+    async def _ask(self, check: Callable[[], None]) -> None:
+        """Raise ApiError 401 where a check of rights refuses; some must be asked for elsewhere."""
         while True:
             try:
-                authorise(self.rights, vhost, kind, name, permission)
+                check()
             except UnansweredError as unanswered:  # once, then it is remembered
                 await unanswered.ask()
             except ChannelError as error:

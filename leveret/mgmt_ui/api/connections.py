@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, listed
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import Kind, select_columns
+from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
     from leveret.core.clients import Client
+    from leveret.mgmt_ui.api.callers import Caller
 
 
 __all__ = ["router"]
@@ -24,8 +26,64 @@ router = APIRouter()
 @router.api_route("/api/connections", methods=READ)
 async def list_connections(caller: CallerHere, query: QueryHere) -> Response:
     """Clients' connections."""
-    kind: Kind[Client] = Kind(
+    return await listed(caller.visible_clients(), _kind(caller), query)
+
+
+@router.api_route("/api/connections/{name}", methods=READ)
+async def show_connection(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
+    """One connection."""
+    client = _existing(caller, name)
+    return answer(select_columns(views.connection_row(client, caller.node.name), query.columns))
+
+
+@router.delete("/api/connections/{name}")
+async def close_connection(caller: CallerHere, request: Request, name: Segment) -> Response:
+    """Close a connection; its client is told the reason in the header `X-Reason`."""
+    _existing(caller, name)
+    reason = request.headers.get("x-reason")
+    await caller.perform("connection.close", name=name, reason=reason)
+    return Response(status_code=204)
+
+
+@router.api_route("/api/connections/username/{user}", methods=READ)
+async def list_connections_of_user(caller: CallerHere, query: QueryHere, user: Segment) -> Response:
+    """The connections of one user."""
+    found = [client for client in caller.visible_clients() if client.user == user]
+    return await listed(found, _kind(caller), query)
+
+
+@router.delete("/api/connections/username/{user}")
+async def close_connections_of_user(
+    caller: CallerHere, request: Request, user: Segment
+) -> Response:
+    """Close all connections of one user."""
+    reason = request.headers.get("x-reason")
+    for client in [client for client in caller.visible_clients() if client.user == user]:
+        name = str(client.describe().endpoints)
+        await caller.perform("connection.close", name=name, reason=reason)
+    return Response(status_code=204)
+
+
+@router.api_route("/api/vhosts/{vhost}/connections", methods=READ)
+async def list_connections_to_vhost(
+    caller: CallerHere, query: QueryHere, vhost: Segment
+) -> Response:
+    """The connections to one virtual host."""
+    caller.vhost(vhost)
+    found = [client for client in caller.visible_clients() if client.vhost.name == vhost]
+    return await listed(found, _kind(caller), query)
+
+
+def _existing(caller: Caller, name: str) -> Client:
+    """A connection that the caller may see. Raises ApiError 404."""
+    for client in caller.visible_clients():
+        if str(client.describe().endpoints) == name:
+            return client
+    raise not_found()
+
+
+def _kind(caller: Caller) -> Kind[Client]:
+    return Kind(
         lambda client: (client.vhost.name, str(client.describe().endpoints)),
         partial(views.connection_row, node_name=caller.node.name),
     )
-    return await listed(caller.visible_clients(), kind, query)

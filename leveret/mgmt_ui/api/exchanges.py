@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from leveret.core.queues.arguments import ALTERNATE_EXCHANGE
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.bindings import BINDINGS
+from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
+    from leveret.mgmt_ui.api.callers import Caller
 
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-exchanges: Kind[Exchange] = Kind(
+EXCHANGES: Kind[Exchange] = Kind(
     lambda exchange: (exchange.definition.vhost, exchange.name), views.exchange_row
 )
 
@@ -32,7 +36,7 @@ async def list_exchanges(
 ) -> Response:
     """Exchanges, the predeclared ones included."""
     found = [found for host in vhosts_of(caller, vhost) for found in host.exchanges.values()]
-    return await listed(found, exchanges, query)
+    return await listed(found, EXCHANGES, query)
 
 
 @router.api_route("/api/exchanges/{vhost}/{name}", methods=READ)
@@ -40,7 +44,70 @@ async def show_exchange(
     caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
 ) -> Response:
     """One exchange; the default one is called `amq.default` here."""
+    exchange = _existing(caller, vhost, name)
+    return answer(select_columns(views.exchange_row(exchange), query.columns))
+
+
+@router.put("/api/exchanges/{vhost}/{name}")
+async def declare_exchange(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """Declare an exchange: 201 where it is new, 204 where it was there."""
+    host = caller.vhost(vhost)
+    asked = await json_object(request)
+    arguments = table(asked, "arguments")
+    await caller.require(vhost, "exchange", name, "configure")
+    alternate = arguments.get(ALTERNATE_EXCHANGE)
+    is_new = name not in host.exchanges
+    if is_new and isinstance(alternate, str):  # who lets messages go on must be allowed to do that
+        await caller.require(vhost, "exchange", name, "read")
+        await caller.require(vhost, "exchange", alternate, "write")
+    await caller.perform(
+        "exchange.declare",
+        vhost=vhost,
+        name=name,
+        type=text(asked, "type", "direct"),
+        durable=flag(asked, "durable"),
+        auto_delete=flag(asked, "auto_delete"),
+        internal=flag(asked, "internal"),
+        arguments=arguments,
+    )
+    return Response(status_code=201 if is_new else 204)
+
+
+@router.delete("/api/exchanges/{vhost}/{name}")
+async def delete_exchange(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """Delete an exchange, unless `if-unused` forbids it."""
+    exchange = _existing(caller, vhost, name)
+    await caller.require(vhost, "exchange", exchange.name, "configure")
+    if_unused = condition(request, "if-unused")
+    await caller.perform("exchange.delete", vhost=vhost, name=exchange.name, if_unused=if_unused)
+    return Response(status_code=204)
+
+
+@router.api_route("/api/exchanges/{vhost}/{name}/bindings/source", methods=READ)
+async def list_bindings_from(
+    caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
+) -> Response:
+    """The bindings by which messages leave an exchange."""
+    exchange = _existing(caller, vhost, name)
+    return await listed(list(exchange.outgoing.values()), BINDINGS, query)
+
+
+@router.api_route("/api/exchanges/{vhost}/{name}/bindings/destination", methods=READ)
+async def list_bindings_to(
+    caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
+) -> Response:
+    """The bindings by which messages come to an exchange."""
+    exchange = _existing(caller, vhost, name)
+    return await listed(list(exchange.incoming.values()), BINDINGS, query)
+
+
+def _existing(caller: Caller, vhost: str, name: str) -> Exchange:
+    """An exchange of the path; the default one is called `amq.default`. Raises ApiError 404."""
     exchange = caller.vhost(vhost).exchanges.get("" if name == "amq.default" else name)
     if exchange is None:
         raise not_found("exchange_not_found")
-    return answer(select_columns(views.exchange_row(exchange), query.columns))
+    return exchange

@@ -16,8 +16,7 @@ nothing behind: neither a consumer nor a lease.
 from __future__ import annotations
 
 import asyncio
-import base64
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastapi import APIRouter, Request, Response
 
@@ -31,6 +30,7 @@ from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.publish_get import payload_row
 from leveret.mgmt_ui.api.views import plain
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.usage import Usage
@@ -118,7 +118,6 @@ async def _hang_up(
 
 def _row(pulled: Pulled, encoding: str) -> Row:
     message = pulled.message
-    payload, payload_encoding = _payload(message.body, encoding)
     row: Row = {
         "receipt_handle": pulled.handle,
         "payload_bytes": len(message.body),
@@ -126,8 +125,7 @@ def _row(pulled: Pulled, encoding: str) -> Row:
         "exchange": message.exchange.decode(errors="replace"),
         "routing_key": message.routing_key.decode(errors="replace"),
         "properties": _properties(message),
-        "payload": payload,
-        "payload_encoding": payload_encoding,
+        **payload_row(message.body, encoding),
     }
     if pulled.return_count is not None:
         row["return_count"] = pulled.return_count
@@ -136,15 +134,6 @@ def _row(pulled: Pulled, encoding: str) -> Row:
 
 def _properties(message: StoredMessage) -> Row:
     return {name: plain(value) for name, value in message.properties.items()}
-
-
-def _payload(body: bytes, encoding: str) -> tuple[str, Literal["string", "base64"]]:
-    if encoding == "auto":
-        try:
-            return body.decode(), "string"
-        except UnicodeDecodeError:
-            pass
-    return base64.b64encode(body).decode(), "base64"
 
 
 def _check_rates(caller: Caller, queue: Queue) -> None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.bindings import BINDINGS
+from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
-from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
+    from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
 
 
 __all__ = ["router"]
+
+DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queues delete`"
 
 router = APIRouter()
 
@@ -42,9 +48,7 @@ async def show_queue(
     caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
 ) -> Response:
     """One queue."""
-    queue = caller.vhost(vhost).queues.get(name)
-    if queue is None:
-        raise not_found("queue_not_found")
+    queue = _existing(caller, vhost, name)
     return answer(select_columns(_queue_row(queue, caller.node.name, query), query.columns))
 
 
@@ -53,3 +57,85 @@ def _queue_row(queue: QueueLike, node_name: str, query: Query) -> Row:
         return views.queue_row(queue, node_name)
     row = views.queue_basics(queue, node_name)
     return row | views.queue_counts(queue) if query.enable_queue_totals else row
+
+
+@router.put("/api/queues/{vhost}/{name}")
+async def declare_queue(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """Declare a queue: 201 where it is new, 204 where it was there."""
+    host = caller.vhost(vhost)
+    asked = await json_object(request)
+    arguments = table(asked, "arguments")
+    await caller.require(vhost, "queue", name, "configure")
+    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    is_new = name not in host.queues
+    if is_new and isinstance(exchange, str):  # who lets messages go on must be allowed to do that
+        await caller.require(vhost, "queue", name, "read")
+        await caller.require(vhost, "exchange", exchange, "write")
+    await caller.perform(
+        "queue.declare",
+        vhost=vhost,
+        name=name,
+        type=text(asked, "type", None),
+        durable=flag(asked, "durable"),
+        auto_delete=flag(asked, "auto_delete"),
+        arguments=arguments,
+    )
+    return Response(status_code=201 if is_new else 204)
+
+
+@router.delete("/api/queues/{vhost}/{name}")
+async def delete_queue(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """Delete a queue, unless `if-empty` or `if-unused` forbids it, or this node's HTTP does."""
+    _existing(caller, vhost, name)
+    if not caller.node.configuration.http_delete:
+        raise ApiError(403, "forbidden", DELETION_OFF)
+    await caller.require(vhost, "queue", name, "configure")
+    await caller.perform(
+        "queue.delete",
+        vhost=vhost,
+        name=name,
+        if_empty=condition(request, "if-empty"),
+        if_unused=condition(request, "if-unused"),
+    )
+    return Response(status_code=204)
+
+
+@router.delete("/api/queues/{vhost}/{name}/contents")
+async def purge_queue(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+    """Throw away what is ready."""
+    _existing(caller, vhost, name)
+    await caller.require(vhost, "queue", name, "read")
+    await caller.perform("queue.purge", vhost=vhost, name=name)
+    return Response(status_code=204)
+
+
+@router.post("/api/queues/{vhost}/{name}/actions")
+async def act_on_queue(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """What mirrored queues could be told; there are none, and it has no meaning here."""
+    _existing(caller, vhost, name)
+    asked = await json_object(request)
+    raise bad_request(f"Unknown action: {asked.get('action')}"[:200])
+
+
+@router.api_route("/api/queues/{vhost}/{name}/bindings", methods=READ)
+async def list_bindings_of_queue(
+    caller: CallerHere, query: QueryHere, vhost: Segment, name: Segment
+) -> Response:
+    """The bindings that lead to a queue, that of the default exchange included."""
+    _existing(caller, vhost, name)
+    graph = caller.vhost(vhost).topology.graph
+    return await listed(list(graph.queue_bindings.get(name, {}).values()), BINDINGS, query)
+
+
+def _existing(caller: Caller, vhost: str, name: str) -> QueueLike:
+    """A queue of the path. Raises ApiError 404."""
+    queue = caller.vhost(vhost).queues.get(name)
+    if queue is None:
+        raise not_found("queue_not_found")
+    return queue

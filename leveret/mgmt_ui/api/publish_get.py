@@ -1,0 +1,209 @@
+"""POST /api/exchanges/VHOST/NAME/publish and /api/queues/VHOST/NAME/get: a message by HTTP.
+
+For people and tests. Applications pull with receipts (leveret.mgmt_ui.api.pull), or use AMQP.
+
+    publish   {"properties": {…}, "routing_key", "payload", "payload_encoding": "string" | "base64"}
+              → {"routed": true}
+    get       {"count", "ackmode", "encoding": "auto" | "base64", "truncate"}
+              → [{"payload_bytes", "redelivered", "exchange", "routing_key", "message_count",
+                  "properties", "payload", "payload_encoding"}]
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.routing.message import make_header, read_properties
+from leveret.errors import AmqpError
+from leveret.mgmt_ui.api.answers import Segment, answer
+from leveret.mgmt_ui.api.bodies import json_object
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
+from leveret.mgmt_ui.api.views import plain
+from leveret.ports.sessions import RejectedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.ports.sessions import Got, Session
+
+__all__ = ["payload_row", "router"]
+
+PUBLISH_BYTES_MAX = 32 << 20  # of a request; who sends larger messages uses AMQP
+GOT_BYTES_MAX = 64 << 20  # of bodies in one answer; fewer messages than asked for is no error
+GOT_COUNT_MAX = 10_000
+NO_ACK = {"ack_requeue_false"}
+REJECTING = {"reject_requeue_true": True, "reject_requeue_false": False}
+ACK_MODES = {"ack_requeue_true", *NO_ACK, *REJECTING}
+WHOLE_NUMBERS = {"delivery_mode": 255, "priority": 255, "timestamp": 2**63 - 1}
+TEXTS = {
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+}
+
+router = APIRouter()
+
+
+@asynccontextmanager
+async def _session(caller: Caller, vhost: str) -> AsyncIterator[Session]:
+    """A client of the caller's; what AMQP refuses, HTTP refuses with RabbitMQ's words."""
+    try:
+        async with caller.node.sessions.open(caller.rights, vhost, (caller.peer, 0)) as session:
+            yield session
+    except TimeoutError:
+        reason = "the node takes no messages now: an alarm or a rate holds publishers back"
+        raise ApiError(503, "service_unavailable", reason) from None
+    except ValueError as error:  # a name or a key that no frame can carry
+        raise bad_request(str(error)) from None
+    except RejectedError as error:
+        raise bad_request(f"rejected {error.explanation}") from None
+    except AmqpError as error:
+        if error.code == 404:
+            raise not_found(error.explanation) from None
+        if error.code == 403:
+            raise not_authorised(error.explanation) from None
+        raise bad_request(f"{error.code} {error.explanation}") from None
+
+
+# -- publishing
+
+
+@router.post("/api/exchanges/{vhost}/{name}/publish")
+async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Publish one message, and tell whether a queue has taken it."""
+    caller.vhost(vhost)
+    asked = await json_object(request, PUBLISH_BYTES_MAX)
+    body = _body(asked)
+    header = _header(asked.get("properties") or {}, body)
+    routing_key = asked.get("routing_key")
+    if not isinstance(routing_key, str):
+        raise bad_request("[{key_missing,routing_key}]")
+    exchange = "" if name == "amq.default" else name
+    async with _session(caller, vhost) as session:
+        routed = await session.publish(exchange, routing_key, header, body)
+    return answer({"routed": routed})
+
+
+def _body(asked: dict[str, Any]) -> bytes:
+    payload = asked.get("payload")
+    if not isinstance(payload, str):
+        raise bad_request("[{key_missing,payload}]")
+    match asked.get("payload_encoding"):
+        case "string":
+            try:
+                return payload.encode()
+            except UnicodeEncodeError:
+                raise bad_request("payload is not Unicode text") from None
+        case "base64":
+            try:
+                return base64.b64decode(payload, validate=True)
+            except (binascii.Error, ValueError):
+                raise bad_request("payload is not base64") from None
+        case None:
+            raise bad_request("[{key_missing,payload_encoding}]")
+    raise bad_request("payload_encoding is string or base64")
+
+
+def _header(properties: object, body: bytes) -> bytes:
+    """The content header with properties that somebody wrote as JSON. Raises ApiError 400."""
+    if not isinstance(properties, dict):
+        if properties != []:  # an empty table of some languages
+            raise bad_request("properties is an object")
+        properties = {}
+    try:
+        checked = {name: _property(name, value) for name, value in properties.items()}
+        return make_header(checked, len(body))
+    except (InvalidFieldError, ValueError) as error:
+        raise bad_request(f"properties: {error}") from None
+
+
+def _property(name: str, value: object) -> object:
+    """What one property's JSON means; None is an absent one. Raises ValueError."""
+    if value is None:
+        return None
+    if name == "headers" and isinstance(value, dict):
+        return field_of(value)
+    if name in WHOLE_NUMBERS and type(value) is int and 0 <= value <= WHOLE_NUMBERS[name]:
+        return value
+    if name in TEXTS and isinstance(value, str):
+        return value
+    raise ValueError(f"{name} cannot be {value!r}"[:200])
+
+
+# -- getting
+
+
+@router.post("/api/queues/{vhost}/{name}/get")
+async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Take messages, for good or to look at them."""
+    caller.vhost(vhost)
+    asked = await json_object(request)
+    count, mode, encoding = _count(asked), asked.get("ackmode"), asked.get("encoding")
+    if mode not in ACK_MODES:
+        raise bad_request(f"ackmode is one of {', '.join(sorted(ACK_MODES))}")
+    if encoding not in {"auto", "base64"}:
+        raise bad_request("encoding is auto or base64")
+    truncate = asked.get("truncate")
+    if truncate is not None and (type(truncate) is not int or truncate < 0):
+        raise bad_request("truncate is a number of bytes")
+    rows: list[Row] = []
+    async with _session(caller, vhost) as session:
+        room = GOT_BYTES_MAX
+        tags = []
+        while len(rows) < count and room > 0:
+            got = await session.get(name, no_ack=mode in NO_ACK)
+            if got is None:
+                break
+            room -= len(got.body)
+            tags.append(got.tag)
+            rows.append(_row(got, encoding, truncate))
+        if mode in REJECTING:
+            for tag in tags:
+                session.reject(tag, requeue=REJECTING[mode])
+    return answer(rows)
+
+
+def _count(asked: dict[str, Any]) -> int:
+    count = asked.get("count")
+    if type(count) is not int or not 1 <= count <= GOT_COUNT_MAX:
+        raise bad_request(f"count is a whole number from 1 to {GOT_COUNT_MAX}")
+    return count
+
+
+def _row(got: Got, encoding: str, truncate: int | None) -> Row:
+    properties = {name: plain(value) for name, value in read_properties(got.header).items()}
+    return {
+        "payload_bytes": len(got.body),
+        "redelivered": got.redelivered,
+        "exchange": got.exchange,
+        "routing_key": got.routing_key,
+        "message_count": got.message_count,
+        "properties": properties,
+        **payload_row(got.body if truncate is None else got.body[:truncate], encoding),
+    }
+
+
+def payload_row(body: bytes, encoding: str) -> Row:
+    """A body as JSON can say it: `auto` is text where it is UTF-8, `base64` never."""
+    if encoding == "auto":
+        try:
+            return {"payload": body.decode(), "payload_encoding": "string"}
+        except UnicodeDecodeError:
+            pass
+    return {"payload": base64.b64encode(body).decode(), "payload_encoding": "base64"}

@@ -1,0 +1,158 @@
+"""Publishing and getting by HTTP, as a client would, and refused as a client would be."""
+
+import base64
+import json
+import re
+
+import httpx
+import pytest
+
+from tests.harness.broker import BrokerProcess
+
+MESSAGE = {"properties": {}, "routing_key": "q", "payload": "hello", "payload_encoding": "string"}
+GET = {"count": 10, "ackmode": "ack_requeue_false", "encoding": "auto"}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("node") / "data") as broker:
+        yield re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
+
+
+@pytest.fixture
+def http(address):
+    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
+        client.delete("/queues/%2F/q")
+        assert client.put("/queues/%2F/q", json={"durable": True}).status_code == 201
+        yield client
+
+
+def publish(http, exchange="amq.default", **changes):
+    content = json.dumps({**MESSAGE, **changes})
+    return http.post(f"/exchanges/%2F/{exchange}/publish", content=content)
+
+
+def get(http, queue="q", **changes):
+    return http.post(f"/queues/%2F/{queue}/get", json={**GET, **changes})
+
+
+def test_a_message_goes_there_and_back(http):
+    properties = {
+        "content_type": "text/plain",
+        "headers": {"n": 1, "deep": {"list": [1.5, None, True]}},
+        "delivery_mode": 2,
+        "priority": 3,
+        "timestamp": 1_700_000_000,
+        "type": "greeting",
+    }
+    assert publish(http, properties=properties).json() == {"routed": True}
+    [message] = get(http).json()
+    assert message == {
+        "payload_bytes": 5,
+        "redelivered": False,
+        "exchange": "",
+        "routing_key": "q",
+        "message_count": 0,
+        "properties": properties,
+        "payload": "hello",
+        "payload_encoding": "string",
+    }
+    assert get(http).json() == []
+
+
+def test_bytes_travel_as_base64(http):
+    payload = base64.b64encode(b"\xff\x00").decode()
+    publish(http, payload=payload, payload_encoding="base64")
+    [message] = get(http, ackmode="ack_requeue_true").json()
+    assert (message["payload"], message["payload_encoding"]) == (payload, "base64")
+    [message] = get(http, truncate=1).json()
+    assert message["payload"] == base64.b64encode(b"\xff").decode()
+    assert message["payload_bytes"] == 2
+
+
+def test_what_nobody_takes_is_not_routed(http):
+    assert publish(http, routing_key="nowhere").json() == {"routed": False}
+
+
+@pytest.mark.parametrize(
+    ("ackmode", "left"),
+    [
+        ("ack_requeue_true", True),
+        ("reject_requeue_true", True),
+        ("ack_requeue_false", False),
+        ("reject_requeue_false", False),
+    ],
+)
+def test_what_was_got_stays_or_goes(http, ackmode, left):
+    publish(http)
+    assert len(get(http, ackmode=ackmode).json()) == 1
+    again = get(http).json()
+    assert [message["redelivered"] for message in again] == [True] * left
+
+
+def test_features_of_messages_hold(http):
+    publish(http, properties={"headers": {"x-delay": 3_600_000}})
+    assert get(http).json() == []
+    answer = publish(http, properties={"headers": {"x-delay": "soon"}})
+    assert answer.status_code == 400
+    assert answer.json()["reason"].startswith("406 PRECONDITION_FAILED - ")
+
+
+def test_a_full_queue_refuses(http):
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    http.delete("/queues/%2F/full")
+    http.put("/queues/%2F/full", json={"durable": True, "arguments": arguments})
+    assert publish(http, routing_key="full").json() == {"routed": True}
+    answer = publish(http, routing_key="full")
+    assert (answer.status_code, answer.json()["reason"]) == (
+        400,
+        "rejected Unable to publish message. Check queue limits.",
+    )
+
+
+def test_a_large_message(http):
+    payload = "x" * 3_000_000
+    assert publish(http, payload=payload).json() == {"routed": True}
+    assert get(http).json()[0]["payload"] == payload
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload": None},
+        {"payload": 5},
+        {"payload_encoding": "rot13"},
+        {"payload": "%", "payload_encoding": "base64"},
+        {"payload": "\ud800"},
+        {"routing_key": None},
+        {"routing_key": "x" * 256},
+        {"properties": 5},
+        {"properties": {"delivery_mode": "2"}},
+        {"properties": {"priority": 256}},
+        {"properties": {"headers": {"n": 2**70}}},
+        {"properties": {"no_such": 1}},
+    ],
+)
+def test_what_cannot_be_published_is_refused(http, changes):
+    answer = publish(http, **changes)
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"count": 0}, {"count": "1"}, {"ackmode": "x"}, {"encoding": 1}, {"truncate": -1}]
+)
+def test_what_makes_no_sense_is_not_got(http, changes):
+    assert get(http, **changes).status_code == 400
+
+
+def test_where_there_is_nothing_404(http):
+    assert publish(http, "no.such").status_code == 404
+    assert get(http, "no.such").status_code == 404
+    assert http.post("/exchanges/no/x/publish", json=MESSAGE).status_code == 404
+
+
+def test_who_may_not_is_refused(http, address):
+    http.put("/exchanges/%2F/amq.direct", json={"type": "direct", "durable": True})
+    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "wrong")) as stranger:
+        assert publish(stranger).status_code == 401
+        assert get(stranger).status_code == 401
