@@ -14,6 +14,7 @@ from leveret.cli import (
     dedup,
     definitions,
     dlq,
+    doctor,
     dump,
     encryption,
     exchanges,
@@ -64,6 +65,7 @@ app.add_typer(bindings.app, name="binding")
 app.add_typer(connections.app, name="connection")
 app.add_typer(node.app, name="node")
 app.command("alarms")(node.alarms)
+app.command("doctor")(doctor.doctor)
 app.command("dump")(dump.dump)
 app.add_typer(trace.app, name="trace")
 app.add_typer(dlq.app, name="dlq")

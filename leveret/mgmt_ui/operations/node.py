@@ -5,22 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret import __version__
-from leveret.core.definitions.administration import AdministrationError
+from leveret.mgmt_ui.operations.diagnosis import diagnose
 from leveret.mgmt_ui.operations.inventory import object_totals
+from leveret.mgmt_ui.operations.runtime import runtime_of
 from leveret.mgmt_ui.operations.topology import broker_of
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
-    from leveret.mgmt_ui.operations.runtime import Runtime
 
-__all__ = ["NODE", "runtime_of"]
-
-
-def runtime_of(node: Administered) -> Runtime:
-    """The process of a running node. Raises AdministrationError for a stopped one."""
-    if node.runtime is None:
-        raise AdministrationError("invalid", "this needs a running node: start it first")
-    return node.runtime
+__all__ = ["NODE"]
 
 
 async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
@@ -36,6 +29,13 @@ async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
     }
 
 
+async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
+    users = node.administration.users()
+    found = await diagnose(broker_of(node), runtime_of(node), users)
+    return [finding.as_json() for finding in found]
+
+
 NODE: Final[Operations] = {
     "node.status": (_status, {}),
+    "node.diagnose": (_diagnose, {}),
 }

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.process import memory_bytes_total, read_process
 
 if TYPE_CHECKING:
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 
     from leveret.config import Configuration
     from leveret.mgmt_ui.managed import Listener
+    from leveret.mgmt_ui.operations.administered import Administered
 
-__all__ = ["Runtime"]
+__all__ = ["Runtime", "runtime_of"]
 
 
 @dataclass(slots=True)
@@ -46,3 +48,10 @@ class Runtime:
             "open_files_max": figures.open_files_max,
             "processor_seconds": figures.cpu_seconds,
         }
+
+
+def runtime_of(node: Administered) -> Runtime:
+    """The process of a running node. Raises AdministrationError for a stopped one."""
+    if node.runtime is None:
+        raise AdministrationError("invalid", "this needs a running node: start it first")
+    return node.runtime

@@ -1,0 +1,315 @@
+"""`leveret doctor`: what is wrong with a node or with its files, and what to do about it."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import resource
+import shutil
+import socket
+import stat
+import time
+from pathlib import Path  # read when the command is built
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leveret.cli.output import printable
+from leveret.cli.progress import progress
+from leveret.cli.session import DATA_DIR, DataDir, Json, fail
+from leveret.errors import LeveretError, NodeRunningError, StorageError
+from leveret.ports.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from leveret.config import Configuration
+
+__all__ = ["doctor"]
+
+WARNINGS_STATUS = 1
+ERRORS_STATUS = 2
+OTHERS = 0o077  # what the owner's group and all others may do
+OPEN_FILES_MIN = 4096  # for connections and segments of even a small node
+CLOCK_SECONDS_MAX = 60  # by which a file may be newer than now
+EARLIEST_SECONDS = 1_735_689_600  # 2025: a clock before that was never set
+SILENT_SECONDS = 30.0  # after which a node hangs: what it is asked takes a second
+NEAR_DISK = 1.25  # times the limit: time to do something
+
+
+def doctor(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every file to its end, not samples.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The TOML file that the node is started with.")
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-file",
+            envvar="LEVERET_ENCRYPTION_KEY_FILE",
+            help="The master key's file, where the node is stopped.",
+        ),
+    ] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Look for everything that is wrong with a running node, or with a stopped one's directory.
+
+    Changes nothing. Ends with status 0 where nothing is found, 1 with warnings, 2 with errors.
+    """
+    if not data_dir.is_dir():
+        fail(f"{data_dir} is not a data directory; `leveret serve` makes one")
+    try:
+        configuration = _configuration(config, data_dir)
+        found, subject = _examine(data_dir, configuration, key_file, deep=deep)
+    except LeveretError as error:
+        fail(str(error))
+    found.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+    if json:
+        rows = [finding.as_json() for finding in found]
+        typer.echo(json_text.dumps(rows, ensure_ascii=False))
+    else:
+        _show(found, subject)
+    if found:
+        worst = found[0].severity
+        raise typer.Exit(ERRORS_STATUS if worst is Severity.ERROR else WARNINGS_STATUS)
+
+
+def _configuration(file: Path | None, data_dir: Path) -> Configuration:
+    """What the node would be started with. Raises ConfigurationError."""
+    from leveret.config import load_configuration  # `leveret --help` is instant
+
+    return load_configuration(file, {"data_dir": data_dir})
+
+
+def _examine(
+    data_dir: Path, configuration: Configuration, key_file: Path | None, *, deep: bool
+) -> tuple[list[Finding], str]:
+    """What is found, and of whom. Raises StorageError."""
+    from leveret.storage.checkup import check_set_aside
+    from leveret.storage.lock import DirectoryLock
+
+    found = [*_check_permissions(data_dir), *check_set_aside(data_dir), *_check_clock(data_dir)]
+    try:
+        lock = DirectoryLock(data_dir)
+    except NodeRunningError as running:
+        found += _check_running(data_dir, running)
+        if deep:
+            found += _check_logs(data_dir, key_file, configuration, deep=True, last=False)
+        return found, f"the node on {data_dir}"
+    except StorageError as error:
+        why, remedy = (
+            "no node can start here",
+            f"give its user the right: `chmod u+rwX {quote(str(data_dir))}`",
+        )
+        found.append(_error("directory.lock", data_dir, str(error), why, remedy))
+        return found, f"{data_dir}"
+    with lock:
+        found += _check_logs(data_dir, key_file, configuration, deep=deep, last=True)
+        found += _check_machine(data_dir, configuration)
+    return found, f"{data_dir}, whose node is stopped"
+
+
+# -- a running node
+
+
+def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[Finding]:
+    from leveret.mgmt_ui.control import request
+
+    try:
+        answer = request(data_dir / "control.sock", "node.diagnose", {}, seconds_max=SILENT_SECONDS)
+    except StorageError as error:
+        yield _error(
+            "node.silent",
+            data_dir,
+            f"{running}, which does not answer: {error}",
+            "it is starting or stopping, it hangs, or another program holds the lock",
+            "look at its log; if it hangs, send it SIGTERM, and SIGKILL if it does not end",
+        )
+        return
+    if not answer["ok"]:
+        fail(answer["explanation"])
+    for row in answer["result"]:
+        yield Finding(**{**row, "severity": Severity(row["severity"])})
+
+
+# -- files
+
+
+def _check_logs(
+    data_dir: Path,
+    key_file: Path | None,
+    configuration: Configuration,
+    *,
+    deep: bool,
+    last: bool,
+) -> Iterator[Finding]:
+    """Definitions, state, keys and logs; without `last` those only that a node leaves alone."""
+    from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
+    from leveret.ports.definitions import Definitions
+    from leveret.storage.checkup import LogCheck, check_database, check_records, check_state
+    from leveret.storage.files import ReadOnlyFiles
+
+    database = data_dir / "leveret.db"
+    definitions = Definitions()
+    if database.exists():
+        found, definitions = check_database(database, deep=deep)
+        yield from found
+    elif any((data_dir / "topics").glob("*/*")):
+        what, why = "is missing, but there are logs", "nobody knows which queues they belong to"
+        remedy = "restore it from a backup before the node starts"
+        yield _error("definitions.missing", database, what, why, remedy)
+    for name in ("usage.db", "audit.db"):
+        yield from check_records(data_dir / name, deep=deep)
+    if last:
+        yield from check_state(data_dir / "state.lmdb", deep=deep)
+        yield from check_certificates(configuration, time.time_ns() // 1_000_000)
+        yield from check_passwords(definitions.users, configuration)
+    found, key_ids = _check_keys(data_dir, key_file, needed=last)
+    yield from found
+    with progress("reading logs") as bar:
+        check = LogCheck(
+            ReadOnlyFiles(),
+            data_dir,
+            definitions,
+            key_ids,
+            deep=deep,
+            last=last,
+            advance=bar.advance,
+        )
+        bar.total(check.total_bytes)
+        yield from check.run()
+
+
+def _check_keys(
+    data_dir: Path, key_file: Path | None, *, needed: bool
+) -> tuple[list[Finding], Collection[int]]:
+    """Whether encrypted virtual hosts can be opened; and the keys of the keyring."""
+    from leveret.storage.files import ReadOnlyFiles
+    from leveret.storage.keyring import FILE_NAME, Keyring
+    from leveret.storage.master_key import read_master_key
+
+    path = data_dir / FILE_NAME
+    why = "a node does not start without the keys of its encrypted virtual hosts"
+    try:
+        keys = Keyring(ReadOnlyFiles(), data_dir, None)
+        key_ids = {key.id for key in keys.keys}
+    except StorageError as error:
+        remedy = f"restore {path} from a backup"
+        return [_error("keys.unreadable", path, str(error), why, remedy)], ()
+    try:
+        if needed:  # a running node has them
+            master = read_master_key(key_file, os.environ.get("LEVERET_ENCRYPTION_KEY", ""))
+            Keyring(ReadOnlyFiles(), data_dir, master).require_master()
+    except StorageError as error:
+        remedy = "name the master key's file: `leveret doctor --key-file FILE`"
+        return [_error("keys.master", path, str(error), why, remedy)], key_ids
+    return [], key_ids
+
+
+def _check_permissions(data_dir: Path) -> Iterator[Finding]:
+    """Who else may look at what holds messages and password hashes, and whose it is."""
+    for path in (data_dir, *(data_dir / name for name in ("leveret.db", "keyring.json"))):
+        if not path.exists():
+            continue
+        status = path.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & OTHERS and (path != data_dir or mode & 0o007):
+            yield Finding(
+                "directory.mode",
+                Severity.WARNING,
+                str(path),
+                f"has mode {mode:04o}: others than its owner may open it",
+                "messages, password hashes and wrapped keys lie there",
+                f"run `chmod {'700' if path.is_dir() else '600'} {quote(str(path))}`",
+            )
+        if os.geteuid() and status.st_uid != os.geteuid():
+            what = f"belongs to user {status.st_uid}, not to you ({os.geteuid()})"
+            why = "the node must own its files, and so must whoever administers it here"
+            remedy = "run this as the node's user, or give it the directory (`chown -R`)"
+            yield Finding("directory.owner", Severity.WARNING, str(path), what, why, remedy)
+
+
+# -- the machine
+
+
+def _check_machine(data_dir: Path, configuration: Configuration) -> Iterator[Finding]:
+    free, least = shutil.disk_usage(data_dir).free, configuration.disk_free_bytes_min
+    if free < least * NEAR_DISK:
+        severity = Severity.ERROR if free < least else Severity.WARNING
+        what = f"{free:,} bytes of its file system are free, {least:,} must be"
+        why = "publishers are held while it is less"
+        remedy = "free space, or lower disk_free_bytes_min"
+        yield Finding("disk.space", severity, str(data_dir), what, why, remedy)
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files_max < OPEN_FILES_MIN:
+        what = f"may have {files_max} files open"
+        why = "each connection and each segment that is read is one"
+        remedy = "raise the limit: `ulimit -n 65536`, LimitNOFILE=65536 in the unit"
+        yield Finding("files.limit", Severity.WARNING, "this user", what, why, remedy)
+    for host, port in _addresses(configuration):
+        yield from _check_port(host, port)
+
+
+def _addresses(configuration: Configuration) -> Iterable[tuple[str, int]]:
+    """What the node will listen on, where it is said."""
+    found = [(configuration.host, configuration.http_port)]
+    found.append((configuration.prometheus_host, configuration.prometheus_port))
+    if configuration.plain_listener:
+        found.append((configuration.host, configuration.port))
+    if configuration.tls_certificate_file is not None:
+        found.append((configuration.host, configuration.tls_port))
+    return [each for each in found if each[1] > 0]
+
+
+def _check_port(host: str, port: int) -> Iterator[Finding]:
+    try:
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(address[0], socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address[4])
+    except OSError as error:
+        what = f"cannot be listened on: {error.strerror}"
+        remedy = f"see who has it with `ss -ltnp 'sport = :{port}'`, or choose another port"
+        yield Finding(
+            "port.taken", Severity.ERROR, f"{host}:{port}", what, "the node cannot start", remedy
+        )
+
+
+def _check_clock(data_dir: Path) -> Iterator[Finding]:
+    """A clock that stands before what was written already."""
+    now = time.time()
+    written = max((path.stat().st_mtime for path in data_dir.iterdir()), default=0.0)
+    why = "delayed messages, time-to-live and retention go by it"
+    remedy = "set the clock: `timedatectl set-ntp true`"
+    if now < EARLIEST_SECONDS:
+        what = "is not set"
+    elif written > now + CLOCK_SECONDS_MAX:
+        what = f"is {written - now:,.0f} seconds behind a file in {data_dir}"
+    else:
+        return
+    yield Finding("clock", Severity.ERROR, "this machine's clock", what, why, remedy)
+
+
+# -- showing
+
+
+def _show(found: list[Finding], subject: str) -> None:
+    for finding in found:
+        typer.echo(f"{finding.severity.upper()} {finding.check}: {printable(finding.subject)}")
+        for line in (finding.what, f"Why it matters: {finding.why}", f"To do: {finding.remedy}"):
+            typer.echo(f"  {printable(line)}")
+    errors = sum(finding.severity is Severity.ERROR for finding in found)
+    counts = f"{_counted(errors, 'error')}, {_counted(len(found) - errors, 'warning')}"
+    typer.echo(f"{subject}: {counts if found else 'nothing is wrong'}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _error(check: str, path: Path, what: str, why: str, remedy: str) -> Finding:
+    return Finding(check, Severity.ERROR, str(path), what, why, remedy)

@@ -1,0 +1,85 @@
+"""Checks that are made alike of a running node and of a stopped one: who gets in, and how long.
+
+They wait for files and for password hashes: on worker threads, where a node runs.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+
+from leveret.core.access.passwords import verify_password
+from leveret.ports.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from leveret.config import Configuration
+    from leveret.ports.definitions import UserDefinition
+
+__all__ = ["check_certificates", "check_passwords", "is_open"]
+
+CERTIFICATE_DAYS_MIN: Final = 30  # time to have a new one made without haste
+CHECKED_USERS_MAX: Final = 50  # some 30 ms each
+
+
+def is_open(configuration: Configuration) -> bool:
+    """Whether other machines reach the node's ports."""
+    try:
+        return not ip_address(configuration.host).is_loopback
+    except ValueError:
+        return configuration.host != "localhost"
+
+
+def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[Finding]:
+    """How long the certificates count that the node shows or trusts."""
+    for file in (configuration.tls_certificate_file, configuration.tls_ca_file):
+        if file is not None:
+            yield from _check_certificate(file, now_ms)
+
+
+def _check_certificate(file: Path, now_ms: int) -> Iterator[Finding]:
+    why = "clients refuse a certificate that is out of date, and cannot connect by TLS"
+    try:
+        found = x509.load_pem_x509_certificates(file.read_bytes())
+        ends = min(certificate.not_valid_after_utc for certificate in found)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        remedy = f"give the node's user the right to read it: `chmod u+r {quote(str(file))}`"
+        yield Finding("tls.certificate", Severity.ERROR, str(file), what, why, remedy)
+        return
+    except ValueError as error:
+        what, remedy = f"is no certificate: {error}", "name a PEM file"
+        yield Finding("tls.certificate", Severity.ERROR, str(file), what, why, remedy)
+        return
+    days = (ends - datetime.fromtimestamp(now_ms / 1000, UTC)).days
+    if days < CERTIFICATE_DAYS_MIN:
+        severity = Severity.ERROR if days < 0 else Severity.WARNING
+        what = f"ends on {ends:%Y-%m-%d}" if days >= 0 else f"has ended on {ends:%Y-%m-%d}"
+        remedy = "replace the file; a running node reads it within ten seconds, without a restart"
+        yield Finding("tls.certificate", severity, str(file), what, why, remedy)
+
+
+def check_passwords(
+    users: Iterable[UserDefinition], configuration: Configuration
+) -> Iterator[Finding]:
+    """Users whose password is their name, where others than this machine may use it."""
+    if not is_open(configuration):
+        return
+    for user in list(users)[:CHECKED_USERS_MAX]:
+        if user.name not in configuration.loopback_users and verify_password(
+            user.password_hash, user.name
+        ):
+            yield Finding(
+                "user.password",
+                Severity.ERROR,
+                user.name,
+                "has its own name as password and may connect from other machines",
+                f"the node listens on {configuration.host}: whoever tries that gets in",
+                f"set another one: `leveret user set-password {quote(user.name)}`",
+            )

@@ -1,0 +1,191 @@
+"""`node.diagnose`: what is wrong with a running node, and what to do about it.
+
+Each check looks at one thing and yields findings; none changes anything. What is looked through in
+numbers is looked through in slices, since clients share the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
+from leveret.ports.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from leveret.core.broker import Broker
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.mgmt_ui.operations.runtime import Runtime
+    from leveret.ports.definitions import UserDefinition
+
+__all__ = ["diagnose"]
+
+NEAR: Final = 0.8  # of a limit: time to do something before it is reached
+BACKLOG_MIN: Final = 10_000  # messages that nobody takes; a few are somebody's habit
+UNACKNOWLEDGED_MIN: Final = 10_000  # deliveries of a queue that nobody settles
+QUEUES_NAMED_MAX: Final = 20  # of one kind of finding; the rest is counted
+OVERDUE_MS: Final = 60_000  # for which what is due may lie: a busy node comes to it within seconds
+LAG_SECONDS_MAX: Final = 0.1  # of the event loop: each client waits that long for each answer
+LAG_PROBES: Final = 10
+LAG_PROBE_SECONDS: Final = 0.02
+SLICE_QUEUES: Final = 500
+
+
+async def diagnose(
+    broker: Broker, runtime: Runtime, users: Iterable[UserDefinition]
+) -> list[Finding]:
+    """Everything that is found, the worst first."""
+    facts = await runtime.facts()
+    now_ms = runtime.wall_ms()
+    found = [
+        *_check_alarms(broker, facts),
+        *_check_figures(broker, facts),
+        *await _check_queues(broker),
+        *_check_waiting(broker, now_ms),
+        *await _check_lag(),
+        *await asyncio.to_thread(list, check_certificates(runtime.configuration, now_ms)),
+        *await asyncio.to_thread(list, check_passwords(users, runtime.configuration)),
+    ]
+    return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
+
+
+def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
+    remedies = {
+        "memory": "let consumers drain the fullest queues, `leveret queue list --sort messages "
+        "--reverse` names them; or raise memory_fraction_max",
+        "disk": f"free space on the file system of {facts['data_dir']}, or lower "
+        "disk_free_bytes_min",
+    }
+    for low in broker.alarms.low:
+        yield Finding(
+            f"alarm.{low.value}",
+            Severity.ERROR,
+            broker.node_name,
+            f"the node runs low on {low.value}",
+            "publishers are held until there is more; consumers go on",
+            remedies[low.value],
+        )
+
+
+def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
+    low = {resource.value for resource in broker.alarms.low}
+    used, limit = facts["memory_bytes"], facts["memory_bytes_max"]
+    if "memory" not in low and used > NEAR * limit:
+        yield _near(
+            "memory.near",
+            f"{used:,} of {limit:,} bytes of memory are used",
+            "publishers are held when the limit is reached",
+            "let consumers drain the fullest queues, or raise memory_fraction_max",
+        )
+    free, least = facts["disk_free_bytes"], facts["disk_free_bytes_min"]
+    if "disk" not in low and free < least / NEAR:
+        yield _near(
+            "disk.near",
+            f"{free:,} bytes of disk are free, {least:,} must be",
+            "publishers are held when the limit is reached",
+            f"free space on the file system of {facts['data_dir']}",
+        )
+    files, files_max = facts["open_files"], facts["open_files_max"]
+    if files > NEAR * files_max:
+        yield _near(
+            "files.near",
+            f"{files} of {files_max} files are open",
+            "without more, no client can connect and no log can be read",
+            "raise the limit before the next start: `ulimit -n`, LimitNOFILE= in the unit",
+        )
+
+
+def _near(check: str, what: str, why: str, remedy: str) -> Finding:
+    return Finding(check, Severity.WARNING, "node", what, why, remedy)
+
+
+async def _check_queues(broker: Broker) -> list[Finding]:
+    unread: list[QueueLike] = []
+    unsettled: list[QueueLike] = []
+    queues = iter([queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()])
+    while part := list(islice(queues, SLICE_QUEUES)):
+        for queue in part:
+            if not queue.consumer_count and queue.message_count >= BACKLOG_MIN:
+                unread.append(queue)
+            if queue.leased_count >= UNACKNOWLEDGED_MIN:
+                unsettled.append(queue)
+        await asyncio.sleep(0)
+    unread.sort(key=lambda queue: -queue.message_count)
+    unsettled.sort(key=lambda queue: -queue.leased_count)
+    return [*_named(unread, _unread), *_named(unsettled, _unsettled)]
+
+
+def _unread(queue: QueueLike) -> Finding:
+    definition = queue.definition
+    return Finding(
+        "queue.unread",
+        Severity.WARNING,
+        f"queue '{definition.name}' in vhost '{definition.vhost}'",
+        f"has {queue.message_count:,} messages and no consumer",
+        "it grows until the disk is full, if its publishers go on",
+        "start its consumers; or give it a max-length or message-ttl by policy; or delete it: "
+        f"`leveret queue delete {quote(definition.name)} --vhost {quote(definition.vhost)}`",
+    )
+
+
+def _unsettled(queue: QueueLike) -> Finding:
+    definition = queue.definition
+    return Finding(
+        "queue.unacknowledged",
+        Severity.WARNING,
+        f"queue '{definition.name}' in vhost '{definition.vhost}'",
+        f"has {queue.leased_count:,} deliveries that were not acknowledged",
+        "its consumers take more than they can do, or forget to acknowledge: all of it is "
+        "delivered again when they end, and its files stay until then",
+        "give its consumers a prefetch, and see that they acknowledge",
+    )
+
+
+def _named(queues: list[QueueLike], finding: Callable[[QueueLike], Finding]) -> Iterator[Finding]:
+    yield from map(finding, queues[:QUEUES_NAMED_MAX])
+    more = len(queues) - QUEUES_NAMED_MAX
+    if more > 0:
+        last = finding(queues[QUEUES_NAMED_MAX])
+        what = f"{more} more queues are like these"
+        yield Finding(last.check, last.severity, "node", what, last.why, last.remedy)
+
+
+def _check_waiting(broker: Broker, now_ms: int) -> Iterator[Finding]:
+    for room in broker.waiting_rooms.opened:
+        due_ms = room.next_due_ms
+        if due_ms is not None and due_ms < now_ms - OVERDUE_MS:
+            yield Finding(
+                "waiting.overdue",
+                Severity.ERROR,
+                repr(room),
+                f"has messages that were due {(now_ms - due_ms) // 1000:,} seconds ago",
+                "delayed or retried messages are not delivered: what they shall go to refuses "
+                "them, or the node cannot keep up",
+                "look for errors in the node's log; if there are none, restart the node: what "
+                "waits is read from its log again",
+            )
+
+
+async def _check_lag() -> list[Finding]:
+    loop = asyncio.get_running_loop()
+    worst = 0.0
+    for _ in range(LAG_PROBES):
+        begun = loop.time()
+        await asyncio.sleep(LAG_PROBE_SECONDS)
+        worst = max(worst, loop.time() - begun - LAG_PROBE_SECONDS)
+    if worst < LAG_SECONDS_MAX:
+        return []
+    return [
+        Finding(
+            "loop.lag",
+            Severity.WARNING,
+            "node",
+            f"the event loop was {worst * 1000:.0f} ms late",
+            "every client waits that long: the processor is overloaded, or the disk stalls",
+            "look at the processor's load and steal; spread the queues over more nodes",
+        )
+    ]

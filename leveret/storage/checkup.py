@@ -1,0 +1,286 @@
+"""What is wrong with the files of a data directory: `leveret doctor`.
+
+Reads only, and synchronously: for a process that does nothing else. The directory may belong to a
+running node; what a node has open for writing is then left out, as the parameters say.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+import lmdb
+
+from leveret.errors import CorruptBatchError
+from leveret.ports.definitions import Definitions
+from leveret.ports.findings import Finding, Severity
+from leveret.storage.damage import survey
+from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
+from leveret.storage.files import read_exactly
+from leveret.storage.names import INCARNATION_BYTES_MAX, encode_name
+from leveret.storage.scan import scan
+from leveret.storage.schema import MIGRATIONS, TABLES
+from leveret.storage.segment import OFFSET_MAX, list_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from leveret.storage.files import FileSystem
+    from leveret.storage.segment import Segment
+
+__all__ = ["LogCheck", "check_database", "check_records", "check_set_aside", "check_state"]
+
+INTERNAL_INCARNATION: Final = "internal"  # core.logs.internal_topics': the broker's own topics
+BESIDE_SEGMENTS: Final = (".index", ".index.new", ".doubtful")
+WITHOUT_RECORDS: Final = "users, queues and all other definitions cannot be loaded"
+
+
+def check_database(path: Path, *, deep: bool) -> tuple[list[Finding], Definitions]:
+    """The definitions, as far as they can be read, and what is wrong with their store."""
+    definitions, found = Definitions(), []
+    remedy = "restore it from a backup, or import definitions that were exported before: "
+    remedy += "`leveret definitions import FILE`"
+    try:
+        with closing(_opened(path)) as database:
+            found += _check_pages(database, path, deep=deep, why=WITHOUT_RECORDS)
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > len(MIGRATIONS):
+                what = f"was written by a newer release (schema {version})"
+                newer = "start the release that wrote it, or restore a backup from before it"
+                found.append(_error("definitions.version", path, what, WITHOUT_RECORDS, newer))
+            elif version == len(MIGRATIONS):  # an older one is brought up to date at the start
+                for table in TABLES.values():
+                    rows = database.execute(table.select_sql)
+                    getattr(definitions, table.name).extend(map(table.definition_of, rows))
+    except (sqlite3.Error, ValueError) as error:
+        what = f"cannot be read: {error}"
+        found.append(_error("definitions.unreadable", path, what, WITHOUT_RECORDS, remedy))
+    return found, definitions
+
+
+def check_records(path: Path, *, deep: bool) -> list[Finding]:
+    """What is wrong with a SQLite file beside the definitions, if there is one."""
+    why = "nothing is written to it any more; messages and definitions are not touched"
+    if not path.exists():
+        return []
+    try:
+        with closing(_opened(path)) as database:
+            return _check_pages(database, path, deep=deep, why=why)
+    except sqlite3.Error as error:
+        what, remedy = (
+            f"cannot be read: {error}",
+            f"move it away: `mv {quote(str(path))} {quote(str(path))}.old`",
+        )
+        return [Finding("records.unreadable", Severity.WARNING, str(path), what, why, remedy)]
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """For reading. A journal that is there is read with it; without one nothing is created."""
+    mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+
+
+def _check_pages(
+    database: sqlite3.Connection, path: Path, *, deep: bool, why: str
+) -> list[Finding]:
+    (answer,) = database.execute(f"PRAGMA {'integrity' if deep else 'quick'}_check(1)").fetchone()
+    if answer == "ok":
+        return []
+    remedy = f"stop the node and restore {path.name} from a backup"
+    return [_error("definitions.damaged", path, f"is damaged: {answer}", why, remedy)]
+
+
+def check_state(path: Path, *, deep: bool) -> list[Finding]:
+    """What is wrong with the LMDB environment, if there is one. No node may run."""
+    if not path.exists():
+        return []
+    try:
+        with lmdb.open(str(path), readonly=True, lock=False, create=False) as environment:
+            environment.stat()
+            with environment.begin() as transaction:
+                for _ in transaction.cursor() if deep else ():
+                    pass
+    except lmdb.Error as error:
+        why = "the next start sets it aside and makes it anew from the logs, which takes longer; "
+        why += "what was settled shortly before the end is delivered again"
+        remedy = "start the node; check the disk if this comes back"
+        what = f"cannot be read: {error}"
+        return [Finding("state.unreadable", Severity.WARNING, str(path), what, why, remedy)]
+    return []
+
+
+def check_set_aside(data: Path) -> Iterator[Finding]:
+    """What earlier runs have set aside as damaged, and segments whose flush has failed."""
+    kept = sorted(data.glob("*.damaged-*")) + sorted(data.glob("topics/*/*/*/*.damaged-*"))
+    if kept:
+        size = sum(path.stat().st_size for path in kept if path.is_file())
+        yield Finding(
+            "damage.kept",
+            Severity.WARNING,
+            str(kept[0]),
+            f"{len(kept)} files ({size:,} bytes) were set aside as damaged; this is the first",
+            "they may hold what was lost; nothing removes them but you, or the queue's deletion",
+            f"look what they hold with `leveret dump {quote(str(kept[0]))}`, then remove them",
+        )
+    doubtful = sorted(data.glob("topics/*/*/*/*.doubtful"))
+    if doubtful:
+        yield Finding(
+            "flush.failed",
+            Severity.WARNING,
+            str(doubtful[0]),
+            f"{len(doubtful)} segments could not be flushed to the disk; this marks the first",
+            "what they should have held was written anew, but the disk does not keep its word",
+            "look for errors of the device in the kernel's log (`dmesg`), and check it",
+        )
+
+
+class LogCheck:
+    """Goes over the logs of a data directory.
+
+    `deep` reads every batch, else the first of each segment. `last` says whether the segments that
+    a running node writes to are looked at, too. `key_ids` are the keys at hand, `advance(bytes)` is
+    told how far it has come.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        data: Path,
+        definitions: Definitions,
+        key_ids: Collection[int],
+        *,
+        deep: bool,
+        last: bool,
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._files = files
+        self._topics = data / "topics"
+        self._deep = deep
+        self._last = last
+        self._key_ids = key_ids
+        self._advance = advance
+        self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
+        for known in self._known.values():
+            known.add(INTERNAL_INCARNATION)
+        for queue in definitions.queues:
+            incarnation = encode_name(queue.incarnation, INCARNATION_BYTES_MAX)
+            self._known.setdefault(encode_name(queue.vhost), set()).add(incarnation)
+
+    @property
+    def total_bytes(self) -> int:
+        """What there is to read, or to pass over."""
+        return sum(path.stat().st_size for path in self._topics.glob("*/*/*/*.log"))
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is found."""
+        for topic in sorted(self._topics.glob("*/*")):
+            if topic.parent.name.startswith("."):
+                continue  # being removed
+            # A running node may have declared its queue since the definitions were read.
+            if self._last and not self._is_known(topic):
+                yield self._orphan(topic)
+            for partition in sorted(topic.iterdir()):
+                yield from self._check_partition(partition)
+
+    def _is_known(self, topic: Path) -> bool:
+        incarnation = topic.name.rpartition("~~")[2]
+        if topic.parent.name in self._known:
+            return incarnation in self._known[topic.parent.name]
+        return incarnation == INTERNAL_INCARNATION  # leveret.transactions is the node's
+
+    def _orphan(self, topic: Path) -> Finding:
+        return Finding(
+            "log.orphan",
+            Severity.WARNING,
+            str(topic),
+            "belongs to no queue that is defined",
+            "it takes disk space, and nobody reads it: left by a crash while its queue was "
+            "deleted, or by definitions that were lost",
+            f"look what it holds with `leveret dump`, then remove it: `rm -r {quote(str(topic))}`",
+        )
+
+    def _check_partition(self, partition: Path) -> Iterator[Finding]:
+        segments = list_segments(self._files, partition)
+        named = {segment.path.name for segment in segments}
+        for name in self._files.list_names(partition):
+            if name not in named and not _is_ours(name):
+                what = "is no file of a log"
+                why = "nothing reads or removes it"
+                remedy = f"move it away: `mv {quote(str(partition / name))} ELSEWHERE`"
+                yield Finding(
+                    "log.foreign", Severity.WARNING, str(partition / name), what, why, remedy
+                )
+        for segment in segments if self._last else segments[:-1]:
+            try:
+                yield from self._check_segment(segment)
+            except OSError as error:
+                remedy = "look for errors of the device in the kernel's log (`dmesg`)"
+                why = "its messages cannot be delivered"
+                what = f"cannot be read: {error.strerror}"
+                yield _error("log.unreadable", segment.path, what, why, remedy)
+            self._advance(segment.size)
+
+    def _check_segment(self, segment: Segment) -> Iterator[Finding]:
+        if not segment.size:
+            return  # the process died in the moment after it was made
+        handle = self._files.open(segment.path)
+        try:
+            damage = self._damage(segment, handle)
+            missing = self._missing_key(handle)
+        finally:
+            self._files.close(handle)
+        if damage is not None:
+            yield _damaged(segment, damage)
+        elif missing:
+            why = "its messages cannot be read: a consumer that comes to them gets none"
+            remedy = "restore keyring.json from a backup of this data directory"
+            what = f"is encrypted with the key {key_id_text(missing)}, which is not in the keyring"
+            yield _error("keys.missing", segment.path, what, why, remedy)
+
+    def _damage(self, segment: Segment, handle: int) -> int | None:
+        """The byte at which the first damage begins."""
+        if not self._deep:
+            try:
+                next(scan(self._files, handle, 0, segment.size))
+            except CorruptBatchError:
+                return 0
+            return None
+        indexed = segment.read_index(self._files)  # then nothing between may be missing
+        stop = segment.stop if indexed is None else indexed[1]
+        found = survey(
+            self._files, handle, segment.base, stop, segment.size, gapless=indexed is not None
+        ).damaged
+        return found[0].position if found else None
+
+    def _missing_key(self, handle: int) -> int:
+        """Id of the key that it needs and nobody has; 0 where there is none."""
+        try:
+            key_id = key_id_of(read_exactly(self._files, handle, 0, HEAD_BYTES))
+        except CorruptBatchError:
+            return 0
+        return key_id if key_id and key_id not in self._key_ids else 0
+
+
+def _is_ours(name: str) -> bool:
+    return name.endswith(BESIDE_SEGMENTS) or ".log.damaged-" in name
+
+
+def _damaged(segment: Segment, position: int) -> Finding:
+    look = f"`leveret dump --batches {quote(str(segment.path))}` shows where"
+    what = f"is damaged from byte {position} of {segment.size} on"
+    if segment.stop == OFFSET_MAX:
+        why = "after a crash that is what was being written: the next start sets it aside, and "
+        why += "nothing that was confirmed is in it; otherwise the disk has lost something"
+        return Finding(
+            "log.damaged", Severity.WARNING, str(segment.path), what, why, f"start the node; {look}"
+        )
+    why = "the messages in it are lost; the node passes over them and says so"
+    remedy = f"check the disk, and restore the file from a backup if there is one; {look}"
+    return _error("log.damaged", segment.path, what, why, remedy)
+
+
+def _error(check: str, path: Path, what: str, why: str, remedy: str) -> Finding:
+    return Finding(check, Severity.ERROR, str(path), what, why, remedy)

@@ -1,0 +1,165 @@
+"""`leveret doctor` on the files of a stopped node, and on a running one."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from leveret.cli.app import app
+from leveret.storage.files import RealFileSystem
+from leveret.storage.lock import DirectoryLock
+from leveret.storage.metadata import SqliteMetadataStore
+from tests.process import running_node
+from tests.storage.harness import open_log, put, store_at
+from tests.storage.keys import MASTER, encrypted_keyring
+
+FREE = {"LEVERET_PORT": "0", "LEVERET_HTTP_PORT": "0", "LEVERET_PROMETHEUS_PORT": "-1"}
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    directory = tmp_path / "data"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture
+def doctor(data_dir):
+    def run(*arguments, status=0, **environment):
+        command = ["doctor", "--data-dir", str(data_dir), *map(str, arguments)]
+        result = CliRunner().invoke(app, command, env={**FREE, **environment})
+        assert result.exit_code == status, result.output
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def checks(doctor):
+    def run(*arguments, **options):
+        rows = json.loads(doctor(*arguments, "--json", **options))
+        assert all(row["what"] and row["why"] and row["remedy"] for row in rows)
+        return [row["check"] for row in rows]
+
+    return run
+
+
+@pytest.fixture
+def logs(data_dir):
+    async def write():
+        async with asyncio.TaskGroup() as group:
+            path = data_dir / "leveret.db"
+            store = await SqliteMetadataStore.open(path, group.create_task)
+            await store.close()
+        async with store_at(data_dir, segment_bytes_max=400) as topics:
+            log = open_log(topics)
+            for _ in range(6):
+                put(log, b"x" * 100)
+
+    asyncio.run(write())
+    return sorted(data_dir.rglob("*.log"))
+
+
+def test_nothing_is_wrong_with_an_empty_directory(doctor, data_dir):
+    assert doctor() == f"{data_dir}, whose node is stopped: nothing is wrong\n"
+    assert json.loads(doctor("--json")) == []
+
+
+def test_a_warning_says_what_why_and_what_to_do(doctor, logs, data_dir):
+    topic = f"{data_dir}/topics/%2F/orders~~i1"
+    assert doctor(status=1) == (
+        f"WARNING log.orphan: {topic}\n"
+        "  belongs to no queue that is defined\n"
+        "  Why it matters: it takes disk space, and nobody reads it: left by a crash while its "
+        "queue was deleted, or by definitions that were lost\n"
+        f"  To do: look what it holds with `leveret dump`, then remove it: `rm -r '{topic}'`\n"
+        f"{data_dir}, whose node is stopped: 0 errors, 1 warning\n"
+    )
+
+
+def test_an_error_is_the_status_and_comes_first(checks, logs):
+    raw = bytearray(logs[0].read_bytes())
+    raw[-1] ^= 1
+    logs[0].write_bytes(raw)
+    assert checks("--deep", status=2) == ["log.damaged", "log.orphan"]
+    assert checks(status=1) == ["log.orphan"]
+
+
+def test_definitions_that_are_gone(checks, data_dir, logs):
+    (data_dir / "leveret.db").unlink()
+    assert checks(status=2)[0] == "definitions.missing"
+
+
+def test_who_else_may_look(checks, data_dir, logs):
+    data_dir.chmod(0o755)
+    (data_dir / "leveret.db").chmod(0o644)
+    assert checks(status=1) == ["directory.mode", "directory.mode", "log.orphan"]
+
+
+def test_a_port_that_is_taken(checks):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert checks(status=2, LEVERET_PORT=str(port)) == ["port.taken"]
+
+
+def test_a_full_disk(checks, tmp_path):
+    config = tmp_path / "leveret.toml"
+    config.write_text(f"disk_free_bytes_min = {1 << 60}\n")
+    assert checks("--config", config, status=2) == ["disk.space"]
+
+
+def test_a_clock_that_was_set_back(checks, data_dir):
+    file = data_dir / "usage.db"
+    file.touch()
+    os.utime(file, (time.time() + 3600, time.time() + 3600))
+    assert checks(status=2) == ["clock"]
+
+
+def test_keys_need_their_master_key(checks, data_dir, tmp_path):
+    encrypted_keyring(RealFileSystem(), data_dir)
+    (data_dir / "keyring.json").chmod(0o600)
+    assert checks(status=2) == ["keys.master"]
+    file = tmp_path / "master"
+    file.write_text(MASTER.secret.hex())
+    file.chmod(0o600)
+    assert checks("--key-file", file) == []
+    (data_dir / "keyring.json").write_text("nonsense")
+    assert checks(status=2) == ["keys.unreadable"]
+
+
+def test_a_wrong_setting_is_said(doctor, tmp_path):
+    config = tmp_path / "leveret.toml"
+    config.write_text("prot = 5\n")
+    assert "unknown setting 'prot'" in doctor("--config", config, status=1)
+
+
+def test_no_directory(tmp_path):
+    result = CliRunner().invoke(app, ["doctor", "--data-dir", str(tmp_path / "typo")])
+    assert result.exit_code == 1
+    assert "is not a data directory" in result.output
+
+
+def test_a_node_that_does_not_answer(checks, data_dir):
+    with DirectoryLock(data_dir):
+        assert checks(status=2) == ["node.silent"]
+
+
+def test_a_running_node(data_dir, tmp_path):
+    config = tmp_path / "leveret.toml"
+    config.write_text(f"disk_free_bytes_min = {1 << 60}\n")
+    command = [sys.executable, "-m", "leveret", "doctor", "--deep", "--json"]
+    command += ["--data-dir", str(data_dir)]
+    with running_node(data_dir):
+        healthy = subprocess.run(command, capture_output=True, text=True, check=False)
+    with running_node(data_dir, "--config", str(config)):
+        low = subprocess.run(command, capture_output=True, text=True, check=False)
+    checks = {row["check"] for row in json.loads(healthy.stdout)} - {"loop.lag"}
+    assert checks == set(), healthy
+    assert json.loads(low.stdout)[0]["check"] == "alarm.disk"
+    assert low.returncode == 2

@@ -1,0 +1,167 @@
+"""What is wrong with files, found without changing any."""
+
+import sqlite3
+
+import pytest
+
+from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
+from leveret.ports.findings import Severity
+from leveret.storage.checkup import (
+    LogCheck,
+    check_database,
+    check_records,
+    check_set_aside,
+    check_state,
+)
+from leveret.storage.files import ReadOnlyFiles, RealFileSystem
+from leveret.storage.metadata import SqliteMetadataStore
+from leveret.storage.state import LmdbStateStore
+from tests.storage.harness import open_log, put, store_at
+from tests.storage.keys import encrypted_keyring
+
+KNOWN = Definitions(
+    vhosts=[VhostDefinition("/")], queues=[QueueDefinition("/", "orders", incarnation="i1")]
+)
+
+
+@pytest.fixture
+async def logs(tmp_path):
+    """A log of several sealed segments and one that is written to."""
+    async with store_at(tmp_path, segment_bytes_max=400) as store:
+        log = open_log(store)
+        for _ in range(6):
+            put(log, b"x" * 100)
+    return tmp_path
+
+
+def checked(data, definitions=KNOWN, key_ids=(), *, deep=False, last=True):
+    check = LogCheck(ReadOnlyFiles(), data, definitions, key_ids, deep=deep, last=last)
+    return [(finding.check, finding.severity) for finding in check.run()]
+
+
+def segments(data):
+    return sorted(data.rglob("*.log"))
+
+
+def damage(path, position):
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 1
+    path.write_bytes(raw)
+
+
+def test_sound_logs_have_nothing(logs):
+    assert len(segments(logs)) > 2
+    assert checked(logs) == checked(logs, deep=True) == []
+
+
+def test_damage_at_the_beginning_is_found_without_reading_all(logs):
+    damage(segments(logs)[0], 0)
+    assert checked(logs) == [("log.damaged", Severity.ERROR)]
+
+
+def test_damage_further_on_is_found_by_reading_all(logs):
+    damage(segments(logs)[0], -1)
+    assert checked(logs) == []
+    assert checked(logs, deep=True) == [("log.damaged", Severity.ERROR)]
+
+
+def test_a_segment_that_lacks_its_end_is_damaged(logs):
+    with segments(logs)[0].open("r+b") as file:
+        file.truncate(file.seek(0, 2) - 150)
+    assert checked(logs, deep=True) == [("log.damaged", Severity.ERROR)]
+
+
+def test_what_was_being_written_in_a_crash_is_no_error(logs):
+    damage(segments(logs)[-1], -1)
+    assert checked(logs, deep=True) == [("log.damaged", Severity.WARNING)]
+    assert checked(logs, deep=True, last=False) == []
+
+
+def test_logs_of_nobody(logs):
+    nobody = Definitions(vhosts=[VhostDefinition("/")])
+    assert checked(logs, nobody) == [("log.orphan", Severity.WARNING)]
+    assert checked(logs, nobody, last=False) == []
+
+
+def test_files_of_nobody(logs):
+    (segments(logs)[0].parent / "notes.txt").write_text("mine")
+    assert checked(logs) == [("log.foreign", Severity.WARNING)]
+
+
+async def test_a_key_that_is_gone(tmp_path):
+    keyring = encrypted_keyring(RealFileSystem(), tmp_path)
+    async with store_at(tmp_path, keyring=keyring) as store:
+        put(open_log(store), b"secret")
+    assert checked(tmp_path, key_ids={key.id for key in keyring.keys}) == []
+    assert checked(tmp_path) == [("keys.missing", Severity.ERROR)]
+
+
+def test_it_says_how_far_it_has_come(logs):
+    seen = []
+    check = LogCheck(ReadOnlyFiles(), logs, KNOWN, (), deep=True, last=True, advance=seen.append)
+    assert list(check.run()) == []
+    assert sum(seen) == check.total_bytes > 0
+
+
+@pytest.fixture
+async def database(tmp_path):
+    path = tmp_path / "leveret.db"
+    store = await SqliteMetadataStore.open(path, lambda work: work.close())
+    store.put(QueueDefinition("/", "orders", incarnation="i1"))
+    await store.close()
+    return path
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_sound_definitions_are_read(database, deep):
+    found, definitions = check_database(database, deep=deep)
+    assert found == []
+    assert [queue.name for queue in definitions.queues] == ["orders"]
+
+
+def test_definitions_that_cannot_be_read(database):
+    database.write_bytes(b"no database" * 1000)
+    found, definitions = check_database(database, deep=False)
+    assert [finding.check for finding in found] == ["definitions.unreadable"]
+    assert definitions == Definitions()
+
+
+def test_definitions_of_a_newer_release(database):
+    connection = sqlite3.connect(database)
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    found, _ = check_database(database, deep=False)
+    assert [finding.check for finding in found] == ["definitions.version"]
+
+
+def test_records_beside_the_definitions(tmp_path, database):
+    assert check_records(tmp_path / "none.db", deep=True) == []
+    assert check_records(database, deep=True) == []
+    database.write_bytes(b"no database" * 1000)
+    (finding,) = check_records(database, deep=False)
+    assert (finding.check, finding.severity) == ("records.unreadable", Severity.WARNING)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_state(tmp_path, deep):
+    path = tmp_path / "state.lmdb"
+    assert check_state(path, deep=deep) == []
+    state = LmdbStateStore(path, lambda _: None)
+    state.write([(b"key", b"value")], durable=True)
+    state.close()
+    assert check_state(path, deep=deep) == []
+    (path / "data.mdb").write_bytes(b"no environment" * 1000)
+    (finding,) = check_state(path, deep=deep)
+    assert (finding.check, finding.severity) == ("state.unreadable", Severity.WARNING)
+
+
+def test_what_was_set_aside(logs):
+    assert list(check_set_aside(logs)) == []
+    first = segments(logs)[0]
+    (logs / "state.lmdb.damaged-1").mkdir()
+    first.with_name(first.name + ".damaged-1").write_bytes(b"12345")
+    first.with_suffix(".doubtful").touch()
+    kept, doubtful = check_set_aside(logs)
+    assert (kept.check, doubtful.check) == ("damage.kept", "flush.failed")
+    assert kept.what.startswith("2 files (5 bytes)")
+    assert checked(logs) == []
