@@ -432,6 +432,12 @@ class Configuration(BaseSettings):
         description="Milliseconds between looks at what consumers hold: a timeout is noticed this "
         "much later at most, or twice this where deliveries are rare.",
     )
+    redeclare_mismatch: Literal["refuse", "warn"] = Field(
+        "refuse",
+        description="What becomes of a declaration of a queue that exists with other arguments or "
+        "flags: a channel error 406, as in RabbitMQ, or a warning in the log. Policies may say so "
+        "for some queues as redeclare-mismatch.",
+    )
     delivery_limit_counts: Literal["returns", "failures"] = Field(
         "returns",
         description="What counts against the delivery limit of a quorum queue: every return, as in "

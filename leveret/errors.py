@@ -16,6 +16,7 @@ __all__ = [
     "LeveretError",
     "NodeRunningError",
     "StorageError",
+    "ToleratedError",
 ]
 
 REPLY_NAMES = {
@@ -91,3 +92,7 @@ class CorruptBatchError(StorageError):
 
 class NodeRunningError(StorageError):
     """The data directory belongs to a node that is running."""
+
+
+class ToleratedError(LeveretError):
+    """A peer's mistake that was let pass, since the operator wants it so, and wants to know."""

@@ -44,7 +44,13 @@ from leveret.core.once.sending_once import SendingOnceLimits
 from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.core.telemetry.usage_keeping import UsageKeeper
 from leveret.core.turn import Turn
-from leveret.errors import ConnectionClosingError, DiskFullError, LeveretError, StorageError
+from leveret.errors import (
+    ConnectionClosingError,
+    DiskFullError,
+    LeveretError,
+    StorageError,
+    ToleratedError,
+)
 from leveret.features.rates import rate_of
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_format import formatter
@@ -340,6 +346,7 @@ class Node:
             log_exchange=self._configuration.log_exchange,
             call_later=loop.call_later,
             counts_every_return=self._configuration.delivery_limit_counts == "returns",
+            redeclare_mismatch=self._configuration.redeclare_mismatch,
             write_state=partial(_write_state, state),
             dedup_keys_max=self._configuration.dedup_keys_max,
             once_limits=SendingOnceLimits(
@@ -515,7 +522,9 @@ def _publishing_log(broker: Broker) -> Iterator[None]:
 def _report(subject: object, error: Exception) -> None:
     """What should not have happened, for the operator."""
     about = {"subject": subject}
-    if isinstance(error, LeveretError):
+    if isinstance(error, ToleratedError):
+        logger.warning("%r: %s", subject, error, extra=about)
+    elif isinstance(error, LeveretError):
         logger.error("%r: %s", subject, error, extra=about)
     else:
         text = "%r failed: please report this as a bug"

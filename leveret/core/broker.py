@@ -41,7 +41,7 @@ from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.timers import Timers
 from leveret.core.vhost import Vhost
 from leveret.core.waiting.rooms import WaitingRooms
-from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.errors import ChannelError, ConnectionClosingError, ToleratedError
 from leveret.ports import Durability
 from leveret.ports.authentication import Login
 
@@ -74,7 +74,8 @@ class Broker:
     milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
     cancelled. With `log_exchange` there is one for log lines, to which others publish.
     `write_state(changes)` brings changes of `state` to the disk; without it, nobody's messages are
-    checked for duplicates.
+    checked for duplicates. `redeclare_mismatch`, "refuse" or "warn", is what becomes of a
+    declaration that does not fit its queue, where no policy says otherwise.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Broker:
         write_state: Callable[[Changes], Awaitable[None]] | None = None,
         dedup_keys_max: int = 1_000_000,
         once_limits: SendingOnceLimits | None = None,
+        redeclare_mismatch: str = "refuse",
     ) -> None:
         self.access = access
         self.policies = policies or Policies()
@@ -117,6 +119,7 @@ class Broker:
         self.intake = Intake()
         self.usage = UsageMeter()
         self._has_log_exchange = log_exchange
+        self._redeclare_mismatch = redeclare_mismatch
         self.connections: set[Any] = set()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
         self.command_replies = CommandReplies(self.publisher, self.reply_consumers)
@@ -232,7 +235,16 @@ class Broker:
             quota=self._quota,
             emit=self.events.emit,
             log_exchange=self._has_log_exchange,
+            tolerates=self._tolerates,
         )
+
+    def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:
+        """Whether a queue may be declared otherwise than it is; the operator hears of it."""
+        mode = queue.policy.definition.get("redeclare-mismatch", self._redeclare_mismatch)
+        if mode != "warn":
+            return False
+        self.report(queue, ToleratedError(error.explanation))
+        return True
 
     def change_vhost(self, definition: VhostDefinition) -> None:
         """Take over what has become of a virtual host's description and limits."""
@@ -249,12 +261,16 @@ class Broker:
         vhost = self.vhosts[vhost_name]
         vhost.apply_policies()
         for queue in map(self._opened, vhost.queues.values()):
-            policy = self._policy_of(queue.definition)
-            if policy != queue.policy:
-                queue.policy = policy
-                queue.reconfigure(resolve_settings(queue.definition, policy.definition))
-                self.rates.follow_queue(queue)
-                self._tell_policy(queue)
+            if self._policy_of(queue.definition) != queue.policy:
+                self.reconfigure(queue)
+
+    def reconfigure(self, queue: OpenQueue) -> None:
+        """Let a queue follow what its definition and its policy say now."""
+        before, queue.policy = queue.policy, self._policy_of(queue.definition)
+        queue.reconfigure(resolve_settings(queue.definition, queue.policy.definition))
+        self.rates.follow_queue(queue)
+        if queue.policy != before:
+            self._tell_policy(queue)
 
     def _tell_policy(self, queue: OpenQueue) -> None:
         told = {
@@ -327,7 +343,7 @@ class Broker:
         settings = resolve_settings(definition, policy.definition)
         log = self._topics.open(
             definition.vhost,
-            definition.name,
+            definition.topic,
             definition.incarnation,
             0,
             self._durability if definition.durable else Durability.NONE,

@@ -7,6 +7,7 @@ the events.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leveret.core.exchanges import check_type
@@ -56,6 +57,7 @@ class Topology:
         self.graph = RoutingGraph(random_below)
         self.exchanges = self.graph.exchanges
         self.queues: dict[str, QueueLike] = {}
+        self.aliases: dict[str, QueueLike] = {}  # by the names that they had before
         self._vhost = vhost
         self._store = store
         self._policies = policies
@@ -134,8 +136,54 @@ class Topology:
         self._quota.queue_count += 1
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, {})[name] = queue
-        implicit = BindingDefinition(self._vhost, DEFAULT_EXCHANGE, name, "queue", name)
+        self._lead_to(queue, name)
+        for alias in queue.definition.aliases:
+            self.aliases[alias] = queue
+            self._lead_to(queue, alias)
+
+    def _lead_to(self, queue: QueueLike, key: str) -> None:
+        """Let the default exchange route a name of a queue to it."""
+        name = queue.definition.name
+        implicit = BindingDefinition(self._vhost, DEFAULT_EXCHANGE, name, "queue", key)
         self.graph.add_binding(Binding(implicit, self.exchanges[DEFAULT_EXCHANGE], queue))
+
+    def rename_queue(self, queue: QueueLike, name: str) -> None:
+        """Give a queue another name, which is free or one of its own; the old one is an alias.
+
+        All of it reaches the store together, as nothing waits in between: a crash leaves what was
+        before, or what is now. Routes, consumers and what has gathered do not notice.
+        """
+        old = queue.definition
+        bindings = list(self.graph.queue_bindings[old.name].values())
+        aliases = tuple(alias for alias in (*old.aliases, old.name) if alias != name)
+        queue.definition = replace(old, name=name, log_name=old.topic, aliases=aliases)
+        if old.durable:
+            self._store.remove(old)
+            self._store.put(queue.definition)
+        del self.queues[old.name]
+        self.queues[name] = queue
+        self.aliases.pop(name, None)
+        self.aliases[old.name] = queue
+        for binding in bindings:
+            self._bindings.readdress(binding, name)
+        if name not in old.aliases:
+            self._lead_to(queue, name)
+        told = {"name": name, "vhost": self._vhost, "old_name": old.name}
+        self._emit("queue.renamed", told)
+
+    def remove_alias(self, alias: str) -> None:
+        """Forget a name that a queue had."""
+        queue = self.aliases.pop(alias)
+        name = queue.definition.name
+        aliases = tuple(other for other in queue.definition.aliases if other != alias)
+        queue.definition = replace(queue.definition, aliases=aliases)
+        if queue.definition.durable:
+            self._store.put(queue.definition)
+        implicit = BindingDefinition(self._vhost, DEFAULT_EXCHANGE, name, "queue", alias)
+        binding = self.graph.find_binding(implicit)
+        assert binding is not None, "an alias is routed to its queue"
+        self.graph.remove_binding(binding)
+        self._emit("queue.alias.removed", {"name": name, "vhost": self._vhost, "alias": alias})
 
     def remove_queue(self, queue: QueueLike) -> None:
         """Take a queue out with its bindings and what they kept alive; a second time is fine."""
@@ -143,6 +191,8 @@ class Topology:
         if self.queues.get(name) is not queue:
             return
         del self.queues[name]
+        for alias in queue.definition.aliases:
+            del self.aliases[alias]
         self._quota.queue_count -= 1
         if queue.owner is not None:
             del self._owned[queue.owner][name]

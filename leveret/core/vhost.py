@@ -48,13 +48,19 @@ if TYPE_CHECKING:
 __all__ = ["Vhost"]
 
 
+def strictly(_queue: QueueLike, _error: ChannelError) -> bool:
+    """Let no queue be declared otherwise than it is."""
+    return False
+
+
 class Vhost:
     """Exchanges, queues and bindings of one name space.
 
     `open_queue(definition, owner)` makes a queue, its log included; `random_name()` gives a string
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
-    leveret.core.telemetry.events). `traced` says whether the firehose is on (see
+    leveret.core.telemetry.events); `tolerates(queue, error)` lets a queue be declared otherwise
+    than it is, and has said so. `traced` says whether the firehose is on (see
     leveret.core.telemetry.trace); Broker.trace changes it.
     """
 
@@ -71,6 +77,7 @@ class Vhost:
         quota: Quota | None = None,
         emit: Emit = silent,
         log_exchange: bool = False,
+        tolerates: Callable[[QueueLike, ChannelError], bool] = strictly,
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
@@ -78,6 +85,7 @@ class Vhost:
         self._open_queue = open_queue
         self._random_name = random_name
         self._quota = quota or Quota()
+        self._tolerates = tolerates
         self.topology = Topology(
             self.name,
             store=store,
@@ -183,14 +191,18 @@ class Vhost:
             self.name, name, durable and not exclusive, exclusive, auto_delete, arguments
         )
         owner = owner if exclusive else None
-        if name not in self.queues:
+        queue = self.find_queue(name)
+        if queue is None:
             if not is_server_named:
                 check_not_reserved("queue", name)
             return self._create_queue(received, owner)
-        queue = self.queues[name]
         if queue.owner is not owner:
             raise self._locked(name)
-        equivalence.check_queue(queue.definition, received)
+        try:
+            equivalence.check_queue(queue.definition, received)
+        except ChannelError as error:
+            if not self._tolerates(queue, error):
+                raise
         return queue
 
     def check_queue(self, name: str, owner: object | None) -> QueueLike:
@@ -198,6 +210,28 @@ class Vhost:
         queue = self._queue(stripped(name))
         self._check_access(queue, owner)
         return queue
+
+    def find_queue(self, name: str) -> QueueLike | None:
+        """The queue that has a name, or had it and is still known by it."""
+        queue = self.queues.get(name)
+        return self.topology.aliases.get(name) if queue is None else queue
+
+    def rename_queue(self, queue: QueueLike, name: str) -> None:
+        """Give a queue another name; clients reach it by the old one, too. 403, 405, 406."""
+        name, old = stripped(name), queue.definition.name
+        check_not_reserved("queue", name)
+        found = self.find_queue(name)
+        if not name or (found is not None and (found is not queue or name == old)):
+            raise ChannelError(406, f"name '{name}' is not free in vhost '{self.name}'")
+        if queue.definition.exclusive:
+            raise self._locked(old)
+        self.topology.rename_queue(queue, name)
+
+    def remove_alias(self, alias: str) -> None:
+        """Let a queue be known by a name no more that it had: 404 where it was none."""
+        if alias not in self.topology.aliases:
+            raise ChannelError(404, f"no alias '{alias}' in vhost '{self.name}'")
+        self.topology.remove_alias(alias)
 
     def remove_queue(self, queue: QueueLike) -> None:
         """Take a queue out with its bindings and what they kept alive; a second time is fine.
@@ -287,11 +321,16 @@ class Vhost:
 
     def add_queue(self, definition: QueueDefinition) -> None:
         """Create a queue of just this type; one that exists stays as it is. 406."""
-        if definition.name not in self.queues:
-            self._create_queue(definition, None)
+        if self.find_queue(definition.name) is None:
+            free = [
+                x for x in definition.aliases if x != definition.name and not self.find_queue(x)
+            ]
+            self._create_queue(replace(definition, aliases=tuple(free)), None)
 
     def add_binding(self, definition: BindingDefinition) -> bool:
         """Bind; False where an end is missing. 406."""
+        if definition.destination_type == "queue":
+            definition = replace(definition, destination=self._present(definition.destination))
         binding = self.topology.with_ends(definition)
         if binding is None:
             return False
@@ -339,7 +378,7 @@ class Vhost:
         self, queue_name: str, exchange: str, routing_key: str, arguments: Arguments
     ) -> BindingDefinition:
         """Describe a binding from an exchange to a queue, whether or not they exist."""
-        source, name = stripped(exchange), stripped(queue_name)
+        source, name = stripped(exchange), self._present(stripped(queue_name))
         check_not_default(source)
         return BindingDefinition(self.name, source, name, "queue", routing_key, arguments)
 
@@ -358,8 +397,13 @@ class Vhost:
             raise not_found("exchange", name, self.name)
         return exchange
 
+    def _present(self, name: str) -> str:
+        """The name that a queue of this name has now."""
+        queue = self.topology.aliases.get(name)
+        return name if queue is None else queue.definition.name
+
     def _queue(self, name: str) -> QueueLike:
-        queue = self.queues.get(name)
+        queue = self.find_queue(name)
         if queue is None:
             raise not_found("queue", name, self.name)
         return queue

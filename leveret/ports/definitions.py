@@ -6,6 +6,7 @@ Values only: `core` makes them, a `MetadataStore` keeps them, management shows a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 # A field table: str, int (some are a WireInteger), float, bool, bytes, bytearray, None, Decimal,
@@ -110,12 +111,21 @@ class ExchangeDefinition:
     arguments: Arguments = field(default_factory=dict)
 
 
+class Paused(StrEnum):
+    """What of a queue an operator has stopped."""
+
+    NOTHING = ""
+    DELIVERIES = "deliveries"  # nobody is handed a message
+    ALL = "all"  # and none is taken
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
     """A queue. `exclusive` ones and transient ones never reach a store.
 
     `incarnation` tells a queue from an earlier one of the same name; its log's directory carries
-    it.
+    it, and the name that the queue was declared with: `log_name`, where that was another one.
+    `aliases` are names that it had, under which clients still reach it.
     """
 
     vhost: str
@@ -125,6 +135,14 @@ class QueueDefinition:
     auto_delete: bool = False
     arguments: Arguments = field(default_factory=dict)
     incarnation: str = ""
+    log_name: str = ""
+    aliases: tuple[str, ...] = ()
+    paused: Paused = Paused.NOTHING
+
+    @property
+    def topic(self) -> str:
+        """The name that its logs have for as long as it lives."""
+        return self.log_name or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
     user_version 1   vhosts, users, permissions, exchanges, queues, bindings
     user_version 2   topic_permissions, policies, parameters, global_parameters; limits of vhosts
                      and users, and vhosts that are protected from deletion
+    user_version 3   queues that were renamed, and queues that are paused
 
 A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
 database of any age is brought up to date by the entries it has not seen. No foreign keys: what
@@ -21,6 +22,7 @@ from leveret.ports.definitions import (
     ExchangeDefinition,
     GlobalParameterDefinition,
     ParameterDefinition,
+    Paused,
     PermissionDefinition,
     PolicyDefinition,
     QueueDefinition,
@@ -87,6 +89,11 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             name TEXT PRIMARY KEY, value TEXT NOT NULL
         ) WITHOUT ROWID""",
     ),
+    (
+        "ALTER TABLE queues ADD COLUMN log_name TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE queues ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE queues ADD COLUMN paused TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 
@@ -149,6 +156,8 @@ class Table:
 _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
     "arguments": encode_arguments,
     "tags": json.dumps,
+    "aliases": json.dumps,
+    "paused": str,
     "durable": int,
     "exclusive": int,
     "auto_delete": int,
@@ -162,6 +171,8 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "arguments": decode_arguments,
     "tags": lambda text: tuple(json.loads(text)),
+    "aliases": lambda text: tuple(json.loads(text)),
+    "paused": Paused,
     "durable": bool,
     "exclusive": bool,
     "auto_delete": bool,

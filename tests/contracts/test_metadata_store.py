@@ -16,6 +16,7 @@ from leveret.ports.definitions import (
     ExchangeDefinition,
     GlobalParameterDefinition,
     ParameterDefinition,
+    Paused,
     PermissionDefinition,
     PolicyDefinition,
     QueueDefinition,
@@ -50,6 +51,7 @@ ONE_OF_EACH = [
     PolicyDefinition("/", "p", "^b", {"expires": 1}, 2, "all", True),
     ExchangeDefinition("/", "x", "topic", True, False, True, ARGUMENTS),
     QueueDefinition("/", "q", True, False, True, ARGUMENTS, "0001"),
+    QueueDefinition("/", "renamed", log_name="q", aliases=("q", "r"), paused=Paused.ALL),
     BindingDefinition("/", "x", "q", "queue", "a.#", ARGUMENTS),
 ]
 

@@ -17,6 +17,8 @@ from leveret.ports.definitions import (
 from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.schema import MIGRATIONS
 
+PAGE_BYTES = 4096
+
 
 @pytest.fixture
 async def group():
@@ -72,7 +74,7 @@ async def test_damaged_file_is_kept_aside_and_an_empty_store_takes_its_place(
         store.put(QueueDefinition("/", f"queue-{number:04}"))
     await store.close()
     content = bytearray(path.read_bytes())
-    start = 0 if damage == "no database" else len(content) // 2
+    start = 0 if damage == "no database" else len(content) // 2 // PAGE_BYTES * PAGE_BYTES
     content[start : start + 2000] = b"\xa5" * 2000
     path.write_bytes(content)
 
@@ -137,7 +139,9 @@ async def test_directory_that_cannot_be_opened_is_a_storage_error(tmp_path, grou
 
 async def test_row_of_the_wrong_kind_is_a_storage_error(path, open_store):
     store = await open_store()
-    await store._database.execute("INSERT INTO queues VALUES ('/', 'q', 1, 0, 0, '{', '')")
+    await store._database.execute(
+        "INSERT INTO queues VALUES ('/', 'q', 1, 0, 0, '{', '', '', '[]', '')"
+    )
     with pytest.raises(StorageError, match="bad row in queues"):
         await store.load()
     await store.close()

@@ -46,15 +46,16 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
             permit=lambda name: _require_declare(channel, name, arguments),
         )
         queue = channel.queue(declared.definition.name)
-    channel.last_queue = queue.definition.name
-    return channel.when_caught_up(queue, lambda: _declared(channel, queue, method))
+        name = name or queue.name
+    channel.last_queue = name  # a queue that was renamed is known to its clients as before
+    return channel.when_caught_up(queue, lambda: _declared(channel, queue, name, method))
 
 
 def _require_declare(channel: Channel, name: str, arguments: Arguments) -> None:
     """Who makes a queue that hands on its dead letters must be allowed to do that, too."""
     channel.require("configure", "queue", name)
     exchange = arguments.get(DEAD_LETTER_EXCHANGE)
-    if isinstance(exchange, str) and name not in channel.vhost.queues:
+    if isinstance(exchange, str) and channel.vhost.find_queue(name) is None:
         channel.require("read", "queue", name)
         channel.require("write", "exchange", exchange)
 
@@ -70,12 +71,12 @@ def _declare_volatile(
 
 
 def _declared(
-    channel: Channel, queue: OpenQueue, method: commands.Queue.Declare
+    channel: Channel, queue: OpenQueue, name: str, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
     queue.used()
     answer = build(
         commands.Queue.DeclareOk,
-        queue=queue.name,
+        queue=name,
         message_count=queue.message_count,
         consumer_count=queue.consumer_count,
     )

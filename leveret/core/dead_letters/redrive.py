@@ -302,12 +302,12 @@ class Redrive:
         self, letter: Letter, exchange: str, keys: list[str], header: bytes, flags: int
     ) -> Iterable[OpenQueue]:
         """Who gets a message. Nobody, where it is not known where it came from."""
-        queues = self._vhost.queues
         if self.target.exchange is None:
             if letter.told.queue is None:
                 return ()
-            if not self.target.routed and letter.told.queue in queues:
-                return [cast("OpenQueue", queues[letter.told.queue])]
+            home = None if self.target.routed else self._vhost.find_queue(letter.told.queue)
+            if home is not None:
+                return [cast("OpenQueue", home)]
         if exchange not in self._vhost.exchanges:
             return ()
         message = StoredMessage(exchange.encode(), keys[0].encode(), header, letter.body, flags)

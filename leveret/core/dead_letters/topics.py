@@ -59,9 +59,9 @@ class DeadLetterTopics:
         """
         vhost = self._vhosts[queue.definition.vhost]
         name = dead_letter_topic(queue.name)
-        if name not in vhost.queues and not self._create(vhost, name, queue):
+        if vhost.find_queue(name) is None and not self._create(vhost, name, queue):
             return False
-        topic = cast("OpenQueue", vhost.queues[name])
+        topic = cast("OpenQueue", vhost.find_queue(name))
         if topic in self._unkept and safely:
             self._unkept[topic].add(queue)
             self._keep(topic)

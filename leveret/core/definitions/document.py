@@ -24,6 +24,7 @@ from leveret.ports.definitions import (
     GlobalParameterDefinition,
     Json,
     ParameterDefinition,
+    Paused,
     PermissionDefinition,
     PolicyDefinition,
     QueueDefinition,
@@ -234,8 +235,17 @@ def _queue(fields: Fields) -> QueueDefinition | None:
         durable=fields.flag("durable", default=True),
         auto_delete=fields.flag("auto_delete", default=False),
         arguments=arguments,
+        aliases=fields.names("aliases"),
+        paused=_paused(fields),
     )
     return None if queue.name.startswith(RESERVED_PREFIX) else queue
+
+
+def _paused(fields: Fields) -> Paused:
+    try:
+        return Paused(fields.text("paused", ""))
+    except ValueError:
+        raise fields.error("paused", "'deliveries' or 'all' was expected") from None
 
 
 def _binding(fields: Fields) -> BindingDefinition | None:
@@ -391,6 +401,11 @@ def _policy_value(policy: PolicyDefinition) -> dict[str, Json]:
 
 
 def _queue_row(queue: QueueDefinition) -> dict[str, Json]:
+    own: dict[str, Json] = {}  # what no queue of RabbitMQ's has, where there is any
+    if queue.aliases:
+        own["aliases"] = list(queue.aliases)
+    if queue.paused:
+        own["paused"] = str(queue.paused)
     return {
         "name": queue.name,
         "vhost": queue.vhost,
@@ -398,4 +413,5 @@ def _queue_row(queue: QueueDefinition) -> dict[str, Json]:
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "arguments": plain(queue.arguments),
+        **own,
     }

@@ -100,6 +100,15 @@ class Fields:
         self.json("tags", [])
         return tuple(value)
 
+    def names(self, key: str) -> tuple[str, ...]:
+        """A list of names; absent, it is empty."""
+        value = self.json(key, [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise self.error(key, "a list of text was expected")
+        if any(not 0 < len(name.encode()) <= NAME_BYTES_MAX for name in value):
+            raise self.error(key, f"a name has 1 to {NAME_BYTES_MAX} bytes")
+        return tuple(dict.fromkeys(value))
+
     def pairs(self, key: str, default: Json = REQUIRED) -> dict[str, Any]:
         """An object, or the list of pairs that RabbitMQ's command line writes for some."""
         value = self.json(key, default)

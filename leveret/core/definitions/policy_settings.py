@@ -157,6 +157,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     ),
     "queue-mode": Setting("queue-mode value", one_of("default", "lazy")),
     "queue-version": Setting("queue-version value", one_of(1, 2), operator=True),
+    "redeclare-mismatch": Setting("redeclare mismatch", one_of("refuse", "warn")),
     "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),
     "stream-max-segment-size-bytes": Setting("segment size", at_least(0)),
     "target-group-size": _bounded("target group size", minimum=1),

@@ -52,7 +52,7 @@ class EtaHolds:
     def of(self, queue: Queue) -> EtaHold | None:
         """What a queue holds its tasks in, if it does, or an earlier run has. StorageError."""
         definition = queue.definition
-        topic = eta_topic(definition.name)
+        topic = eta_topic(definition.topic)
         exists = self.rooms.exists(definition.vhost, topic, definition.incarnation)
         if not exists and not queue.settings.celery_eta:
             return None
@@ -68,7 +68,7 @@ class EtaHold:
     def __init__(self, queue: Queue, rooms: WaitingRooms) -> None:
         self._queue = queue
         self._rooms = rooms
-        self._topic = eta_topic(queue.name)
+        self._topic = eta_topic(queue.definition.topic)
         self._timers = queue.services.timers
         self.room: WaitingRoom | None = None  # made with the first task
         self._failed = False  # it could not be made, and the operator knows

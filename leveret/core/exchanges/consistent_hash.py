@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from leveret.core.exchanges.router import KeyRouter
 from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
+from leveret.ports.definitions import QueueDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,7 +108,10 @@ def _hash_key(destination: tuple[str, str]) -> bytes:
 
 
 def _destination(binding: Binding) -> tuple[str, str]:
-    return binding.definition.destination_type, binding.definition.destination
+    """A queue counts by the name that it was declared with: renaming it moves no keys."""
+    end = binding.destination.definition
+    topic = end.topic if isinstance(end, QueueDefinition) else end.name
+    return binding.definition.destination_type, topic
 
 
 def _name(arguments: Arguments, key: str) -> str | None:

@@ -306,7 +306,7 @@ class PreparedMessages(Appender):
 
     async def _ask(self, pending: Pending) -> None:
         """Put a question into the queue that the publisher named, if it is there."""
-        queue = self.vhost.queues.get(pending.half.check_queue or "")
+        queue = self.vhost.find_queue(pending.half.check_queue or "")
         if queue is None:
             return
         try:

@@ -69,7 +69,7 @@ class PreparedIntake:
             )
         if submission.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction waits to be committed by itself")
-        if half.check_queue is not None and half.check_queue not in submission.vhost.queues:
+        if half.check_queue is not None and submission.vhost.find_queue(half.check_queue) is None:
             raise not_found("queue", half.check_queue, submission.vhost.name)
         messages = self._of(submission.vhost)
         if len(messages) >= self._pending_max and messages.find(half.id) is None:

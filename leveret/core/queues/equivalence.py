@@ -33,7 +33,7 @@ def check_queue(current: QueueDefinition, received: QueueDefinition) -> None:
     Arguments that mean nothing to the queue's type are not compared. Who may touch an exclusive
     queue has been checked before.
     """
-    name = resource("queue", current.name, current.vhost)
+    name = resource("queue", received.name, current.vhost)
     check_flag("durable", name, received.durable, current.durable)
     check_flag("auto_delete", name, received.auto_delete, current.auto_delete)
     for key in known_arguments(current.arguments):

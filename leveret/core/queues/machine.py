@@ -134,6 +134,10 @@ class QueueMachine:
         self._active: Consumer | None = None  # the one served, where only one is
         self._exclusive = False  # whether the consumers are one that wants to be alone
 
+    def serve(self, *, single_active: bool, by_priority: bool) -> None:
+        """Serve all consumers, or only one, from now on."""
+        self._single_active, self._by_priority = single_active, by_priority
+
     @property
     def ready_count(self) -> int:
         """Offsets that wait to be delivered."""

@@ -322,7 +322,7 @@ class QueueLeases:
     def __init__(self, queue: Queue, timers: Timers, idle: Callable[[Queue], None]) -> None:
         definition = queue.definition
         self._queue = queue
-        self._digest = queue_digest(definition.vhost, definition.name, definition.incarnation)
+        self._digest = queue_digest(definition.vhost, definition.topic, definition.incarnation)
         self._table = LeaseTable()
         self._timers = timers
         self._timer = timers.timer(self._end_due)

@@ -82,7 +82,9 @@ class Queue(OpenQueue):
         "_learner",
         "_learning",
         "_learns",
+        "_lease_next",
         "_noted",
+        "_rests",
         "_retry_timer",
         "_searching",
         "_undone_stop",
@@ -115,6 +117,7 @@ class Queue(OpenQueue):
         self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
         self._learning = False  # what the backlog's priorities are: until then nothing is offered
         self._until_learned: list[Waiter] = []
+        self._rests = False  # nothing is handed out: it learns, or is paused
         self._undone_stop = 0  # some records before it are of atomic writes that were undone
         self.machine = QueueMachine(
             self._make_ledger(),
@@ -150,6 +153,12 @@ class Queue(OpenQueue):
             services.read_backlog(self._learn_backlog)
         else:
             self.machine.committed(log.committed)
+        self._follow_pause()
+
+    def _follow_pause(self) -> None:
+        """Whether messages are handed out may have changed."""
+        self._rests = self._learning or self.settings.is_paused
+        self._lease_next = _nothing if self.settings.is_paused else self.machine.get
 
     def _make_ledger(self) -> Ledger:
         log, settings = self.log, self.settings
@@ -177,7 +186,11 @@ class Queue(OpenQueue):
         self.machine.counts_returns = settings.counts_deliveries
         self.machine.delivery_limit = settings.delivery_limit
         self.machine.retry_delay = settings.retry_delay
+        self.machine.serve(
+            single_active=settings.single_active, by_priority=settings.single_active_by_priority
+        )
         self._keep_order()
+        self._follow_pause()
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
@@ -336,6 +349,7 @@ class Queue(OpenQueue):
         if self._upkeep is not None:
             self._upkeep.capacity.weigh()
         self._learning = False
+        self._follow_pause()
         self._show_committed()
         waiters, self._until_learned = self._until_learned, []
         for waiter in waiters:
@@ -374,8 +388,8 @@ class Queue(OpenQueue):
     def pump(self) -> bool:
         """Deliver what is ready to who can take it. Returns whether another turn could do more."""
         delivered = 0
-        if self._learning:
-            return False
+        if self._rests:
+            return self._pump_resting()
         if self._filtered is not None:
             return self._pump_filtered(self._filtered)
         while delivered < PUMP_RECORDS_MAX:
@@ -391,6 +405,10 @@ class Queue(OpenQueue):
         else:
             return True
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
+
+    def _pump_resting(self) -> bool:
+        """Lifetimes and limits go on while nothing is handed out."""
+        return not self._learning and self._upkeep is not None and self._upkeep.enforce()
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
@@ -428,7 +446,7 @@ class Queue(OpenQueue):
         """Lease the next ready message for basic.get: (offset, redelivered)."""
         if self.settings.expires_ms is not None:
             self.used()
-        while not self.deleted and (leased := self.machine.get()) is not None:
+        while not self.deleted and (leased := self._lease_next()) is not None:
             offset = leased[0]
             looked_at = self._upkeep is not None or self.order is not None
             batch = self.reader.batch_at_hand(offset) if looked_at else None
@@ -606,3 +624,7 @@ class Queue(OpenQueue):
         self.reader.clear()
         for consumer in list(self.machine.consumers):
             consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer
+
+
+def _nothing() -> None:
+    """What a paused queue has to hand out."""

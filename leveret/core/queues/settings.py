@@ -6,7 +6,7 @@ checked before they came here: arguments when the queue was declared, policies w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from leveret.features.dedup import window_ms
 from leveret.features.rates import Rate, rate_of
 from leveret.features.retry import Ladder, ladder_of
 from leveret.ports import Retention
+from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,6 +103,7 @@ class QueueSettings:
     publish_rate: Rate | None = None  # at which messages come in
     consume_rate: Rate | None = None  # at which they are delivered, to all consumers together
     retention: Retention | None = None  # of a stream; all other queues settle what was consumed
+    is_paused: bool = False  # whether nobody is handed anything
 
     @property
     def is_limited(self) -> bool:
@@ -133,6 +135,17 @@ def resolve_settings(
 
     The queue's own arguments win over its policy; of times and lengths the smaller one counts.
     """
+    settings = _resolve(definition, policy)
+    if definition.paused is Paused.NOTHING:
+        return settings
+    settings = replace(settings, is_paused=True)
+    if definition.paused is Paused.DELIVERIES:
+        return settings
+    # Whoever publishes to a queue that takes nothing hears what one of a full queue does.
+    return replace(settings, max_length=0, max_length_bytes=None, overflow=Overflow.REJECT_PUBLISH)
+
+
+def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSettings:
     arguments = definition.arguments
     if arguments.get(QUEUE_TYPE) == "stream":
         return QueueSettings(

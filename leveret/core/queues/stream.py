@@ -161,6 +161,8 @@ class Stream(OpenQueue):
     def pump(self) -> bool:
         """Let cursors move on in turn. Returns whether another turn could do more."""
         passed = 0
+        if self.settings.is_paused:
+            return False
         while self._ready and passed < PUMP_RECORDS_MAX:
             cursor = next(iter(self._ready))
             del self._ready[cursor]

@@ -65,7 +65,7 @@ class RetryTopics:
     def find(self, queue: Queue) -> RetryTopic | None:
         """The topic that an earlier run has left, if it has."""
         definition = queue.definition
-        name = retry_topic(definition.name)
+        name = retry_topic(definition.topic)
         if self._rooms.exists(definition.vhost, name, definition.incarnation):
             return self.open(queue)
         return None
@@ -108,7 +108,7 @@ class RetryTopic:
         self._again = self._timers.timer(self._try_again)
         self.room: WaitingRoom = rooms.open(
             definition.vhost,
-            retry_topic(definition.name),
+            retry_topic(definition.topic),
             self.come_back,
             incarnation=definition.incarnation,
         )
@@ -295,7 +295,7 @@ class RetryTopic:
         self._again.set(None)
         self._refused = []
         definition = self._queue.definition
-        self._rooms.delete(definition.vhost, retry_topic(definition.name), definition.incarnation)
+        self._rooms.delete(definition.vhost, retry_topic(definition.topic), definition.incarnation)
 
 
 class Homecoming:

@@ -6,8 +6,10 @@ exchange to every queue go without saying: they are neither kept nor told.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leveret.core.routing.bindings import Binding
 from leveret.core.routing.exchange import Exchange
 from leveret.core.routing.predeclared import DEFAULT_EXCHANGE
 from leveret.core.telemetry.events import binding_headers
@@ -15,7 +17,7 @@ from leveret.core.telemetry.events import binding_headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.core.routing.bindings import Binding, QueueLike
+    from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.graph import RoutingGraph
     from leveret.core.routing.message import Message
     from leveret.core.telemetry.events import Emit
@@ -71,6 +73,15 @@ class BindingTable:
             if binding.durable and not implied(binding):
                 self._store.remove(binding.definition)
             self._graph.remove_binding(binding)
+
+    def readdress(self, binding: Binding, queue: str) -> None:
+        """Let a binding lead to its queue by the queue's new name; messages go as before."""
+        definition = replace(binding.definition, destination=queue)
+        self._graph.remove_binding(binding)
+        self._graph.add_binding(Binding(definition, binding.source, binding.destination))
+        if binding.durable and not implied(binding):
+            self._store.remove(binding.definition)
+            self._store.put(definition)
 
     def tell_removed(self, bindings: Iterable[Binding]) -> None:
         """Tell which bindings have gone."""

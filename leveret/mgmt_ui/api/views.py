@@ -53,8 +53,12 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
         "exclusive": definition.exclusive,
         "arguments": plain(definition.arguments),
         "node": node_name,
-        "state": "running",
+        "state": "paused" if definition.paused else "running",
     }
+    if definition.paused:
+        row["paused"] = str(definition.paused)
+    if definition.aliases:
+        row["aliases"] = list(definition.aliases)
     if queue.owner is not None:
         row["owner_pid_details"] = _owner(queue.owner)  # type: ignore[arg-type]  # a connection
     return row

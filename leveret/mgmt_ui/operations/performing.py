@@ -21,6 +21,7 @@ from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
+from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
@@ -126,4 +127,5 @@ OPERATIONS: Final[Operations] = {
     **MESSAGES,
     **INVENTORY,
     **NODE,
+    **LIVE,
 }

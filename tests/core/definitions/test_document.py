@@ -23,6 +23,7 @@ from leveret.ports.definitions import (
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
+    Paused,
     PolicyDefinition,
     QueueDefinition,
     UserDefinition,
@@ -195,6 +196,24 @@ def test_second_import_changes_nothing():
     assert exported(model) == before
     do(model, before)
     assert exported(model) == before
+
+
+def test_aliases_and_pauses_go_with_their_queues():
+    queue = {**QUEUE, "aliases": ["old", "older"], "paused": "all"}
+    model = node()
+    do(model, {"queues": [queue]})
+    assert model.vhosts["/"].find_queue("older").definition.paused is Paused.ALL
+    (out,) = exported(model)["queues"]
+    assert (out["aliases"], out["paused"]) == (["old", "older"], "all")
+    do(model, {"queues": [{**QUEUE, "name": "other", "aliases": ["older", "q", "own"]}]})
+    other = model.vhosts["/"].find_queue("other")
+    assert other.definition.aliases == ("own",)  # the rest belongs to others
+
+
+@pytest.mark.parametrize("wrong", [{"aliases": "old"}, {"aliases": [""]}, {"paused": "some"}])
+def test_aliases_and_pauses_are_checked(wrong):
+    with pytest.raises(DefinitionsError, match=next(iter(wrong))):
+        do(node(), {"queues": [{**QUEUE, **wrong}]})
 
 
 def test_what_exists_stays_or_is_brought_up_to_date():

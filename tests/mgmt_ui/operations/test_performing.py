@@ -8,6 +8,7 @@ from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.inventory import INVENTORY
+from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
@@ -119,7 +120,17 @@ async def test_every_operation_answers(node, administration, tmp_path):
     ]
     # What a node has to run for.
     running = {"vhost.trace_on", "vhost.trace_off"}
-    running |= {*SCHEDULES, *DEAD_LETTERS, *RETRIES, *ONCE, *TOPOLOGY, *MESSAGES, *INVENTORY, *NODE}
+    running |= {
+        *SCHEDULES,
+        *DEAD_LETTERS,
+        *RETRIES,
+        *ONCE,
+        *TOPOLOGY,
+        *MESSAGES,
+        *INVENTORY,
+        *NODE,
+        *LIVE,
+    }
     assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:
         assert (await ask(node, operation, **parameters))["ok"], operation

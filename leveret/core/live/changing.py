@@ -1,0 +1,113 @@
+"""Changing a queue while it is used: its arguments, its name, and whether it hands out messages.
+
+Each change takes effect at once and as a whole, and is handed to the store as one: a crash leaves
+what was before or what is now. Consumers stay, and so does what they hold. Raises
+AdministrationError for what cannot be, and ChannelError where a declaration would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.names import NAME_BYTES_MAX, resource
+from leveret.core.queues.arguments import (
+    DEAD_LETTER_EXCHANGE,
+    GROUP_ORDERING,
+    QUEUE_TYPE,
+    check_exchange_name,
+    check_queue_arguments,
+    type_of,
+)
+from leveret.core.terms import frozen
+from leveret.ports.definitions import Paused
+
+if TYPE_CHECKING:
+    from leveret.core.broker import Broker
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.ports.definitions import Arguments, QueueDefinition
+
+__all__ = ["change_arguments", "pause", "rename", "resume"]
+
+ALIASES_MAX = 16  # names that a queue had; whoever renames it more often tidies up
+# In which order messages are served is decided where they are taken in, and for all of them.
+ORDERS: Final = {
+    "x-max-priority": "which messages go first is noted when they come in",
+    GROUP_ORDERING: "which group a message belongs to is noted when it comes in",
+}
+
+
+def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> None:
+    """Set some of a queue's arguments, and take away those that are None."""
+    definition = queue.definition
+    arguments = {**definition.arguments, **changes}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    changed = replace(definition, arguments=arguments)
+    check_exchange_name(
+        DEAD_LETTER_EXCHANGE,
+        resource("queue", definition.name, definition.vhost),
+        arguments,
+    )
+    check_queue_arguments(changed)
+    _check_order(definition, arguments)
+    if frozen(arguments) != frozen(definition.arguments):
+        _redefine(broker, queue, changed)
+        _tell(broker, queue, "queue.changed", arguments=arguments)
+
+
+def _check_order(definition: QueueDefinition, arguments: Arguments) -> None:
+    """Raise AdministrationError for what messages in the queue would have to be sorted anew for."""
+    before, after = type_of(definition.arguments), type_of(arguments)
+    if before != after:
+        raise AdministrationError(
+            "invalid",
+            f"'{QUEUE_TYPE}' cannot change from {before} to {after}: a {after} queue serves its "
+            "messages in another order; declare one under another name, move the messages there "
+            "and rename it",
+        )
+    for key, reason in ORDERS.items():
+        if frozen(definition.arguments.get(key)) != frozen(arguments.get(key)):
+            raise AdministrationError("invalid", f"'{key}' cannot change: {reason}")
+
+
+def pause(broker: Broker, queue: OpenQueue, paused: Paused) -> None:
+    """Hand out nothing of a queue, and with ALL take nothing either."""
+    if paused is Paused.ALL and type_of(queue.definition.arguments) == "stream":
+        raise AdministrationError("invalid", "a stream takes whatever is published to it")
+    if queue.definition.paused is not paused:
+        _redefine(broker, queue, replace(queue.definition, paused=paused))
+        _tell(broker, queue, "queue.paused", paused=str(paused))
+
+
+def resume(broker: Broker, queue: OpenQueue) -> None:
+    """Go on."""
+    if queue.definition.paused is not Paused.NOTHING:
+        _redefine(broker, queue, replace(queue.definition, paused=Paused.NOTHING))
+        queue.wake()
+        _tell(broker, queue, "queue.resumed")
+
+
+def rename(broker: Broker, queue: OpenQueue, name: str) -> None:
+    """Give a queue another name; clients go on to know it by the old one, too.
+
+    Policies apply by the new name, permissions by the name that a client says.
+    """
+    definition = queue.definition
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        raise AdministrationError("invalid", f"a name has 1 to {NAME_BYTES_MAX} bytes")
+    if len(definition.aliases) >= ALIASES_MAX and name not in definition.aliases:
+        raise AdministrationError("limit", f"a queue has at most {ALIASES_MAX} aliases")
+    broker.vhosts[definition.vhost].rename_queue(queue, name)
+    broker.reconfigure(queue)
+
+
+def _redefine(broker: Broker, queue: OpenQueue, definition: QueueDefinition) -> None:
+    queue.definition = definition
+    if definition.durable:
+        broker.metadata.put(definition)
+    broker.reconfigure(queue)
+
+
+def _tell(broker: Broker, queue: OpenQueue, event: str, **told: object) -> None:
+    broker.events.emit(event, {"name": queue.name, "vhost": queue.definition.vhost, **told})

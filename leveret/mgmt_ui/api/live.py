@@ -1,0 +1,94 @@
+"""/api/leveret/queues/VHOST/NAME: changing a queue while it is used.
+
+    PATCH   …                  {"arguments": {"x-max-length": 5, "x-expires": null}, "name": "new"}
+    PUT     …/pause            {"publishing": true} refuses what is published, too
+    DELETE  …/pause            go on
+    DELETE  …/aliases/ALIAS    forget a name that the queue had
+
+Each needs what declaring the queue would need, under its old and its new name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.bodies import json_object
+from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.problems import bad_request, not_found
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
+
+
+@router.patch("")
+async def change(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Other arguments, then another name."""
+    asked = await json_object(request, known={"arguments", "name"})
+    arguments, new_name = asked.get("arguments"), asked.get("name")
+    if not isinstance(arguments, (dict, type(None))) or not isinstance(new_name, (str, type(None))):
+        raise bad_request("arguments is an object, and name is text")
+    if arguments is None and new_name is None:
+        raise bad_request("state arguments, or a name")
+    await _permit(caller, vhost, name)
+    if new_name is not None:
+        await caller.require(vhost, "queue", new_name, "configure")
+    if arguments is not None:
+        await _permit_dead_letters(caller, vhost, name, arguments)
+        await caller.perform("queue.change", vhost=vhost, name=name, arguments=arguments)
+    if new_name is not None:
+        await caller.perform("queue.rename", vhost=vhost, name=name, new_name=new_name)
+    return Response(status_code=204)
+
+
+async def _permit_dead_letters(
+    caller: Caller, vhost: str, name: str, arguments: dict[str, Any]
+) -> None:
+    """Whoever lets a queue hand on its dead letters must be allowed to do that himself."""
+    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    if isinstance(exchange, str):
+        await caller.require(vhost, "queue", name, "read")
+        await caller.require(vhost, "exchange", exchange, "write")
+
+
+@router.put("/pause")
+async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Hand out nothing until somebody lets the queue go on."""
+    asked = await json_object(request, known={"publishing"})
+    publishing = asked.get("publishing", False)
+    if not isinstance(publishing, bool):
+        raise bad_request("publishing is true or false")
+    await _permit(caller, vhost, name)
+    await caller.perform("queue.pause", vhost=vhost, name=name, publishing=publishing)
+    return Response(status_code=204)
+
+
+@router.delete("/pause")
+async def resume(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+    """Let the queue go on."""
+    await _permit(caller, vhost, name)
+    await caller.perform("queue.resume", vhost=vhost, name=name)
+    return Response(status_code=204)
+
+
+@router.delete("/aliases/{alias}")
+async def remove_alias(
+    caller: CallerHere, vhost: Segment, name: Segment, alias: Segment
+) -> Response:
+    """Forget a name that the queue had; it may be declared anew then."""
+    await _permit(caller, vhost, name)
+    queue = caller.vhost(vhost).queues.get(name)
+    if queue is None or alias not in queue.definition.aliases:
+        raise not_found("alias_not_found")
+    await caller.perform("queue.alias.remove", vhost=vhost, alias=alias)
+    return Response(status_code=204)
+
+
+async def _permit(caller: Caller, vhost: str, name: str) -> None:
+    """Raise ApiError unless the caller may configure a queue of a virtual host that he may see."""
+    caller.vhost(vhost)
+    await caller.require(vhost, "queue", name, "configure")

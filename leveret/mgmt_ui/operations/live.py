@@ -1,0 +1,53 @@
+"""Operations that change a queue while it is used (see leveret.core.live.changing)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.live import changing
+from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.ports.definitions import Paused
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+
+__all__ = ["LIVE"]
+
+
+async def _change(node: Administered, parameters: Parameters) -> None:
+    """An argument that is null goes away; those that are not named stay."""
+    queue = queue_of(node, parameters)
+    try:
+        arguments = field_of(parameters["arguments"])
+    except InvalidFieldError as error:
+        raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
+    changing.change_arguments(broker_of(node), queue, arguments)
+
+
+async def _rename(node: Administered, parameters: Parameters) -> None:
+    changing.rename(broker_of(node), queue_of(node, parameters), parameters["new_name"])
+
+
+async def _alias_remove(node: Administered, parameters: Parameters) -> None:
+    vhost_of(node, parameters).remove_alias(parameters["alias"])
+
+
+async def _pause(node: Administered, parameters: Parameters) -> None:
+    paused = Paused.ALL if parameters["publishing"] else Paused.DELIVERIES
+    changing.pause(broker_of(node), queue_of(node, parameters), paused)
+
+
+async def _resume(node: Administered, parameters: Parameters) -> None:
+    changing.resume(broker_of(node), queue_of(node, parameters))
+
+
+_QUEUE: Final = {"vhost": str, "name": str}
+LIVE: Final[Operations] = {
+    "queue.change": (_change, {**_QUEUE, "arguments": dict}),
+    "queue.rename": (_rename, {**_QUEUE, "new_name": str}),
+    "queue.alias.remove": (_alias_remove, {"vhost": str, "alias": str}),
+    "queue.pause": (_pause, {**_QUEUE, "publishing": bool}),
+    "queue.resume": (_resume, _QUEUE),
+}

@@ -1,0 +1,83 @@
+"""Changing queues by HTTP."""
+
+import pytest
+
+from leveret.ports.definitions import PermissionDefinition
+from tests.mgmt_ui.operations.test_messages import Desk
+
+URL = "/api/leveret/queues/%2F/q"
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+async def shown(desk, name="q"):
+    return await desk.json(f"/api/queues/%2F/{name}")
+
+
+async def test_a_queue_is_paused_and_goes_on(desk):
+    desk.publish(b"1")
+    assert await desk.answer("PUT", f"{URL}/pause") is None
+    row = await shown(desk)
+    assert (row["state"], row["paused"]) == ("paused", "deliveries")
+    assert desk.bodies("q") == []
+    assert await desk.answer("PUT", f"{URL}/pause", {"publishing": True}) is None
+    assert (await shown(desk))["paused"] == "all"
+    assert await desk.answer("DELETE", f"{URL}/pause") is None
+    row = await shown(desk)
+    assert (row["state"], row.get("paused")) == ("running", None)
+    assert desk.bodies("q") == [b"1"]
+
+
+async def test_arguments_and_the_name_change(desk):
+    changes = {"arguments": {"x-max-length": 5}, "name": "new"}
+    assert await desk.answer("PATCH", URL, changes) is None
+    row = await shown(desk, "new")
+    assert row["arguments"] == {"x-max-length": 5}
+    assert row["aliases"] == ["q"]
+    assert (await desk.reason("GET", "/api/queues/%2F/q"))[0] == 404
+    url = "/api/leveret/queues/%2F/new"
+    assert (await desk.reason("DELETE", f"{url}/aliases/other"))[0] == 404
+    assert await desk.answer("DELETE", f"{url}/aliases/q") is None
+    assert "aliases" not in await shown(desk, "new")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"arguments": 5}, 400),
+        ({"name": 5}, 400),
+        ({"type": "quorum"}, 400),
+        ({"arguments": {"x-max-length": -1}}, 400),
+        ({"arguments": {"x-queue-type": "quorum"}}, 400),
+        ({"arguments": {"k": "\ud800"}}, 400),
+        ({"name": "q"}, 400),
+        ({"name": "amq.mine"}, 403),
+    ],
+)
+async def test_changes_that_cannot_be_are_refused(desk, body, status):
+    assert (await desk.reason("PATCH", URL, body))[0] == status
+    assert (await shown(desk))["arguments"] == {}
+
+
+async def test_what_is_missing_cannot_change(desk):
+    url = "/api/leveret/queues/%2F/missing"
+    assert (await desk.reason("PATCH", url, {"name": "new"}))[0] == 404
+    assert (await desk.reason("PUT", f"{url}/pause"))[0] == 404
+    assert (await desk.reason("PUT", f"{URL}/pause", {"publishing": 1}))[0] == 400
+
+
+async def test_it_takes_what_declaring_the_queue_would_take(desk):
+    desk.add_user("some", "management")
+    desk.stage.access.put_permission(PermissionDefinition("/", "some", "^q$", "^q$", "^q$"))
+    for method, path, body in (
+        ("PATCH", URL, {"name": "new"}),
+        ("PATCH", URL, {"arguments": {"x-dead-letter-exchange": "amq.direct"}}),
+        ("PUT", "/api/leveret/queues/%2F/other/pause", None),
+    ):
+        assert (await desk.reason(method, path, body, "some"))[0] == 401
+    response = await desk.ask("PATCH", URL, {"arguments": {"x-expires": 60_000}}, user="some")
+    assert response.status_code == 204
