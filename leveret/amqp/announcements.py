@@ -51,7 +51,9 @@ def _login(connection: Connection, key: str, user: str, **more: object) -> None:
 def connection_opened(connection: Connection) -> None:
     """It has entered its virtual host."""
     events = connection.broker.events
-    if events.wanted:
+    if not events.wanted:
+        events.churn.happened("connection.created")
+    else:
         ends = connection.link.endpoints
         events.emit(
             "connection.created",

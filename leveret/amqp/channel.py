@@ -116,7 +116,9 @@ class Channel:
         exchange_ = cache.exchange
         if self._restricts_topics(exchange_) or exchange_.dedup_window_ms is not None:
             # Others share the exchange's routes, so this channel's messages are looked at singly.
-            return RouteCache(cache.exchange, cache.lookup, cacheable=False)
+            return RouteCache(
+                cache.exchange, cache.lookup, cacheable=False, counters=cache.counters
+            )
         return cache
 
     def collect(self) -> None:
@@ -163,7 +165,7 @@ class Channel:
             self.confirms.refuse(first, stop)
 
     def _answer_confirm(self, tag: int, multiple: bool, nack: bool) -> None:
-        self.connection.outbox.confirm(self.number, tag, multiple, nack)
+        self.connection.outbox.confirm(self.slot, tag, multiple, nack)
         self.connection.touch()
 
     def choose_path(self) -> None:
@@ -211,13 +213,13 @@ class Channel:
     def answer(self, publish: Publish, destinations: Destinations) -> None:
         """Hand a message to who awaits it as a direct reply; or back, if it goes nowhere."""
         builders, replies = destinations
-        if builders or replies:
-            pass  # whoever awaits a reply may be gone
-        elif publish.mandatory:
-            if self.alive:
-                send_back(self.connection, self.number, publish)
+        reader = self.connection.reader
+        if builders or replies:  # whoever awaits a reply may be gone
+            reader.routed_singly(self.slot, publish.exchange, len(builders) + len(replies))
         else:
-            self.slot.unroutable += 1
+            reader.unroutable(self.slot, publish.exchange, publish.mandatory)
+            if publish.mandatory and self.alive:
+                send_back(self.connection, self.number, publish)
         for address in replies:
             direct_reply.answer(self.broker, address, publish)
 
@@ -238,6 +240,7 @@ class Channel:
 
     def send_back(self, message: Message) -> None:
         """Return a mandatory message that was kept, and that nobody takes now."""
+        self.connection.reader.unroutable(self.slot, message.exchange, True)
         send_back(self.connection, self.number, message)
 
     def route(self, publish: Publish) -> Destinations:
@@ -301,6 +304,7 @@ class Channel:
             holder, first, stop = held[0]
             holder.release(stop - first)
             if kind == frames.SETTLE:
+                holder.counted.acknowledged(stop - first)
                 holder.queue.settle([(first, stop)])
             else:
                 _tell(holder.queue, kind, [(first, stop)], cause)
@@ -308,6 +312,8 @@ class Channel:
             ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
             for holder, first, stop in held:
                 holder.release(stop - first)
+                if kind == frames.SETTLE:
+                    holder.counted.acknowledged(stop - first)
                 ranges.setdefault(holder.queue, []).append((first, stop))
             for queue, of_queue in ranges.items():
                 _tell(queue, kind, of_queue, cause)
@@ -315,9 +321,10 @@ class Channel:
             self.wake_consumers()
 
     def release_credit(self, held: list[Holding]) -> None:
-        """Its queues have been told already what became of what was held."""
+        """It was acknowledged, and its queues have been told already."""
         for holder, first, stop in held:
             holder.release(stop - first)
+            holder.counted.acknowledged(stop - first)
         if self.consumers:
             self.wake_consumers()
 
@@ -330,7 +337,7 @@ class Channel:
         """Who holds what basic.get takes from `queue` on this channel."""
         getter = self._getters.get(queue)
         if getter is None or queue.deleted:
-            getter = self._getters[queue] = Getter(queue)
+            getter = self._getters[queue] = Getter(queue, self)
         return getter
 
     def send_got(
@@ -338,6 +345,7 @@ class Channel:
     ) -> None:
         """Write basic.get-ok for a record that `queue.get` has leased."""
         connection = self.connection
+        getter = self.getter(queue)
         connection.outbox.get_ok(
             self.slot,
             batch,
@@ -345,7 +353,7 @@ class Channel:
             redelivered,
             queue.message_count,
             return_counts(queue) if redelivered else None,
-            queue.delivered,
+            getter.counted_no_ack if no_ack else getter.counted,
         )
         connection.touch()
         if self.vhost.traced:
@@ -354,11 +362,15 @@ class Channel:
             self.slot.has_free_tags = True
             queue.settle([(offset, offset + 1)])
         else:
-            getter = self.getter(queue)
             self.unacked.add(self.slot.delivery_tag, 1, offset, getter)
             term_ms = queue.settings.visibility_timeout_ms
             if term_ms is not None:
                 self.needed_leases().begin(getter, self.slot.delivery_tag, 1, term_ms)
+
+    def send_empty(self, queue: OpenQueue) -> None:
+        """Answer a basic.get that there is nothing."""
+        self.getter(queue).counted.found_empty()
+        self.send(commands.Basic.GetEmpty())
 
     def needed_leases(self) -> Leases:
         """Deliveries of this channel are to end by themselves, or later than others."""

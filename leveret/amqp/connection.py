@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
+    from leveret.ports.counters import Outflow
     from leveret.ports.records import Batch
-    from leveret.ports.traffic import Traffic
     from leveret.ports.usage import Account
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
@@ -113,6 +113,8 @@ class Connection:
             configuration.unfinished_message_bytes_max,
         )
         self.outbox = Outbox()
+        self.outbox.counters = self.counters = self.reader.counters
+        self.reader.message_sizes = broker.statistics.message_sizes
         self.vhost: Vhost
         self.user = ""
         self.rights: Rights
@@ -474,7 +476,7 @@ class Connection:
         stop: int,
         redelivered: bool,
         added: AddedField | None,
-        counted: Traffic,
+        counted: Outflow,
     ) -> int:
         """Write deliveries until the outbox is full. Returns the offset behind the last one."""
         self.touch()
@@ -490,7 +492,7 @@ class Connection:
         runs: list[tuple[int, int]],
         redelivered: bool,
         added: AddedField | None,
-        counted: Traffic,
+        counted: Outflow,
     ) -> int:
         """The same, for records that need not follow each other."""
         self.touch()

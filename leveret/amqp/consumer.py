@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.amqp import announcements
 from leveret.amqp.added import CountedFields
 from leveret.core.queues.queue import Queue
+from leveret.ports.counters import DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK
 
 if TYPE_CHECKING:
     from leveret.amqp.added import AddedField
@@ -52,6 +53,9 @@ class ChannelConsumer:
         self.added_again = added_again
         self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
         self.in_flight = 0
+        self.counted = channel.broker.statistics.outflow(
+            DELIVER_NO_ACK if no_ack else DELIVER, queue, channel.slot.counters
+        )
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self) -> int:
@@ -88,7 +92,7 @@ class ChannelConsumer:
             stop,
             redelivered,
             self.added_again if redelivered else self.added,
-            self.queue.delivered,
+            self.counted,
         )
         if channel.vhost.traced:
             channel.trace_deliveries(self.queue, batches, first, reached, redelivered=redelivered)
@@ -108,7 +112,7 @@ class ChannelConsumer:
         tag = slot.delivery_tag + 1
         added = self.added_again if redelivered else self.added
         reached = channel.connection.deliver_runs(
-            slot, self.tag_bytes, batches, runs, redelivered, added, self.queue.delivered
+            slot, self.tag_bytes, batches, runs, redelivered, added, self.counted
         )
         if runs[-1][1] > reached:
             runs = [(first, min(stop, reached)) for first, stop in runs if first < reached]
@@ -148,8 +152,11 @@ class Getter:
     arguments: Final[Arguments] = {}
     visibility_timeout_ms: Final = None
 
-    def __init__(self, queue: OpenQueue) -> None:
+    def __init__(self, queue: OpenQueue, channel: Channel) -> None:
         self.queue = queue
+        statistics, counters = channel.broker.statistics, channel.slot.counters
+        self.counted = statistics.outflow(GET, queue, counters)
+        self.counted_no_ack = statistics.outflow(GET_NO_ACK, queue, counters)
 
     def release(self, count: int) -> None:
         """Gets are not counted against any prefetch."""

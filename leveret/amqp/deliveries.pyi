@@ -1,11 +1,14 @@
 from leveret.amqp.added import AddedField
 from leveret.amqp.frames import ChannelSlot
+from leveret.ports.counters import Counters, Outflow
 from leveret.ports.records import Batch
 from leveret.ports.traffic import Traffic
 
 OUTBOX_BYTES_MIN: int
 
 class Outbox:
+    counters: Counters
+    vhost: Counters
     frame_size_max: int
     @property
     def size(self) -> int: ...
@@ -25,7 +28,7 @@ class Outbox:
         redelivered: bool,
         size_max: int,
         added: AddedField | None = None,
-        counted: Traffic | None = None,
+        counted: Outflow | None = None,
     ) -> int: ...
     def deliver_runs(
         self,
@@ -36,7 +39,7 @@ class Outbox:
         redelivered: bool,
         size_max: int,
         added: AddedField | None = None,
-        counted: Traffic | None = None,
+        counted: Outflow | None = None,
     ) -> int: ...
     def get_ok(
         self,
@@ -46,6 +49,6 @@ class Outbox:
         redelivered: bool,
         message_count: int,
         added: AddedField | None = None,
-        counted: Traffic | None = None,
+        counted: Outflow | None = None,
     ) -> None: ...
-    def confirm(self, channel: int, tag: int, multiple: bool, nack: bool) -> None: ...
+    def confirm(self, slot: ChannelSlot, tag: int, multiple: bool, nack: bool) -> None: ...

@@ -19,6 +19,7 @@ from libc.string cimport memcpy
 from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
 from leveret.ports.contents cimport open_header_of
+from leveret.ports.counters cimport Counters, Outflow, _CONFIRM, _SEND_CNT, _SEND_OCT
 from leveret.ports.records cimport BLIND_COPIED, Batch, RecordView
 from leveret.ports.traffic cimport Traffic
 
@@ -76,6 +77,8 @@ cdef class Outbox:
     cdef list parts             # finished blocks and views, in order
     cdef public uint32_t frame_size_max
     cdef readonly Traffic sent
+    cdef public Counters counters   # the connection's
+    cdef public Counters vhost      # what counts for the virtual host
 
     def __cinit__(self):
         self.block = NULL
@@ -85,6 +88,8 @@ cdef class Outbox:
         self.parts = []
         self.frame_size_max = 4096 - FRAME_OVERHEAD
         self.sent = Traffic()
+        self.counters = Counters()
+        self.vhost = Counters()
 
     def __dealloc__(self):
         Py_XDECREF(self.block)
@@ -138,6 +143,11 @@ cdef class Outbox:
     def take(self):
         """Everything gathered, as a list of buffers to be sent in order; the outbox is empty then."""
         cdef list parts = self.parts
+        cdef size_t size = self.earlier + self.filled
+        if size:
+            self.counters.add(_SEND_OCT, size)
+            self.counters.add(_SEND_CNT, 1)
+            self.vhost.add(_SEND_OCT, size)
         if self.filled:
             parts.append(self.take_block())
         if parts:
@@ -216,7 +226,7 @@ cdef class Outbox:
 
     def deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max, AddedField added=None, Traffic counted=None,
+        bint redelivered, size_t size_max, AddedField added=None, Outflow counted=None,
     ):
         """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
 
@@ -241,7 +251,7 @@ cdef class Outbox:
 
     def deliver_runs(
         self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
-        size_t size_max, AddedField added=None, Traffic counted=None,
+        size_t size_max, AddedField added=None, Outflow counted=None,
     ):
         """As `deliver`, for the records of several runs [(first, stop)], in order."""
         cdef Py_ssize_t at = 0, i
@@ -267,7 +277,7 @@ cdef class Outbox:
 
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max, AddedField added, Traffic counted,
+        bint redelivered, size_t size_max, AddedField added, Outflow counted,
     ) except? 0:
         cdef size_t position = batch.locate(first)
         cdef uint8_t tag_size = <uint8_t>len(consumer_tag)
@@ -275,10 +285,12 @@ cdef class Outbox:
         cdef uint16_t channel = slot.number
         cdef uint64_t delivery_tag = slot.delivery_tag
         cdef uint64_t offset = first
-        cdef uint64_t stored = 0
+        cdef uint64_t stored = 0, since
         cdef uint32_t method_size
         cdef RecordView record
         cdef uint8_t* o
+        batch.view(position, &record)
+        since = batch.time_of(&record)
         while offset < stop:
             position = batch.view(position, &record)
             stored += record.size
@@ -302,7 +314,7 @@ cdef class Outbox:
             offset += 1
             if self.earlier + self.filled >= size_max:
                 break
-        self.count(counted, offset - first, stored)
+        self.count(counted, offset - first, stored, redelivered, since)
         slot.delivery_tag = delivery_tag
         batch.cursor_offset = offset
         batch.cursor_position = position
@@ -310,7 +322,7 @@ cdef class Outbox:
 
     def get_ok(
         self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count,
-        AddedField added=None, Traffic counted=None,
+        AddedField added=None, Outflow counted=None,
     ):
         """Append basic.get-ok for one record, with the slot's next delivery tag; `added` as above."""
         cdef RecordView record
@@ -330,18 +342,24 @@ cdef class Outbox:
         o[4] = FRAME_END
         self.filled += method_size + FRAME_OVERHEAD
         self.content(batch, slot.number, &record, added, offset)
-        self.count(counted, 1, record.size)
+        self.count(counted, 1, record.size, redelivered, batch.time_of(&record))
 
-    cdef void count(self, Traffic counted, uint64_t messages, uint64_t stored) noexcept:
+    cdef void count(
+        self, Outflow counted, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since
+    ) noexcept:
         self.sent.add(messages, stored)
         if counted is not None:
-            counted.add(messages, stored)
+            counted.handed_out(messages, stored, redelivered, since)
 
-    def confirm(self, uint16_t channel, uint64_t tag, bint multiple, bint nack):
-        """Append basic.ack or basic.nack of the publisher's message `tag`."""
+    def confirm(self, ChannelSlot slot, uint64_t tag, bint multiple, bint nack):
+        """Append basic.ack or basic.nack of the publisher's message `tag`, and of all before it."""
         cdef uint8_t* o
+        if not nack:
+            slot.counters.add(_CONFIRM, tag - slot.confirmed)
+            self.vhost.add(_CONFIRM, tag - slot.confirmed)
+        slot.confirmed = tag
         self.reserve(FRAME_OVERHEAD + 13)
-        o = frame_head(self.data + self.filled, 1, channel, 13)
+        o = frame_head(self.data + self.filled, 1, slot.number, 13)
         store_be32(o, (60 << 16) | (120 if nack else 80))
         store_be64(o + 4, tag)
         o[12] = multiple | (2 if nack else 0)      # a nack's bit `requeue` is set unless it is cleared

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from leveret.core.routing.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties
+from leveret.ports.counters cimport Counters, Histogram
 from leveret.ports.records cimport BatchBuilder
 from leveret.ports.traffic cimport Traffic
 
@@ -24,7 +25,8 @@ cdef class ChannelSlot:
     cdef public bint confirming
     cdef public bytes reply_address     # what a reply-to of `amq.rabbitmq.reply-to` becomes; None: no consumer
     cdef public uint64_t published
-    cdef public uint64_t unroutable
+    cdef public uint64_t confirmed      # the last of these that was answered
+    cdef readonly Counters counters
     cdef public uint64_t delivery_tag
     cdef public uint64_t settled_tag    # the highest that was settled so far
     cdef public bint has_free_tags      # some deliveries needed no acknowledgement
@@ -81,12 +83,25 @@ cdef class FrameReader:
     cdef list dirty
     cdef list filled
     cdef readonly Traffic published
+    cdef public Counters counters       # the connection's
+    cdef public Counters vhost          # what counts for the virtual host
+    cdef public Histogram message_sizes
+    # Publishes in a row on one channel to one exchange are counted together, at their end.
+    cdef ChannelSlot publishing
+    cdef Counters target                # the exchange's; None where it is not known
+    cdef uint64_t uncounted_after       # of `publishing.published`
+    cdef uint64_t routed
+    cdef uint64_t dropped
     cdef public int64_t allowance       # publishes that may be taken before `next` stops
     cdef readonly bint stopped          # whether it has, before a basic.publish
     cdef public set packed              # the builders packed into, where somebody asks, else None
 
+    cdef object _next(self)
     cdef ChannelSlot slot_of(self, uint16_t number)
     cdef int mark(self, ChannelSlot slot) except -1
+    cdef void begin_run(self, ChannelSlot slot) noexcept
+    cdef void end_run(self) noexcept
+    cdef void count_unroutable(self, ChannelSlot slot, Counters target, int counter, uint64_t count) noexcept
     cdef size_t frame_length(self, const uint8_t* p) except 0
     cdef object frame(self, const uint8_t* p, size_t available)
     cdef object method(self, ChannelSlot slot, uint16_t number, const uint8_t* p, size_t total, size_t available)

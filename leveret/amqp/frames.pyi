@@ -3,6 +3,7 @@ from typing import Any, Final, Protocol
 
 from leveret.core.routing.routes import RouteCache
 from leveret.errors import ChannelError
+from leveret.ports.counters import Counters, Histogram
 from leveret.ports.records import BatchBuilder
 from leveret.ports.traffic import Traffic
 
@@ -42,10 +43,12 @@ class ChannelSlot:
     confirming: bool
     reply_address: bytes | None
     published: int
-    unroutable: int
+    confirmed: int
     delivery_tag: int
     settled_tag: int
     has_free_tags: bool
+    @property
+    def counters(self) -> Counters: ...
     @property
     def number(self) -> int: ...
     @property
@@ -56,6 +59,9 @@ class ChannelSlot:
     def forget_routes(self) -> None: ...
 
 class FrameReader:
+    counters: Counters
+    vhost: Counters
+    message_sizes: Histogram
     frame_size_max: int
     message_size_max: int
     @property
@@ -86,6 +92,8 @@ class FrameReader:
     def stopped(self) -> bool: ...
     def take_dirty(self) -> list[ChannelSlot]: ...
     def take_filled(self) -> list[BatchBuilder]: ...
+    def routed_singly(self, slot: ChannelSlot, exchange: bytes, queues: int) -> None: ...
+    def unroutable(self, slot: ChannelSlot, exchange: bytes, returned: bool) -> None: ...
     def next(self) -> tuple[int, bytes | Publish | ChannelError] | None: ...
     def deposit(
         self, slot: ChannelSlot, builders: Iterable[BatchBuilder], publish: Publish

@@ -21,11 +21,16 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
+from cpython.tuple cimport PyTuple_GET_SIZE
 
 from leveret.core.ledgers.groups cimport check_group
 from leveret.core.logs.origins cimport Origins
 from leveret.core.routing.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
+from leveret.ports.counters cimport (
+    Counters, Histogram, _DROP_UNROUTABLE, _PUBLISH, _PUBLISH_IN, _PUBLISH_OUT, _RECEIVED_CONFIRM, _RECV_CNT, _RECV_OCT,
+    _RETURN_UNROUTABLE,
+)
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
     BatchBuilder, BLIND_COPIED, HAS_EXPIRATION, HAS_GROUP, HAS_HEADERS, HAS_REPLY_TO, HAS_RETRY, HAS_TAGS,
@@ -36,6 +41,7 @@ from leveret.ports.traffic cimport Traffic
 
 from leveret.core.queues.expiration import expiration_fault
 from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.ports.counters import MESSAGE_SIZE_BOUNDS
 
 cdef enum:
     FRAME_METHOD = 1
@@ -205,6 +211,7 @@ cdef class ChannelSlot:
         self.number = number
         self.channel = channel
         self.caches = {}
+        self.counters = Counters()
         self.touched = set()
         self.settles = []
         self.run_kind = NOTHING
@@ -319,6 +326,9 @@ cdef class FrameReader:
         self.filled = []
         self.allowance = UNLIMITED
         self.published = Traffic()
+        self.counters = Counters()
+        self.vhost = Counters()
+        self.message_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
 
     def accept_user_id(self, str user):
         """Refuse messages whose user-id names another than `user`; None lets everyone be named."""
@@ -352,6 +362,9 @@ cdef class FrameReader:
         `now` is the time that the records get, in milliseconds since 1970.
         """
         self.now = now
+        self.counters.add(_RECV_OCT, data.shape[0])
+        self.counters.add(_RECV_CNT, 1)
+        self.vhost.add(_RECV_OCT, data.shape[0])
         if self.position < self.size:
             joined = (<const char*>self.data + self.position)[: self.size - self.position] + bytes(data)
             self._look_at(joined)
@@ -392,11 +405,17 @@ cdef class FrameReader:
 
     def next(self):
         """Work until there is an event (see the module's docstring) or the bytes end (None)."""
-        cdef size_t available, total
-        cdef object event
         self.stopped = False
         if self.lost:
             self.position = self.size
+        try:
+            return self._next()
+        finally:
+            self.end_run()
+
+    cdef object _next(self):
+        cdef size_t available, total
+        cdef object event
         while True:
             if self.carry.size:
                 if not self._fill_carry():
@@ -731,6 +750,9 @@ cdef class FrameReader:
             slot.closing = True
             return slot.number, error
         slot.published += 1
+        if slot is not self.publishing:
+            self.begin_run(slot)
+        self.message_sizes.add(body_size, 1)
         self.allowance -= 1
         self.published.add(1, RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size)
         if slot.confirming:
@@ -740,13 +762,65 @@ cdef class FrameReader:
                 mandatory, <uint32_t>flags, address, header, header_size, body, body_size
             )
         if not route.builders:
-            slot.unroutable += 1
+            self.dropped += 1
             return None
+        self.routed += PyTuple_GET_SIZE(route.builders)
         self.pack(
             slot, route.builders, <uint32_t>flags, tag_mask, address, address_size,
             header, header_size, body, body_size,
         )
         return None
+
+    cdef void begin_run(self, ChannelSlot slot) noexcept:
+        """A message was published, by another channel than before or to another exchange."""
+        self.end_run()
+        self.publishing = slot
+        self.target = None if slot.cache is None else slot.cache.counters
+        self.uncounted_after = slot.published - 1
+
+    cdef void end_run(self) noexcept:
+        """Count what was published in a row."""
+        cdef ChannelSlot slot = self.publishing
+        cdef uint64_t count
+        if slot is None:
+            return
+        count = slot.published - self.uncounted_after
+        self.publishing = None
+        slot.counters.add(_PUBLISH, count)
+        self.vhost.add(_PUBLISH, count)
+        if slot.confirming:
+            self.vhost.add(_RECEIVED_CONFIRM, count)
+        if self.target is not None:
+            self.target.add(_PUBLISH_IN, count)
+        if self.routed:
+            self.vhost.add(_PUBLISH_OUT, self.routed)
+            if self.target is not None:
+                self.target.add(_PUBLISH_OUT, self.routed)
+            self.routed = 0
+        if self.dropped:
+            self.count_unroutable(slot, self.target, _DROP_UNROUTABLE, self.dropped)
+            self.dropped = 0
+
+    cdef void count_unroutable(self, ChannelSlot slot, Counters target, int counter, uint64_t count) noexcept:
+        slot.counters.add(counter, count)
+        self.vhost.add(counter, count)
+        if target is not None:
+            target.add(counter, count)
+
+    def routed_singly(self, ChannelSlot slot, bytes exchange, uint64_t queues):
+        """Count where a Publish event's message went."""
+        cdef RouteCache cache = slot.caches.get(exchange)
+        self.vhost.add(_PUBLISH_OUT, queues)
+        if cache is not None:
+            cache.counters.add(_PUBLISH_OUT, queues)
+
+    def unroutable(self, ChannelSlot slot, bytes exchange, bint returned):
+        """Count a Publish event's message that went nowhere, or back."""
+        cdef RouteCache cache = slot.caches.get(exchange)
+        self.count_unroutable(
+            slot, None if cache is None else cache.counters,
+            _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1,
+        )
 
     cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
         """What the properties say must be true and possible. Raises ChannelError 406."""
@@ -779,8 +853,12 @@ cdef class FrameReader:
             if cache is None:
                 cache = slot.channel.route_cache(exchange)
                 if cache is None:
+                    self.end_run()
+                    slot.exchange = None
+                    slot.cache = None
                     return None  # the user's permission must be asked for first
                 slot.caches[exchange] = cache
+            self.end_run()
             slot.exchange = exchange
             slot.cache = cache
             slot.key = None

@@ -35,6 +35,7 @@ from leveret.core.queues.settings import resolve_settings
 from leveret.core.queues.stream import Stream
 from leveret.core.retry.retrying import RetryTopics
 from leveret.core.routing.publishing import InternalPublisher
+from leveret.core.statistics.statistics import Statistics
 from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
@@ -114,7 +115,8 @@ class Broker:
         self.report = report
         self.vhosts: dict[str, Vhost] = {}
         self.publisher = InternalPublisher(turn, wall_ms)
-        self.events = Events(self.vhosts, self.publisher)
+        self.statistics = Statistics()
+        self.events = Events(self.vhosts, self.publisher, self.statistics.churn)
         self.tracer = Tracer(self.publisher, node_name)
         self.intake = Intake()
         self.usage = UsageMeter()
@@ -142,7 +144,7 @@ class Broker:
             self.internal_topics, state, turn, self.timers, spawn, report
         )
         self.rates = Rates(self.timers, access.user, limits.connection_rates, self._follow_rates)
-        self.pulls = Pulls(turn, self.timers, random_name)
+        self.pulls = Pulls(turn, self.timers, random_name, self.statistics)
         self.delayed: DelayedDelivery | None = None
         self.schedules: Schedules | None = None
         self._delay_messages(state)
@@ -236,6 +238,7 @@ class Broker:
             emit=self.events.emit,
             log_exchange=self._has_log_exchange,
             tolerates=self._tolerates,
+            counters=self.statistics.vhost(definition.name),
         )
 
     def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:
@@ -299,6 +302,7 @@ class Broker:
         if self.once is not None:
             self.once.forget_vhost(name)
         self.waiting_rooms.delete_of_vhost(name)
+        self.statistics.vhost_deleted(name)
         vhost.close()
         for exchange in vhost.exchanges:
             self.events.emit("exchange.deleted", {"name": exchange, "vhost": name})

@@ -31,6 +31,7 @@ from leveret.core.routing.predeclared import check_not_default
 from leveret.core.telemetry.events import silent
 from leveret.core.topology import Topology
 from leveret.errors import ChannelError
+from leveret.ports.counters import Counters
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
@@ -78,10 +79,12 @@ class Vhost:
         emit: Emit = silent,
         log_exchange: bool = False,
         tolerates: Callable[[QueueLike, ChannelError], bool] = strictly,
+        counters: Counters | None = None,
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
         self.traced = False
+        self.counters = counters or Counters()
         self._open_queue = open_queue
         self._random_name = random_name
         self._quota = quota or Quota()

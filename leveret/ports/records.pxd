@@ -1,6 +1,8 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
+from leveret.ports.counters cimport Counters
+
 
 cdef enum:
     BATCH_HEADER_BYTES = 64
@@ -61,6 +63,7 @@ cdef class Batch:
     cdef uint32_t _size_at(self, size_t position) except 0
     cdef size_t locate(self, uint64_t offset) except 0
     cdef size_t view(self, size_t position, RecordView* record) except 0
+    cdef uint64_t time_of(self, const RecordView* record) noexcept
 
 
 cdef class BatchBuilder:
@@ -75,6 +78,7 @@ cdef class BatchBuilder:
     cdef readonly uint64_t last_time
     cdef public object owner
     cdef public object origins      # who published what, where somebody asks (core.logs.origins), else None
+    cdef public Counters counters   # where what is sealed counts as published, else None
 
     cdef int append(
         self, uint32_t flags, uint64_t now, uint64_t tag_mask,

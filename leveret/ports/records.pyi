@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from enum import IntFlag
 from typing import Any
 
+from leveret.ports.counters import Counters
 from leveret.ports.ranges import RangeSet
 
 class RecordFlag(IntFlag):
@@ -83,6 +84,7 @@ class Batch:
 class BatchBuilder:
     owner: Any
     origins: Any
+    counters: Counters | None
     @property
     def size(self) -> int: ...
     @property

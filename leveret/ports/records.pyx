@@ -44,6 +44,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from leveret.errors import CorruptBatchError
+from leveret.ports.counters cimport _PUBLISH
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.tags cimport mask_of
 
@@ -144,6 +145,10 @@ cdef class Batch:
     def leader_epoch(self):
         """The reign under which the batch was written."""
         return load32(self.data + 28)
+
+    cdef uint64_t time_of(self, const RecordView* record) noexcept:
+        """When a record of this batch was taken in, milliseconds since 1970."""
+        return load64(self.data + 32) + record.time_delta
 
     @property
     def first_time(self):
@@ -475,6 +480,8 @@ cdef class BatchBuilder:
         batch.size = self.size
         batch.base_offset = base_offset
         batch.count = self.count
+        if self.counters is not None:
+            self.counters.add(_PUBLISH, self.count)
         self._reset()
         return batch
 

@@ -5,4 +5,6 @@ cdef class Traffic:
     cdef readonly uint64_t messages
     cdef readonly uint64_t bytes
 
-    cdef void add(self, uint64_t messages, uint64_t stored) noexcept
+    cdef inline void add(self, uint64_t messages, uint64_t stored) noexcept:
+        self.messages += messages
+        self.bytes += stored

@@ -138,8 +138,9 @@ def test_large_bodies_stay_valid_when_the_batch_is_forgotten(slot):
 
 @pytest.mark.parametrize("nack", [False, True])
 def test_confirms_are_acks_and_nacks(nack):
-    outbox = Outbox()
-    outbox.confirm(5, 2**63 - 1, True, nack)
+    outbox, slot = Outbox(), ChannelSlot(5, None)
+    outbox.confirm(slot, 2**63 - 1, True, nack)
+    assert slot.counters.counted() == ({} if nack else {"confirm": 2**63 - 1})
     outbox.write(b"\x08\x00\x05\x00\x00\x00\x00\xce")
     (_, piece, _), (_, beat, _) = frames_of(outbox.take())
     assert isinstance(piece, commands.Basic.Nack if nack else commands.Basic.Ack)

@@ -591,7 +591,12 @@ def test_what_there_is_to_collect_is_named_once():
     assert reader.take_dirty() == [slots[0]]
     assert slots[0].take_touched() == {odd}
     assert [slot.published for slot in slots] == [3, 1]
-    assert [slot.unroutable for slot in slots] == [1, 0]
+    assert [slot.counters.counted() for slot in slots] == [
+        {"publish": 3, "drop_unroutable": 1},
+        {"publish": 1},
+    ]
+    counted = {"publish": 4, "publish_out": 3, "drop_unroutable": 1, "received_confirm": 3}
+    assert {name: reader.vhost.counted()[name] for name in counted} == counted
     assert slots[0].take_settles() == [(SETTLE, 0, 0, False)] * 2
     assert (reader.take_filled(), reader.take_dirty()) == ([], [])
     assert (slots[0].take_touched(), slots[0].take_settles()) == (set(), [])

@@ -159,7 +159,7 @@ def _get_when_caught_up(channel: Channel, queue: Queue, *, no_ack: bool) -> Awai
 def _get_ready(channel: Channel, queue: Queue, *, no_ack: bool) -> Awaitable[None] | None:
     leased = queue.get()
     if leased is None:
-        channel.send(commands.Basic.GetEmpty())
+        channel.send_empty(queue)
         return None
     offset, redelivered = leased
     try:
@@ -193,7 +193,7 @@ async def _get_fetched(
             queue.return_([(offset, offset + 1)], failed=False)
             return
     if channel.alive:
-        channel.send(commands.Basic.GetEmpty())
+        channel.send_empty(queue)
 
 
 def _cannot_get(queue: Queue, offset: int, error: StorageError) -> ConnectionClosingError:

@@ -125,6 +125,7 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     connection.broker.admission.check_connection(vhost.definition, connection.user)
     check_vhost(connection.rights, name)
     connection.vhost = vhost
+    connection.reader.vhost = connection.outbox.vhost = vhost.counters
     connection.name = str(connection.link.endpoints)
     connection.connected_at_ms = connection.link.wall_ms()
     connection.broker.connections.add(connection)

@@ -74,6 +74,7 @@ def _declared(
     channel: Channel, queue: OpenQueue, name: str, method: commands.Queue.Declare
 ) -> Awaitable[None] | None:
     queue.used()
+    channel.broker.statistics.churn.happened("queue.declared")
     answer = build(
         commands.Queue.DeclareOk,
         queue=name,

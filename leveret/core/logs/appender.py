@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.ports.counters import PUBLISH
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -226,13 +228,16 @@ class Appender(ABC):
 
         `take_in` was called. `seen` is told when its records are committed.
         """
-        has_records = records.count > 0
+        record_count = records.count
+        has_records = record_count > 0
         try:
             self.log.prepare(transaction, records, ranges, prepared)
         except BaseException:
             self._forget_uncommitted()
             raise
         if has_records:
+            if self.builder.counters is not None:
+                self.builder.counters.count(PUBLISH, record_count)
             self._unseen.append((self.log.end, seen))
 
     def take_in(self, records: BatchBuilder) -> None:  # noqa: B027

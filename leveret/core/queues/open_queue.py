@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.appender import Appender
 from leveret.core.once.dedup import DedupWindow
-from leveret.ports.traffic import Traffic
+from leveret.ports.counters import (
+    BYTES_OUT,
+    DELIVER,
+    DELIVER_NO_ACK,
+    GET,
+    GET_NO_ACK,
+    Counters,
+)
 from leveret.ports.usage import Account, Subject, Usage
 
 if TYPE_CHECKING:
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
 # One queue's share of a turn, so that a long backlog does not keep other queues and sockets
 # waiting.
 PUMP_RECORDS_MAX = 20_000
+
+HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
 
 
 class QueueConsumer(Protocol):
@@ -85,7 +94,7 @@ class OpenQueue(Appender):
         super().__init__(log, services.turn, services.report)
         self.definition = definition
         self.settings = settings
-        self.delivered = Traffic()
+        self.counters = self.builder.counters = Counters()
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
         self.rates: QueueRates | None = None  # where the settings ask for any
@@ -166,8 +175,13 @@ class OpenQueue(Appender):
 
     def total_usage(self) -> Usage:
         """See Metered."""
-        out = self.delivered
-        return Usage(self.appended_count, self.log.appended_bytes, out.messages, out.bytes)
+        value = self.counters.value
+        return Usage(
+            self.appended_count,
+            self.log.appended_bytes,
+            sum(value(mode) for mode in HANDED_OUT),
+            value(BYTES_OUT),
+        )
 
     @property
     def delayed_count(self) -> int:

@@ -27,6 +27,7 @@ from leveret.errors import ChannelError
 from leveret.features.leases import TERM_MS_MAX, LeaseTable
 from leveret.features.receipts import Receipt, parse_receipt, queue_digest, token_from
 from leveret.ports.contents import open_header
+from leveret.ports.counters import GET, Counters
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 from leveret.ports.usage import Usage
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.queues.queue import Queue
+    from leveret.core.statistics.statistics import Statistics
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
+    from leveret.ports.counters import Outflow
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
     from leveret.ports.usage import Account
@@ -142,9 +145,16 @@ Done: TypeAlias = Callable[["list[Pulled] | None"], None]
 class Pulls:
     """All that is pulled on a node. `random_name()` gives what nobody can guess."""
 
-    def __init__(self, turn: Turn, timers: Timers, random_name: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        timers: Timers,
+        random_name: Callable[[], str],
+        statistics: Statistics,
+    ) -> None:
         self.turn = turn
         self.timers = timers
+        self.statistics = statistics
         self._random_name = random_name
         self.under_way: set[Receive] = set()
         self._closing = False
@@ -179,7 +189,9 @@ class Pulls:
         """Those of one queue."""
         leases = self._leases.get(queue)
         if leases is None:
-            leases = self._leases[queue] = QueueLeases(queue, self.timers, self._forget)
+            leases = self._leases[queue] = QueueLeases(
+                queue, self.timers, self._forget, self.statistics.outflow(GET, queue, Counters())
+            )
         return leases
 
     def _forget(self, queue: Queue) -> None:
@@ -205,6 +217,7 @@ class Receive:
         self._bytes_left = wanted.bytes_max
         self._done = done
         self._records: list[tuple[int, StoredMessage, bool]] = []
+        self._times_ms: list[int] = []  # when they were taken in
         self.in_flight = 0
         self._timer = pulls.timers.timer(self._look)
         self._until_ms = 0
@@ -239,7 +252,7 @@ class Receive:
         return min(stop, batches[-1].stop_offset)
 
     def _keep(self, batch: Batch, offset: int, *, redelivered: bool) -> bool:
-        flags, _, exchange, routing_key, header, body = batch.record(offset)
+        flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
         size = len(header) + len(body)
         if size > self._bytes_left and self._records:
             self._missing = 0
@@ -248,6 +261,7 @@ class Receive:
             header = open_header(header)
         message = StoredMessage(exchange, routing_key, header, body, flags)
         self._records.append((offset, message, redelivered))
+        self._times_ms.append(time_ms)
         self.in_flight += 1
         self._bytes_left -= size
         self._missing -= 1
@@ -279,7 +293,8 @@ class Receive:
         leases = self._pulls.leases(queue)
         leases.begin([offset for offset, _, _ in records], token, self._wanted.term_ms(queue))
         pulled = [self._told(token, *record) for record in records]
-        queue.delivered.count(len(pulled), sum(one.stored_bytes for one in pulled))
+        for one, time_ms in zip(pulled, self._times_ms, strict=True):
+            leases.counted.delivered(1, one.stored_bytes, one.redelivered, time_ms)
         self._done(pulled)
 
     def _told(self, token: int, offset: int, message: StoredMessage, redelivered: bool) -> Pulled:
@@ -319,8 +334,11 @@ class QueueLeases:
     `idle(queue)` is called when nothing is leased any more.
     """
 
-    def __init__(self, queue: Queue, timers: Timers, idle: Callable[[Queue], None]) -> None:
+    def __init__(
+        self, queue: Queue, timers: Timers, idle: Callable[[Queue], None], counted: Outflow
+    ) -> None:
         definition = queue.definition
+        self.counted = counted
         self._queue = queue
         self._digest = queue_digest(definition.vhost, definition.topic, definition.incarnation)
         self._table = LeaseTable()
@@ -344,6 +362,7 @@ class QueueLeases:
         """The messages are done with."""
         outcomes, ended = self._end(handles)
         if ended:
+            self.counted.acknowledged(len(ended))
             self._queue.settle(_ranges(ended))
         return outcomes
 

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from leveret.core.definitions.policies import EffectivePolicy
     from leveret.core.exchanges.router import Router
     from leveret.core.routing.bindings import Binding
+    from leveret.ports.counters import Counters
     from leveret.ports.definitions import ExchangeDefinition
 
 
 class Exchange:
     """A named point to publish to.
 
-    Its `cache` stays the same object as long as the exchange lives; connections keep it.
+    Its `cache` stays the same object as long as the exchange lives; connections keep it. It counts
+    what is published.
     """
 
     __slots__ = ("cache", "definition", "filters", "incoming", "outgoing", "policy", "router")
@@ -40,6 +42,11 @@ class Exchange:
         self.incoming: dict[Hashable, Binding] = {}
         self.filters = 0  # of its bindings, how many have a filter
         self.cache = RouteCache(self, lambda key: resolve(self, key), router.key_decides)
+
+    @property
+    def counters(self) -> Counters:
+        """What was published to it."""
+        return self.cache.counters
 
     @property
     def name(self) -> str:

@@ -1,6 +1,8 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
 
+from leveret.ports.counters cimport Counters
+
 
 cdef class Route:
     cdef readonly tuple builders
@@ -12,5 +14,6 @@ cdef class RouteCache:
     cdef readonly uint64_t version      # changes whenever something was forgotten
     cdef readonly dict routes
     cdef object resolve
+    cdef public Counters counters       # of the exchange
 
     cdef Route find(self, const uint8_t* key, size_t size)

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from leveret.ports.counters import Counters
 from leveret.ports.records import BatchBuilder
 
 ROUTES_MAX: int
@@ -12,6 +13,7 @@ class Route:
 
 class RouteCache:
     cacheable: bool
+    counters: Counters
     @property
     def exchange(self) -> Any: ...
     @property
@@ -19,7 +21,11 @@ class RouteCache:
     @property
     def routes(self) -> dict[bytes, Route]: ...
     def __init__(
-        self, exchange: Any, resolve: Callable[[bytes], Route], cacheable: bool = True
+        self,
+        exchange: Any,
+        resolve: Callable[[bytes], Route],
+        cacheable: bool = True,
+        counters: Counters | None = None,
     ) -> None: ...
     def lookup(self, routing_key: bytes) -> Route: ...
     def set_cacheable(self, cacheable: bool) -> None: ...

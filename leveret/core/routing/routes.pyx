@@ -28,11 +28,13 @@ cdef class RouteCache:
 
     `resolve(routing_key: bytes) -> Route` is asked on a miss; it raises the AMQP error that a bad key
     deserves. While `cacheable` is False the key alone does not decide (a headers exchange lies on the
-    way, say): nothing is remembered, and publishes are routed one by one, not by `find`.
+    way, say): nothing is remembered, and publishes are routed one by one, not by `find`. What is published
+    to the exchange is counted in `counters`.
     """
 
-    def __init__(self, exchange, resolve, cacheable=True):
+    def __init__(self, exchange, resolve, cacheable=True, Counters counters=None):
         self.exchange = exchange
+        self.counters = Counters() if counters is None else counters
         self.resolve = resolve
         self.cacheable = cacheable
         self.routes = {}

@@ -26,6 +26,7 @@ from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:
     from leveret.core.routing.publishing import InternalPublisher
+    from leveret.core.statistics.churn import Churn
     from leveret.core.vhost import Vhost
     from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 
@@ -88,9 +89,12 @@ def silent(_key: str, _headers: Headers) -> None:
 
 
 class Events:
-    """Publishes what happens. `vhosts` are the broker's, by name."""
+    """Publishes what happens. `vhosts` are the broker's, by name; `churn` counts it, too."""
 
-    def __init__(self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher) -> None:
+    def __init__(
+        self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher, churn: Churn
+    ) -> None:
+        self.churn = churn
         self._vhosts = vhosts
         self._publisher = publisher
 
@@ -103,6 +107,7 @@ class Events:
 
     def emit(self, key: str, headers: Headers) -> None:
         """Publish one event, after the fact."""
+        self.churn.happened(key)
         if not self.wanted:
             return
         now = self._publisher.wall_ms()

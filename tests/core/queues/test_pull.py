@@ -7,6 +7,7 @@ import pytest
 
 from leveret.core.queues.pull import LEASES_MAX, Outcome, Pulls, Wanted
 from leveret.core.queues.settings import QueueSettings
+from leveret.core.statistics.statistics import Statistics
 from leveret.errors import ChannelError
 from leveret.features.receipts import Receipt, parse_receipt
 from leveret.ports import Durability
@@ -21,7 +22,9 @@ class Pulling(Bench):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         seed = random.Random(1)
-        self.pulls = Pulls(self.turn, self.services.timers, lambda: str(seed.random()))
+        self.pulls = Pulls(
+            self.turn, self.services.timers, lambda: str(seed.random()), Statistics()
+        )
 
     @property
     def leases(self):

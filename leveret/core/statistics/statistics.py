@@ -1,0 +1,115 @@
+"""A node's counters by whom they belong to, and their sums.
+
+The broker makes one `Statistics`; connections and queues ask it for what they count in, the HTTP
+API, the metrics and the pages for what was counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from leveret.core.queues.arguments import TYPES, type_of
+from leveret.core.statistics.churn import Churn
+from leveret.ports.counters import MESSAGE_SIZE_BOUNDS, Counters, Histogram, Outflow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.ports.definitions import QueueDefinition
+
+__all__ = ["Counted", "Statistics"]
+
+# From what a network takes to a day: what waits longer was meant to wait.
+LATENCY_BOUNDS_MS = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(1_000, 2_000, 5_000, 10_000, 30_000),
+    *(60_000, 300_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000),
+)
+
+DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+
+
+class Counted(Protocol):
+    """Whoever has counters of its own: a queue, an exchange, a virtual host, or a connection."""
+
+    @property
+    def counters(self) -> Counters:
+        """Its counters."""
+        ...
+
+
+class CountedQueue(Counted, Protocol):
+    """A queue."""
+
+    definition: QueueDefinition
+
+
+class Statistics:
+    """All that is counted on a node, since its start.
+
+    `latency`: milliseconds from when a message was taken in to its first delivery, but for those
+    that were read from streams. `message_sizes`: bytes of the bodies that were published.
+    """
+
+    def __init__(self) -> None:
+        self.churn = Churn()
+        self.latency = Histogram(LATENCY_BOUNDS_MS)
+        self.message_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
+        # What was handed out of all queues of a type, those that were deleted included.
+        self.by_queue_type = {name: Counters() for name in TYPES}
+        self._vhosts: dict[str, Counters] = {}
+        self._deleted = Counters()  # of virtual hosts that are gone
+
+    # -- what is counted in
+
+    def vhost(self, name: str) -> Counters:
+        """What a virtual host counts in, from its first to its last message."""
+        found = self._vhosts.get(name)
+        if found is None:
+            found = self._vhosts[name] = Counters()
+        return found
+
+    def vhost_deleted(self, name: str) -> None:
+        """It is gone; what passed through it still counts for the node."""
+        gone = self._vhosts.pop(name, None)
+        if gone is not None:
+            self._deleted.take_in(gone)
+
+    def outflow(self, mode: int, queue: CountedQueue, channel: Counters) -> Outflow:
+        """What a consumer or getter of `queue` counts in; `mode` is how it is handed messages.
+
+        Streams are read from wherever their readers like, so their records' age means nothing.
+        """
+        kind = type_of(queue.definition.arguments)
+        return Outflow(
+            mode,
+            queue.counters,
+            channel,
+            self.vhost(queue.definition.vhost),
+            self.by_queue_type[kind],
+            None if kind == "stream" else self.latency,
+        )
+
+    # -- what was counted
+
+    def totals(self) -> Mapping[str, int]:
+        """What the whole node has counted; what is 0 is left out."""
+        return with_sums(self.node().counted())
+
+    def of(self, subject: Counted) -> Mapping[str, int]:
+        """What one of those who are counted has counted; what is 0 is left out."""
+        return with_sums(subject.counters.counted())
+
+    def node(self) -> Counters:
+        """The sum of all virtual hosts that are or were there."""
+        node = Counters()
+        node.take_in(self._deleted)
+        for counters in self._vhosts.values():
+            node.take_in(counters)
+        return node
+
+
+def with_sums(counted: dict[str, int]) -> dict[str, int]:
+    """Add `deliver_get`, as RabbitMQ does: all that was handed out, in whichever way."""
+    handed_out = sum(counted.get(name, 0) for name in DELIVER_GET)
+    return {**counted, "deliver_get": handed_out} if handed_out else counted

@@ -1,0 +1,166 @@
+"""Counters and histograms: added to where batches pass, in compiled code; read by core.statistics.
+
+Each of those whose messages are counted has a `Counters`: a channel, a queue, an exchange, a virtual
+host, a connection. They only grow, and begin at 0 with whom they belong to. To add is a few
+instructions; what a rate or a history needs beyond that is the business of whoever looks at them.
+"""
+
+from libc.stdint cimport uint64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+# RabbitMQ's names in `message_stats` and of connections, but for the last of each line here:
+NAMES = (
+    "publish", "publish_in", "publish_out", "confirm", "return_unroutable", "drop_unroutable",
+    "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack",
+    "received_confirm",     # of `publish`, those on channels that confirm
+    "bytes_out",            # of what was delivered, as it is stored
+    "recv_oct", "recv_cnt", "send_oct", "send_cnt",
+)
+
+# RabbitMQ's, of rabbitmq_message_size_bytes.
+MESSAGE_SIZE_BOUNDS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
+
+PUBLISH = _PUBLISH
+PUBLISH_IN = _PUBLISH_IN
+PUBLISH_OUT = _PUBLISH_OUT
+CONFIRM = _CONFIRM
+RETURN_UNROUTABLE = _RETURN_UNROUTABLE
+DROP_UNROUTABLE = _DROP_UNROUTABLE
+DELIVER = _DELIVER
+DELIVER_NO_ACK = _DELIVER_NO_ACK
+GET = _GET
+GET_NO_ACK = _GET_NO_ACK
+GET_EMPTY = _GET_EMPTY
+REDELIVER = _REDELIVER
+ACK = _ACK
+RECEIVED_CONFIRM = _RECEIVED_CONFIRM
+BYTES_OUT = _BYTES_OUT
+RECV_OCT = _RECV_OCT
+RECV_CNT = _RECV_CNT
+SEND_OCT = _SEND_OCT
+SEND_CNT = _SEND_CNT
+
+
+cdef uint64_t now_ms() noexcept:
+    cdef timespec time
+    clock_gettime(CLOCK_REALTIME, &time)
+    return <uint64_t>time.tv_sec * 1000 + <uint64_t>time.tv_nsec // 1000000
+
+
+cdef class Counters:
+    """What one of those who are counted has moved so far."""
+
+    def count(self, int counter, uint64_t n=1):
+        """Add to one of them, by its number (`PUBLISH` and so on)."""
+        if not 0 <= counter < _COUNTERS:
+            raise IndexError(counter)
+        self.add(counter, n)
+
+    def value(self, int counter):
+        """One of them."""
+        if not 0 <= counter < _COUNTERS:
+            raise IndexError(counter)
+        return self.values[counter]
+
+    def take_in(self, Counters other):
+        """Add all that `other` has counted: what it belongs to has ended."""
+        cdef int i
+        for i in range(_COUNTERS):
+            self.values[i] += other.values[i]
+        self.moved = True
+
+    def counted(self):
+        """Those that are not 0, by their names."""
+        cdef int i
+        return {NAMES[i]: self.values[i] for i in range(_COUNTERS) if self.values[i]}
+
+
+cdef class Outflow(Counters):
+    """What one consumer, or one who gets, is handed out of one queue: counted for all concerned.
+
+    `mode` is the counter of how it is handed out (DELIVER, GET_NO_ACK …), `kind` what all queues of a
+    type have in common. With `latency`, how long messages have waited is noted there, in milliseconds.
+    """
+
+    def __init__(
+        self, int mode, Counters queue, Counters channel, Counters vhost, Counters kind,
+        Histogram latency=None,
+    ):
+        if not 0 <= mode < _COUNTERS:
+            raise IndexError(mode)
+        self.mode = mode
+        self.queue = queue
+        self.channel = channel
+        self.vhost = vhost
+        self.kind = kind
+        self.latency = latency
+
+    cdef void add_all(self, int counter, uint64_t n) noexcept:
+        self.add(counter, n)
+        self.queue.add(counter, n)
+        self.channel.add(counter, n)
+        self.vhost.add(counter, n)
+        self.kind.add(counter, n)
+
+    cdef void handed_out(self, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since) noexcept:
+        """`since` is when they were published, or the first of them, in milliseconds since 1970."""
+        cdef uint64_t now
+        self.add_all(self.mode, messages)
+        self.add_all(_BYTES_OUT, stored)
+        if redelivered:
+            self.add_all(_REDELIVER, messages)
+        elif self.latency is not None:
+            now = now_ms()
+            self.latency.add(now - since if now > since else 0, messages)
+
+    def delivered(self, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since):
+        """The same as `handed_out`, for callers in Python."""
+        self.handed_out(messages, stored, redelivered, since)
+
+    def acknowledged(self, uint64_t messages):
+        """So many of them were acknowledged."""
+        self.add_all(_ACK, messages)
+
+    def found_empty(self):
+        """There was nothing to get."""
+        self.add_all(_GET_EMPTY, 1)
+
+
+cdef class Histogram:
+    """How many values were at most as large as each bound, and larger than the one before."""
+
+    def __init__(self, bounds):
+        """`bounds` rise."""
+        cdef int i
+        if not 0 < len(bounds) <= BOUNDS_MAX:
+            raise ValueError(bounds)
+        self.size = len(bounds)
+        for i in range(self.size):
+            self._bounds[i] = bounds[i]
+            if i and self._bounds[i] <= self._bounds[i - 1]:
+                raise ValueError(bounds)
+
+    def observe(self, uint64_t value, uint64_t times=1):
+        """The same as `add`, for callers in Python."""
+        self.add(value, times)
+
+    @property
+    def bounds(self):
+        """The largest value of each bucket but the last, which has none."""
+        cdef int i
+        return tuple([self._bounds[i] for i in range(self.size)])
+
+    @property
+    def counts(self):
+        """The values in each bucket: one more than there are bounds."""
+        cdef int i
+        return tuple([self._counts[i] for i in range(self.size + 1)])
+
+    @property
+    def count(self):
+        """All of them."""
+        cdef int i
+        cdef uint64_t total = 0
+        for i in range(self.size + 1):
+            total += self._counts[i]
+        return total
