@@ -84,6 +84,7 @@ class Connection:
         "client_properties",
         "configuration",
         "connected_at_ms",
+        "counters",
         "holds",
         "limits",
         "link",
