@@ -32,6 +32,8 @@ from leveret.mgmt_ui.api import (
 )
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.metrics import endpoints
+from leveret.mgmt_ui.pages.application import create_pages
+from leveret.mgmt_ui.sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,29 +64,49 @@ API = (
     pull,
 )
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
-WELCOME = "there are no pages here yet; the HTTP API begins at /api/overview"
+API_ROOMS = (["api"], ["metrics"])  # first segments of paths that are for machines
 
 
 def create_app(node: ManagedNode) -> ASGIApp:
-    """The HTTP API of one node, as an ASGI application."""
+    """The HTTP API, the metrics and the pages of one node, as an ASGI application."""
+    sessions = _sessions(node)
     routers = [*(part.router for part in API), endpoints.guarded]
-    return EncodedPaths(_application(node, routers))
+    api = _application(node, sessions, routers)
+    return EncodedPaths(Parted(api, create_pages(node, sessions)))
 
 
 def create_metrics_app(node: ManagedNode) -> ASGIApp:
     """What is told on the metrics' own port."""
-    return _application(node, (endpoints.public,))
+    return _application(node, _sessions(node), (endpoints.public,))
 
 
-def _application(node: ManagedNode, routers: Iterable[APIRouter]) -> FastAPI:
+def _sessions(node: ManagedNode) -> Sessions:
+    return Sessions(node.broker.access, node.broker.timers.wall_ms)
+
+
+def _application(node: ManagedNode, sessions: Sessions, routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.node = node
+    app.state.sessions = sessions
     for router in routers:
         app.include_router(router)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _unroutable)
     app.add_exception_handler(Exception, _broken)
     return app
+
+
+class Parted:
+    """Answers machines by the API and the metrics, people by pages: with errors, too."""
+
+    def __init__(self, api: ASGIApp, pages: ASGIApp) -> None:
+        self._api = api
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the ASGI specification."""
+        room = scope.get("path", "").split("/")[1:2]
+        await (self._api if room in API_ROOMS else self._pages)(scope, receive, send)
 
 
 class EncodedPaths:
@@ -109,13 +131,11 @@ async def _refused(_: Request, error: Exception) -> Response:
     return _error(error.status, error.error, error.reason, error.headers)
 
 
-async def _unroutable(request: Request, error: Exception) -> Response:
+async def _unroutable(_: Request, error: Exception) -> Response:
     """No such path, or not this method."""
     assert isinstance(error, HTTPException)
     status = error.status_code
     reason = "Object Not Found" if status == 404 else error.detail
-    if status == 404 and request.url.path == "/":
-        reason = WELCOME
     headers = dict(error.headers) if error.headers else None
     return _error(status, STATUS_ERRORS.get(status, "bad_request"), reason, headers)
 

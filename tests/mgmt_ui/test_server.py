@@ -13,6 +13,7 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui import web
 from leveret.mgmt_ui.server import ManagementServer
 from tests.process import node_addresses
+from tests.support.site import Site
 
 GUEST = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
 
@@ -95,11 +96,11 @@ async def test_server_closed_before_it_serves_never_does():
 
 @pytest.fixture
 async def port():
-    """Of a server that serves nothing but errors."""
+    """Of a server whose node has nothing to manage."""
     server = ManagementServer()
     listener = await server.open("127.0.0.1", 0)
     async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(None))
+        group.create_task(server.serve(Site().node))
         yield listener.port
         await server.close()
 
@@ -123,12 +124,12 @@ async def test_who_does_not_ask_in_time_is_closed(port, monkeypatch):
     assert await ask(port) == b""
     # A byte now and then wins no time.
     assert await ask(port, *[b"G"] * 20) == b""
-    assert (await ask(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+    assert (await ask(port, b"GET /api HTTP/1.1\r\nhost: x\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
 
 
 async def test_requests_in_a_row_are_answered_in_a_row(port, monkeypatch):
     monkeypatch.setattr(web, "REQUEST_SECONDS_MAX", 0.1)
-    answer = await ask(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 3)
+    answer = await ask(port, b"GET /api HTTP/1.1\r\nhost: x\r\n\r\n" * 3)
     assert answer.count(b"HTTP/1.1 404 ") == 3
 
 

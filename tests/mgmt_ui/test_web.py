@@ -298,10 +298,10 @@ async def test_missing_things(site, path, reason):
     assert await site.error(path) == (404, "not_found", reason)
 
 
-async def test_root_points_to_the_api(site):
-    status, _, reason = await site.error("/", None)
-    assert status == 404
-    assert "/api/overview" in reason
+async def test_beside_the_api_there_are_pages(site):
+    response = await site.get("/apiary", None)
+    assert response.status_code == 303
+    assert response.headers["location"] == "/login?wanted=%2Fapiary"
 
 
 async def test_other_methods(site):

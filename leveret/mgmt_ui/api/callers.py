@@ -1,4 +1,4 @@
-"""Who asks, and what they may see: basic authentication against the broker's users.
+"""Who asks, and what they may see: by basic authentication, or by the session of a browser.
 
 The rules are RabbitMQ's: `administrator` may do all, `monitoring` sees all virtual hosts and all
 connections, `management` and `policymaker` see the virtual hosts they may enter and their own
@@ -26,6 +26,7 @@ from leveret.mgmt_ui.api.problems import (
 )
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
 from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import UnansweredError
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.sessions import Session
     from leveret.ports.authentication import Rights
 
 __all__ = [
@@ -43,7 +45,11 @@ __all__ = [
     "NodeHere",
     "authenticated",
     "identified",
+    "log_in",
     "managed_node",
+    "of_session",
+    "require_manager",
+    "session_of",
 ]
 
 logger = logging.getLogger(__name__)
@@ -51,6 +57,7 @@ logger = logging.getLogger(__name__)
 ADMINISTRATORS = frozenset({"administrator"})
 MONITORS = frozenset({"administrator", "monitoring"})
 MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Caller:
     tags: tuple[str, ...]
     rights: Rights
     peer: str = ""  # the address that the request comes from
+    way: Way = Way.HTTP
 
     @property
     def is_administrator(self) -> bool:
@@ -162,7 +170,7 @@ class Caller:
     @property
     def actor(self) -> Actor:
         """The caller as events and the audit log name him."""
-        return Actor(self.name, self.peer, Way.HTTP)
+        return Actor(self.name, self.peer, self.way)
 
     def _refused(self, reason: str) -> ApiError:
         logger.warning("HTTP access denied: user %r - %s", self.name, reason)
@@ -178,24 +186,62 @@ async def managed_node(request: Request) -> ManagedNode:
 async def authenticated(request: Request) -> Caller:
     """The caller of a request, who has a management tag. Raises ApiError 401."""
     caller = await identified(request)
-    if MANAGERS.isdisjoint(caller.tags):
-        raise caller._refused("Not management user")  # noqa: SLF001  # same module
+    require_manager(caller)
     return caller
 
 
+def require_manager(caller: Caller) -> None:
+    """Raise ApiError 401 unless the caller has a management tag."""
+    if MANAGERS.isdisjoint(caller.tags):
+        raise caller._refused("Not management user")  # noqa: SLF001  # same module
+
+
 async def identified(request: Request) -> Caller:
-    """The caller of a request, whatever his tags: an application, say. Raises ApiError 401."""
+    """The caller of a request, whatever his tags: an application, say. Raises ApiError 401.
+
+    Credentials go before the session of a browser. With a session, what changes something must
+    bring its token in a header (ApiError 403): a cookie comes along whoever made the browser ask.
+    """
+    header = request.headers.get("authorization", "")
+    session = None if header else session_of(request)
+    if session is None:
+        return await log_in(request, *_credentials(header))
+    token = request.headers.get(CSRF_HEADER, "")
+    if request.method not in SAFE_METHODS and not session.has_csrf_token(token):
+        raise ApiError(403, "forbidden", f"a session's requests need its {CSRF_HEADER} header")
+    return await of_session(request, session)
+
+
+async def log_in(request: Request, user: str, password: str) -> Caller:
+    """Who proves a name by a password. Raises ApiError 401, for a wrong one after a while."""
     node = await managed_node(request)
-    user, password = _credentials(request.headers.get("authorization", ""))
-    peer = request.client.host if request.client is not None else ""
-    rights = await node.broker.authenticate(user, password, peer)
+    rights = await node.broker.authenticate(user, password, _peer_host(request))
     if rights is None:
         logger.warning("HTTP access denied: wrong user or password for %r", user)
         # Slow guessing down, as the AMQP handshake does.
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()
+    return await _admitted(node, rights, _peer_host(request), Way.HTTP)
+
+
+async def of_session(request: Request, session: Session, way: Way = Way.HTTP) -> Caller:
+    """Who has opened a session, with what he may do now. Raises ApiError 401."""
+    return await _admitted(await managed_node(request), session.rights, _peer_host(request), way)
+
+
+def session_of(request: Request) -> Session | None:
+    """The session that a request's cookie names, while it is good."""
+    session: Session | None = request.app.state.sessions.find(request.cookies.get(COOKIE, ""))
+    return session
+
+
+def _peer_host(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> Caller:
     await _learn_vhosts(rights, node.broker.vhosts)
-    caller = Caller(node, rights.user, rights.tags, rights, peer)
+    caller = Caller(node, rights.user, rights.tags, rights, peer, way)
     loopback_users = node.configuration.loopback_users
     if not node.broker.access.may_connect_from(rights.user, peer, loopback_users):
         raise caller._refused("User can only log in via localhost")  # noqa: SLF001  # same module

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query
     from leveret.mgmt_ui.managed import ManagedNode
 
-__all__ = ["router"]
+__all__ = ["object_totals", "router"]
 
 router = APIRouter()
 
@@ -29,7 +29,7 @@ async def overview(caller: CallerHere, query: QueryHere) -> Response:
         shown |= {"message_stats": {}, "churn_rates": {}, "statistics_db_event_queue": 0}
     if not query.disable_stats or query.enable_queue_totals:
         shown["queue_totals"] = await message_counts(caller.visible_vhosts())
-        shown["object_totals"] = await _object_totals(caller)
+        shown["object_totals"] = await object_totals(caller)
     if caller.is_monitor:
         shown |= _addresses(caller.node)
     return answer(select_columns(shown, query.columns))
@@ -62,7 +62,8 @@ def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
     }
 
 
-async def _object_totals(caller: Caller) -> dict[str, int]:
+async def object_totals(caller: Caller) -> dict[str, int]:
+    """How many things there are that the caller may know of."""
     vhosts, clients = caller.visible_vhosts(), caller.visible_clients()
     channels = consumers = 0
     async for some_clients in in_slices(clients):

@@ -1,0 +1,52 @@
+"""The web UI as an ASGI application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+
+from leveret.mgmt_ui.pages import overview, problems, signing_in
+from leveret.mgmt_ui.pages.assets import PREFIX, Assets
+from leveret.mgmt_ui.pages.live import LiveStreams
+from leveret.mgmt_ui.pages.rendering import Renderer
+from leveret.mgmt_ui.pages.security import SecurityHeaders
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.mgmt_ui.sessions import Sessions
+
+__all__ = ["create_pages"]
+
+ROUTERS = (
+    signing_in.router,
+    overview.router,
+)
+
+
+def create_pages(node: ManagedNode, sessions: Sessions) -> ASGIApp:
+    """The pages of one node. Reads templates and files, some milliseconds."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.state.node = node
+    app.state.sessions = sessions
+    app.state.live = LiveStreams()
+    assets = Assets()
+    app.state.renderer = Renderer(assets)
+
+    @app.get("/")
+    async def start() -> Response:
+        """The first page."""
+        return RedirectResponse("/overview", 303)
+
+    @app.api_route(PREFIX + "{digest}/{name:path}", methods=["GET", "HEAD"])
+    async def asset(request: Request, digest: str, name: str) -> Response:
+        """A file that pages need."""
+        return assets.answer(request, digest, name)
+
+    for router in ROUTERS:
+        app.include_router(router)
+    problems.add_handlers(app)
+    return SecurityHeaders(app)

@@ -1,0 +1,85 @@
+"""What browsers send when somebody changes something: the fields of a form, with their proof."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qs
+
+from fastapi import Depends, Request
+
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.pages.security import comes_from_elsewhere
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.sessions import CSRF_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CSRF_FIELD", "Form", "FormHere", "read_form"]
+
+FORM_BYTES_MAX = 1 << 20  # a page's arguments, a message to publish
+FIELDS_MAX = 200
+CSRF_FIELD = "csrf_token"
+
+
+class Form:
+    """The fields of a form by their names, the last of each unless all are asked for."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        self._fields = fields
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field as it was typed, with line ends as everywhere else."""
+        return self._fields.get(name, [default])[-1].replace("\r\n", "\n")
+
+    def word(self, name: str, default: str = "") -> str:
+        """A field without the blanks around it."""
+        return self.text(name, default).strip()
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a field."""
+        return list(self._fields.get(name, []))
+
+    def flag(self, name: str) -> bool:
+        """Whether a box is checked."""
+        return bool(self.word(name))
+
+    def integer(self, name: str, default: int | None = None) -> int | None:
+        """A whole number, or the default where nothing was typed. Raises ApiError 400."""
+        word = self.word(name)
+        if not word:
+            return default
+        digits = word.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+            raise ApiError(400, "bad_request", f"{name} is no whole number: {word}")
+        return int(word)
+
+
+async def read_form(request: Request) -> Form:
+    """The form in a request's body. Raises ApiError 403 when another site sent it, or 400."""
+    if comes_from_elsewhere(request):
+        raise ApiError(403, "forbidden", "this form was sent by a page of another site")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > FORM_BYTES_MAX:
+            raise ApiError(413, "too_large", f"a form has at most {FORM_BYTES_MAX} bytes")
+    try:
+        fields = parse_qs(
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
+        )
+    except ValueError:
+        raise ApiError(400, "bad_request", "this is no form") from None
+    return Form(fields)
+
+
+async def _checked_form(request: Request, viewer: ViewerHere) -> Form:
+    form = await read_form(request)
+    token = request.headers.get(CSRF_HEADER) or form.text(CSRF_FIELD)
+    if not viewer.session.has_csrf_token(token):
+        text = "the form did not come from a page of this session: go back, reload, try again"
+        raise ApiError(403, "forbidden", text)
+    return form
+
+
+FormHere = Annotated[Form, Depends(_checked_form)]

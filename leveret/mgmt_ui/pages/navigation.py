@@ -1,0 +1,54 @@
+"""What there is to be seen, in the order of the navigation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+
+__all__ = ["SECTIONS", "Entry", "Section", "sections_for"]
+
+
+def _everybody(_: Caller) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A link; `is_for` says who may use what is behind it."""
+
+    title: str
+    address: str
+    is_for: Callable[[Caller], bool] = _everybody
+
+    def is_current(self, address: str) -> bool:
+        """Whether a page belongs to it."""
+        return address == self.address or address.startswith(f"{self.address.rstrip('/')}/")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Links that belong together."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+SECTIONS = (
+    Section(
+        "Broker",
+        (Entry("Overview", "/overview"),),
+    ),
+)
+
+
+def sections_for(caller: Caller) -> list[Section]:
+    """What a user may see of the navigation."""
+    shown = [
+        Section(section.title, tuple(entry for entry in section.entries if entry.is_for(caller)))
+        for section in SECTIONS
+    ]
+    return [section for section in shown if section.entries]

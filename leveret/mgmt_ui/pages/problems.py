@@ -1,0 +1,102 @@
+"""Pages that say why there is no other: what went wrong, in words, and how to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+from leveret.mgmt_ui.api.callers import of_session, require_manager, session_of
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.pages.formats import with_query
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import Viewer
+from leveret.ports.audit import Way
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request, Response
+
+__all__ = ["add_handlers"]
+
+TITLES = {
+    400: "That was not understood",
+    403: "That is not permitted",
+    404: "There is no such page",
+    405: "That cannot be done here",
+    413: "That is too much",
+    500: "The node made a mistake",
+}
+# What `not_found` says of each kind of thing, for people.
+REASONS = {
+    "Object Not Found": "Nothing is found under this address.",
+    "vhost_not_found": "There is no virtual host of this name. It may have been deleted.",
+    "queue_not_found": "There is no queue of this name. It may have been deleted.",
+    "exchange_not_found": "There is no exchange of this name. It may have been deleted.",
+    "connection_not_found": "There is no such connection. It may have been closed.",
+}
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Let an application answer failures with pages."""
+    app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(HTTPException, _unroutable)
+    app.add_exception_handler(RequestValidationError, _misunderstood)
+    app.add_exception_handler(Exception, _broken)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    session = session_of(request)
+    if session is None and error.status == 401:
+        return _sign_in(request)
+    # The API says 401 also to those it knows; people are told what it is.
+    status = 403 if error.status == 401 else error.status
+    return await _problem(request, status, REASONS.get(error.reason, error.reason))
+
+
+def _sign_in(request: Request) -> Response:
+    """To the sign-in page, which leads back; what is no page that a person asked for gets a 401."""
+    if request.method in {"GET", "HEAD"} and "hx-request" not in request.headers:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(with_query("/login", wanted=request.url.path + query), 303)
+    answer = page(request, None, "sign_in.html.j2", status=401, wanted="/", failure="", user="")
+    answer.headers["hx-refresh"] = "true"  # a page that renews a part of itself shows all of it
+    return answer
+
+
+async def _unroutable(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if session_of(request) is None:
+        return _sign_in(request)  # strangers do not learn which addresses there are
+    return await _problem(request, error.status_code, REASONS["Object Not Found"])
+
+
+async def _misunderstood(request: Request, _: Exception) -> Response:
+    if session_of(request) is None:
+        return _sign_in(request)
+    return await _problem(request, 400, "A part of the address or of the form is missing.")
+
+
+async def _broken(request: Request, _: Exception) -> Response:
+    return await _problem(request, 500, "Its log says which. Please report this as a bug.")
+
+
+async def _problem(request: Request, status: int, reason: str) -> Response:
+    viewer = await _viewer(request)
+    title = TITLES.get(status, "That did not work")
+    return page(request, viewer, "problem.html.j2", status=status, title=title, reason=reason)
+
+
+async def _viewer(request: Request) -> Viewer | None:
+    """Whoever looks, if that can be said: the page has the navigation then."""
+    session = session_of(request)
+    if session is None:
+        return None
+    try:
+        caller = await of_session(request, session, Way.PAGES)
+        require_manager(caller)
+    except ApiError:
+        return None
+    return Viewer(caller, session)

@@ -1,0 +1,83 @@
+"""Templates and what they are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from leveret import __version__
+from leveret.mgmt_ui.pages import formats
+from leveret.mgmt_ui.pages.assets import DIRECTORY, Assets
+from leveret.mgmt_ui.pages.navigation import sections_for
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["Renderer", "page", "renderer_of"]
+
+THEME_COOKIE = "leveret_theme"
+THEMES = frozenset({"light", "dark"})
+
+
+class Renderer:
+    """Makes pages of templates. A name that a template does not have is our mistake, and raises."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(DIRECTORY.with_name("templates")),
+            autoescape=True,  # whatever the template is called
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters.update({each.__name__: each for each in formats.FILTERS})
+        self._environment.globals.update(
+            asset=assets.address,
+            path=formats.path,
+            with_query=formats.with_query,
+            version=__version__,
+        )
+
+    def render(self, template: str, **values: Any) -> str:
+        """The text of a page."""
+        return self._environment.get_template(template).render(**values)
+
+
+def renderer_of(request: Request) -> Renderer:
+    """The one of the application."""
+    renderer: Renderer = request.app.state.renderer
+    return renderer
+
+
+def page(
+    request: Request,
+    viewer: Viewer | None,
+    template: str,
+    *,
+    status: int = 200,
+    **values: Any,
+) -> HTMLResponse:
+    """The answer that shows a template to somebody, or to nobody whom we know.
+
+    Every template is given the `viewer`, the `sections` of the navigation, the `notices` of what
+    was done before, and `address`, its own path. When htmx renews a part of a page, notices wait.
+    """
+    is_part = "hx-request" in request.headers
+    theme = request.cookies.get(THEME_COOKIE, "")
+    text = renderer_of(request).render(
+        template,
+        viewer=viewer,
+        node=request.app.state.node,
+        sections=sections_for(viewer.caller) if viewer is not None else [],
+        notices=[] if viewer is None or is_part else viewer.session.take_notices(),
+        csrf_token=viewer.session.csrf_token if viewer is not None else "",
+        address=request.url.path,
+        theme=theme if theme in THEMES else "",
+        **values,
+    )
+    return HTMLResponse(text, status)

@@ -1,0 +1,78 @@
+"""GET and POST /login, POST /logout."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from leveret.mgmt_ui.api.callers import log_in, require_manager, session_of
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.pages.forms import FormHere, read_form
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.sessions import COOKIE, SESSION_MS_MAX
+
+__all__ = ["router"]
+
+START = "/overview"
+FAILURES = {
+    "Not_Authorized": "Unknown user or wrong password.",
+    "Not management user": "This user has no tag that lets it in: management, policymaker, "
+    "monitoring or administrator.",
+    "User can only log in via localhost": "This user may only sign in from the node's own machine.",
+}
+
+router = APIRouter()
+
+
+@router.get("/login")
+async def sign_in_page(request: Request) -> Response:
+    """The form; whoever is signed in already goes on."""
+    wanted = local_address(request.query_params.get("wanted", START))
+    if session_of(request) is not None:
+        return RedirectResponse(wanted, 303)
+    return page(request, None, "sign_in.html.j2", wanted=wanted, failure="", user="")
+
+
+@router.post("/login")
+async def sign_in(request: Request) -> Response:
+    """Open a session for who proves a name, as slowly as anywhere else for who does not."""
+    form = await read_form(request)
+    wanted, user = local_address(form.text("wanted", START)), form.text("user")
+    try:
+        caller = await log_in(request, user, form.text("password"))
+        require_manager(caller)
+    except ApiError as error:
+        failure = FAILURES.get(error.reason, error.reason)
+        values = {"wanted": wanted, "failure": failure, "user": user}
+        return page(request, None, "sign_in.html.j2", status=401, **values)
+    before = session_of(request)
+    if before is not None:
+        request.app.state.sessions.close(before)
+    session = request.app.state.sessions.open(caller.rights)
+    answer = RedirectResponse(wanted, 303)
+    answer.set_cookie(
+        COOKIE,
+        session.token,
+        max_age=SESSION_MS_MAX // 1000,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.post("/logout")
+async def sign_out(request: Request, viewer: ViewerHere, _: FormHere) -> Response:
+    """End the session."""
+    request.app.state.sessions.close(viewer.session)
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+def local_address(wanted: str) -> str:
+    """An address of ours, or the start: a link must not lead to another host by way of us."""
+    if not wanted.startswith("/") or wanted.startswith(("//", "/\\", "/login", "/logout")):
+        return START
+    return START if wanted == "/" or not wanted.isprintable() or "\\" in wanted else wanted

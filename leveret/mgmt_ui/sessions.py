@@ -1,0 +1,118 @@
+"""Sessions of people who signed in with a browser: in memory, bounded, ending by themselves.
+
+Made by the sign-in page, found again by `api.callers` for each request that brings the cookie.
+A session is as good as the password that opened it: it ends with its time, with the user, and when
+the password changes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.core.access.permissions import AccessControl
+    from leveret.ports.authentication import Rights
+
+__all__ = ["COOKIE", "CSRF_HEADER", "SESSION_MS_MAX", "Notice", "Session", "Sessions"]
+
+COOKIE = "leveret_session"
+CSRF_HEADER = "x-csrf-token"
+SESSION_MS_MAX = 8 * 3600 * 1000  # a working day, as RabbitMQ has it
+SESSIONS_MAX = 1000  # about a kilobyte each; more people than ever look at one node
+SESSIONS_PER_USER_MAX = 32  # so that one user cannot push out the others
+NOTICES_MAX = 8  # that wait for the next page
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What the next page says of what was done, or why it was not."""
+
+    text: str
+    failed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One browser of one user. `csrf_token` must come with whatever changes something."""
+
+    token: str = field(repr=False)
+    csrf_token: str = field(repr=False)
+    rights: Rights
+    password_hash: str | None = field(repr=False)  # None for users whom others know
+    ends_at_ms: int
+    notices: list[Notice] = field(default_factory=list)
+
+    def tell(self, text: str, *, failed: bool = False) -> None:
+        """Say something on the next page."""
+        self.notices = [*self.notices, Notice(text, failed)][-NOTICES_MAX:]
+
+    def take_notices(self) -> list[Notice]:
+        """What is to be said; it is not said again."""
+        notices, self.notices = self.notices, []
+        return notices
+
+    def has_csrf_token(self, token: str) -> bool:
+        """Whether whoever asks has seen a page of this session."""
+        return secrets.compare_digest(token.encode(), self.csrf_token.encode())
+
+
+class Sessions:
+    """All sessions of a node, the oldest first. `wall_ms()` is milliseconds since 1970."""
+
+    def __init__(self, access: AccessControl, wall_ms: Callable[[], int]) -> None:
+        self._access = access
+        self._wall_ms = wall_ms
+        self._by_token: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def open(self, rights: Rights) -> Session:
+        """A new session for somebody who has just proved who he is."""
+        self._make_room(rights.user)
+        session = Session(
+            secrets.token_urlsafe(TOKEN_BYTES),
+            secrets.token_urlsafe(TOKEN_BYTES),
+            rights,
+            self._password_hash(rights.user),
+            self._wall_ms() + SESSION_MS_MAX,
+        )
+        self._by_token[session.token] = session
+        return session
+
+    def find(self, token: str) -> Session | None:
+        """The session of a cookie, while it is good."""
+        session = self._by_token.get(token)
+        if session is not None and not self._is_good(session):
+            self.close(session)
+            return None
+        return session
+
+    def close(self, session: Session) -> None:
+        """End a session; a second time is fine."""
+        self._by_token.pop(session.token, None)
+
+    def _is_good(self, session: Session) -> bool:
+        now_ms, proof_ends_ms = self._wall_ms(), session.rights.expires_at_ms
+        return (
+            now_ms < session.ends_at_ms
+            and (proof_ends_ms is None or now_ms < proof_ends_ms)
+            and self._password_hash(session.rights.user) == session.password_hash
+        )
+
+    def _password_hash(self, user: str) -> str | None:
+        definition = self._access.user(user)
+        return None if definition is None else definition.password_hash
+
+    def _make_room(self, user: str) -> None:
+        for session in [held for held in self._by_token.values() if not self._is_good(held)]:
+            self.close(session)
+        own = [held for held in self._by_token.values() if held.rights.user == user]
+        if len(own) >= SESSIONS_PER_USER_MAX:
+            self.close(own[0])
+        elif len(self._by_token) >= SESSIONS_MAX:
+            self.close(next(iter(self._by_token.values())))

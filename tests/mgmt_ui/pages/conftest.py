@@ -1,0 +1,24 @@
+"""What every test of the pages starts with."""
+
+import pytest
+
+from tests.support.browser import Browser
+from tests.support.site import Site
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+@pytest.fixture
+def browser(site):
+    """Nobody has signed in."""
+    return Browser(site)
+
+
+@pytest.fixture
+async def guest(browser):
+    """An administrator who has signed in."""
+    await browser.sign_in()
+    return browser

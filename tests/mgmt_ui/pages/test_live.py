@@ -1,0 +1,55 @@
+"""Figures that are sent while a page is looked at."""
+
+import json
+
+import pytest
+
+from leveret.mgmt_ui.pages import live
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(live, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.1)
+
+
+def frames(text):
+    return [
+        json.loads(line.removeprefix("data: "))
+        for line in text.splitlines()
+        if line.startswith("data: ")
+    ]
+
+
+async def test_figures_come_again_and_again_until_the_browser_is_to_come_back(guest):
+    answer = await guest.get("/live/overview")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.text.startswith("retry: ")
+    assert 3 <= len(frames(answer.text)) <= 6
+    assert frames(answer.text)[0]["figures"]["queues"] == "0"
+
+
+async def test_stream_ends_with_the_node(site, guest):
+    site.serving = False
+    assert len(frames((await guest.get("/live/overview")).text)) == 1
+
+
+async def test_strangers_see_no_figures(browser):
+    assert (await browser.get("/live/overview")).status_code == 303
+
+
+async def test_nobody_has_too_many(guest, monkeypatch):
+    monkeypatch.setattr(live, "STREAMS_PER_SESSION_MAX", 0)
+    assert (await guest.get("/live/overview")).status_code == 204
+
+
+async def test_all_together_have_not_too_many(guest, monkeypatch):
+    monkeypatch.setattr(live, "STREAMS_MAX", 0)
+    assert (await guest.get("/live/overview")).status_code == 204
+
+
+async def test_place_is_free_again_when_a_stream_has_ended(guest, monkeypatch):
+    monkeypatch.setattr(live, "STREAMS_MAX", 1)
+    for _ in range(2):
+        assert (await guest.get("/live/overview")).status_code == 200
