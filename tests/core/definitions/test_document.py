@@ -201,7 +201,7 @@ def test_second_import_changes_nothing():
 def test_aliases_and_pauses_go_with_their_queues():
     queue = {**QUEUE, "aliases": ["old", "older"], "paused": "all"}
     model = node()
-    do(model, {"queues": [queue]})
+    do(model, {"vhosts": [{"name": "/"}], "queues": [queue]})
     assert model.vhosts["/"].find_queue("older").definition.paused is Paused.ALL
     (out,) = exported(model)["queues"]
     assert (out["aliases"], out["paused"]) == (["old", "older"], "all")
@@ -213,7 +213,7 @@ def test_aliases_and_pauses_go_with_their_queues():
 @pytest.mark.parametrize("wrong", [{"aliases": "old"}, {"aliases": [""]}, {"paused": "some"}])
 def test_aliases_and_pauses_are_checked(wrong):
     with pytest.raises(DefinitionsError, match=next(iter(wrong))):
-        do(node(), {"queues": [{**QUEUE, **wrong}]})
+        do(node(), {"vhosts": [{"name": "/"}], "queues": [{**QUEUE, **wrong}]})
 
 
 def test_what_exists_stays_or_is_brought_up_to_date():
