@@ -9,17 +9,20 @@ import os
 import resource
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["ProcessFigures", "memory_bytes_total", "memory_bytes_used", "read_process"]
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Where control groups are told of.
+GROUP_FILE, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 # In /proc/self/stat, counted behind the command in parentheses, which may hold anything (proc(5)).
 STARTED_FIELD = 19
 # Lines of /proc/self/status, in KiB: what resident memory consists of.
@@ -53,9 +56,29 @@ def read_process(data_dir: Path) -> ProcessFigures:
     )
 
 
-def memory_bytes_total() -> int:
-    """Physical memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+def memory_bytes_total(group_file: Path = GROUP_FILE, groups: Path = GROUPS) -> int:
+    """Memory that the process can have: the machine's, or what its control groups leave it.
+
+    A container is killed at its limit, however much memory the machine has.
+    """
+    total = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+    return min([total, *_group_limits(group_file, groups)])
+
+
+def _group_limits(group_file: Path, groups: Path) -> Iterator[int]:
+    """Of the process's control group and those around it (cgroups(7), version 2)."""
+    try:
+        lines = group_file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    paths = [line.removeprefix("0::") for line in lines if line.startswith("0::/")]
+    for path in paths:
+        group = groups / path.lstrip("/")
+        for around in (group, *group.parents):
+            if around == groups.parent:
+                break
+            with suppress(OSError, ValueError):  # no limit is `max`
+                yield int((around / "memory.max").read_text(encoding="ascii"))
 
 
 def memory_bytes_used() -> int:
