@@ -64,7 +64,7 @@ $(VENV)/.built: pyproject.toml setup.py $(PYX)
 # Other people's clients, and the other broker to compare with.
 $(VENV)/.interop: pyproject.toml $(VENV)/.built
 	.ci/packages rabbitmq-server amqp-tools librabbitmq-client-java ruby-bunny \
-		golang-go golang-github-rabbitmq-amqp091-go-dev
+		golang-go golang-github-rabbitmq-amqp091-go-dev prometheus
 	command -v javac >/dev/null || .ci/packages default-jdk-headless
 	command -v npm >/dev/null || .ci/packages npm  # Node's own distribution brings it along
 	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')

@@ -56,6 +56,7 @@ from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_format import formatter
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
 from leveret.mgmt_ui.managed import Listener, ManagedNode
+from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.audit import Audit
@@ -213,8 +214,7 @@ class Node:
             stack.push_async_callback(self._disconnect, listener, broker)
             if configuration.log_exchange:
                 stack.enter_context(_publishing_log(broker))
-            spawn(self._watch_resources(broker))
-            spawn(self._watch_consumers(broker))
+            instruments = self._watch(broker, topics, spawn)
             spawn(encryption.remove_unneeded())
             spawn(self._keep_usage(usage))
             listeners = self._runtime.listeners = (
@@ -231,6 +231,7 @@ class Node:
                 InnerClients(listener),
                 listeners,
                 lambda: not self._stopping.is_set(),
+                instruments,
             )
             spawn(management.serve(managed))
             if scraped:
@@ -241,6 +242,14 @@ class Node:
             tell_stopping()
         for task in background:
             task.cancel()
+
+    def _watch(self, broker: Broker, topics: FileTopicStore, spawn: Any) -> Instruments:
+        """Begin to look after what nobody else notices in time."""
+        instruments = Instruments(topics)
+        spawn(self._watch_resources(broker))
+        spawn(self._watch_consumers(broker))
+        spawn(watch_loop(instruments.loop_lag))
+        return instruments
 
     async def _open_metrics(
         self, stack: contextlib.AsyncExitStack

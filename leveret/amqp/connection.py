@@ -28,6 +28,7 @@ from leveret.core.telemetry.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
+from leveret.ports.counters import PUBLISH
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
@@ -158,6 +159,12 @@ class Connection:
     def channel_count(self) -> int:
         """See leveret.core.clients.Client."""
         return len(self.channels.by_number)
+
+    @property
+    def publisher_count(self) -> int:
+        """See leveret.core.clients.Client."""
+        channels = self.channels.by_number.values()
+        return sum(1 for channel in channels if channel.slot.counters.value(PUBLISH))
 
     def describe(self) -> ClientFacts:
         """See leveret.core.clients.Client."""

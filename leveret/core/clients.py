@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.errors import ConnectionClosingError
+    from leveret.ports.counters import Counters
 
 __all__ = ["Client", "ClientFacts", "Endpoints"]
 
@@ -51,6 +52,16 @@ class Client(Protocol):
     @property
     def channel_count(self) -> int:
         """Count of its open channels."""
+        ...
+
+    @property
+    def publisher_count(self) -> int:
+        """Count of its open channels on which something was published."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """What has come and gone on its socket."""
         ...
 
     def describe(self) -> ClientFacts:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.broker import Broker
+    from leveret.mgmt_ui.metrics.instruments import Instruments
     from leveret.mgmt_ui.operations.administered import Administered
     from leveret.ports.sessions import Sessions
 
@@ -35,3 +36,4 @@ class ManagedNode:
     sessions: Sessions  # by which the API publishes and gets
     listeners: tuple[Listener, ...]
     is_serving: Callable[[], bool]
+    instruments: Instruments | None = None  # on a running node

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.ports.counters import Histogram
 
 if TYPE_CHECKING:
     from leveret.ports.records import Batch
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from leveret.storage.segment import Segment
     from leveret.storage.segments import Segments
 
-__all__ = ["Flush", "Unflushed", "UnflushedBatch"]
+__all__ = ["Flush", "FlushFigures", "Unflushed", "UnflushedBatch"]
 
 REWRITE_BYTES_MAX = 256 << 20  # kept per log to be written anew should a flush fail
 DIRECTORIES_SYNCED = 4  # PARTITION, TOPIC, VHOST and topics/: any of them may be new
@@ -54,7 +57,29 @@ class Unflushed:
         return taken
 
 
-@dataclass(frozen=True, slots=True)
+# Microseconds, from a disk with a cache of its own to one that is about to fail.
+FLUSH_BOUNDS_US = (
+    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
+    *(100_000, 200_000, 500_000, 1_000_000, 5_000_000),
+)
+
+
+class FlushFigures:
+    """How the flushes of a node went: how long they took, and how many batches shared each."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram(FLUSH_BOUNDS_US)
+        self.batches = 0
+        self.failures = 0
+
+    def ended(self, flush: Flush, *, failed: bool) -> None:
+        """A flush has come back from its thread."""
+        self.durations.observe(flush.took_us)
+        self.batches += flush.count
+        self.failures += failed
+
+
+@dataclass(slots=True)
 class Flush:
     """Flushes what was written to `segments`: `count` waiting batches, up to `stop`."""
 
@@ -63,6 +88,7 @@ class Flush:
     sealed: list[tuple[Segment, int]]  # with where each stops: they get their index files
     count: int
     stop: int
+    took_us: int = 0  # once it has run
 
     @staticmethod
     def begin(files: FileSystem, segments: Segments, unflushed: Unflushed) -> Flush:
@@ -77,15 +103,22 @@ class Flush:
 
         Older segments come first: when a later one is on the disk, all before it is.
         """
+        began = time.monotonic()
+        try:
+            self._sync()
+        finally:
+            self.took_us = int((time.monotonic() - began) * 1_000_000)
+        for segment, stop in self.sealed:
+            # Without an index file the segment is only checked once more by recovery.
+            with suppress(OSError):
+                segment.write_index(self.files, stop)
+
+    def _sync(self) -> None:
         for segment in self.segments:
             assert segment.handle is not None
             self.files.fdatasync(segment.handle)
             if not segment.listed:
                 self._sync_directories(segment)
-        for segment, stop in self.sealed:
-            # Without an index file the segment is only checked once more by recovery.
-            with suppress(OSError):
-                segment.write_index(self.files, stop)
 
     def _sync_directories(self, segment: Segment) -> None:
         directory = segment.directory

@@ -29,7 +29,7 @@ from leveret.storage.checkpoint import (
 )
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
-from leveret.storage.flush import Flush, Unflushed
+from leveret.storage.flush import Flush, FlushFigures, Unflushed
 from leveret.storage.parts import Parts
 from leveret.storage.reader import LogReader, OpenFiles
 from leveret.storage.retention import Retainer, segment_bytes
@@ -67,6 +67,7 @@ class LogServices:
     tail_cache: TailCache
     keyring: Keyring
     committer: Committer
+    flushes: FlushFigures
     pool: ThreadPoolExecutor
     open_files: OpenFiles
     segment_bytes_max: int
@@ -585,6 +586,7 @@ class PartitionLog:
 
     def _flushed(self, flush: Flush, error: OSError | None) -> None:
         self._flushing = False
+        self._services.flushes.ended(flush, failed=error is not None)
         flush.unpin()
         waiting, self._flush_waiters = self._flush_waiters, []
         for waiter in waiting:

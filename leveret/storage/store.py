@@ -22,6 +22,7 @@ from leveret.storage.checkpoint import CloseMark
 from leveret.storage.commit import Committer
 from leveret.storage.decisions import DECISIONS_TOPIC, Decisions, read_decisions
 from leveret.storage.files import storage_error
+from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import LogServices, PartitionLog
@@ -101,6 +102,8 @@ class FileTopicStore:
         self._retention_timer: asyncio.TimerHandle | None = None
         self._to_flush: set[PartitionLog] = set()
         self._refused = False  # whether the last settlements could not be written: warn once
+        self.flushes = FlushFigures()
+        self.tail_cache = TailCache(self._limits.tail_cache_bytes_max)
         self._committer = Committer(loop, self._limits.commit_threads)
         self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
         self._keyring = keyring or Keyring(files, data, None)
@@ -126,9 +129,10 @@ class FileTopicStore:
             files=self._files,
             loop=self._loop,
             clock=clock,
-            tail_cache=TailCache(self._limits.tail_cache_bytes_max),
+            tail_cache=self.tail_cache,
             keyring=self._keyring,
             committer=self._committer,
+            flushes=self.flushes,
             pool=self._pool,
             open_files=OpenFiles(self._files, self._limits.open_files_max),
             segment_bytes_max=self._limits.segment_bytes_max,

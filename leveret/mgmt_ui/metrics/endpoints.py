@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from leveret.mgmt_ui.api.callers import CallerHere, NodeHere
-from leveret.mgmt_ui.metrics import own, rabbitmq
+from leveret.mgmt_ui.metrics import own, rabbitmq, traffic
 from leveret.mgmt_ui.metrics.exposition import negotiated
 from leveret.mgmt_ui.metrics.groups import one_by_one, summed
 from leveret.mgmt_ui.metrics.reading import EVERYTHING, Scope, take_reading
@@ -34,7 +34,8 @@ __all__ = ["guarded", "public"]
 
 READ = ["GET", "HEAD"]
 CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
-GROUPS = (*rabbitmq.GROUPS, *own.GROUPS)
+GROUPS = (*rabbitmq.GROUPS, *traffic.GROUPS, *own.GROUPS)
+HISTOGRAMS = (*traffic.HISTOGRAMS, *own.HISTOGRAMS)
 FAMILIES: dict[str, Group[Any]] = {group.name: group for group in (*GROUPS, *rabbitmq.CLUSTER)}
 
 
@@ -43,12 +44,16 @@ async def _as_sums(reading: Reading, exposition: Exposition) -> AsyncIterator[st
         tell = one_by_one(group, reading, exposition, group.prefix)
         async for piece in tell if group.always_labelled else summed(group, reading, exposition):
             yield piece
+    for histogram in HISTOGRAMS:
+        yield histogram.tell(reading, exposition)
 
 
 async def _per_object(reading: Reading, exposition: Exposition) -> AsyncIterator[str]:
     for group in (*_identity(reading, "per-object"), *GROUPS):
         async for piece in one_by_one(group, reading, exposition, group.prefix):
             yield piece
+    for histogram in HISTOGRAMS:
+        yield histogram.tell(reading, exposition)
 
 
 async def _detailed(

@@ -8,7 +8,7 @@ whole family in memory as text, let alone a whole answer.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leveret.mgmt_ui.api.listing import in_slices
@@ -16,10 +16,12 @@ from leveret.mgmt_ui.metrics.exposition import Exposition, Family, Kind, labels_
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.metrics.reading import Reading
+    from leveret.ports.counters import Histogram
 
 __all__ = [
     "Column",
     "Group",
+    "HistogramFamily",
     "counter",
     "gauge",
     "one_by_one",
@@ -53,6 +55,30 @@ def untyped(name: str, explanation: str) -> Column[Any]:
     return Column(Family(name, Kind.UNTYPED, explanation), lambda _: 1)
 
 
+@dataclass(frozen=True, slots=True)
+class HistogramFamily:
+    """How often something was how large; the family's name is whole.
+
+    `units` of what was observed are one of what is told: 1000 where milliseconds become seconds.
+    """
+
+    family: Family
+    read: Callable[[Reading], Histogram | None]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    units: int = 1
+
+    def tell(self, reading: Reading, exposition: Exposition) -> str:
+        """The figures of the whole node; nothing where they are not measured."""
+        read = self.read(reading)
+        if read is None:
+            return ""
+        bounds = [bound if self.units == 1 else bound / self.units for bound in read.bounds]
+        total = read.sum if self.units == 1 else read.sum / self.units
+        return exposition.head(self.family) + exposition.histogram(
+            self.family, bounds, read.counts, total, self.labels
+        )
+
+
 def _no_labels(_: object) -> Mapping[str, str]:
     return {}
 
@@ -72,6 +98,7 @@ class Group(Generic[T]):
     labels: Callable[[T], Mapping[str, str]] = _no_labels
     totals: tuple[Column[Reading], ...] | None = None
     always_labelled: bool = False
+    only_summed: bool = False  # not worth a series each
     prefix: str = "rabbitmq_"
 
 
@@ -98,6 +125,10 @@ async def one_by_one(
     group: Group[T], reading: Reading, exposition: Exposition, prefix: str
 ) -> AsyncIterator[str]:
     """The figures of each object, family by family as the formats demand."""
+    if group.only_summed:
+        async for piece in summed(group, reading, exposition):
+            yield piece
+        return
     labelled: list[tuple[str, T]] = []
     async for part in in_slices(group.objects(reading)):
         labelled += [(labels_text(group.labels(item)), item) for item in part]

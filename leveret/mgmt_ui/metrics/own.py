@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.queues.queue import Queue
 from leveret.features.retry import FAILURES
-from leveret.mgmt_ui.metrics.groups import Group, counter, gauge
-from leveret.mgmt_ui.metrics.rabbitmq import queue_labels
+from leveret.mgmt_ui.metrics.exposition import Family, Kind
+from leveret.mgmt_ui.metrics.groups import Group, HistogramFamily, counter, gauge
+from leveret.mgmt_ui.metrics.labels import queue_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.metrics.groups import Column
     from leveret.mgmt_ui.metrics.reading import Reading
+    from leveret.ports.counters import Histogram
+    from leveret.storage.log import PartitionLog
+    from leveret.storage.store import FileTopicStore
 
-__all__ = ["GROUPS", "MEMORY"]
+__all__ = ["GROUPS", "HISTOGRAMS", "MEMORY"]
 
 PREFIX = "leveret_"
 
@@ -99,7 +103,72 @@ def _vhost_labels(told: tuple[str, int]) -> Mapping[str, str]:
     return {"vhost": told[0]}
 
 
-# As the kernel sees it, and with what of it the node's caches hold.
+def _flushes(reading: Reading) -> Histogram | None:
+    instruments = reading.node.instruments
+    return None if instruments is None else instruments.topics.flushes.durations
+
+
+def _lag(reading: Reading) -> Histogram | None:
+    instruments = reading.node.instruments
+    return None if instruments is None else instruments.loop_lag
+
+
+HISTOGRAMS: tuple[HistogramFamily, ...] = (
+    HistogramFamily(
+        Family(
+            "leveret_flush_seconds",
+            Kind.HISTOGRAM,
+            "What a flush of a log to its disk took; many confirms share one",
+        ),
+        _flushes,
+        units=1_000_000,
+    ),
+    HistogramFamily(
+        Family(
+            "leveret_event_loop_lag_seconds",
+            Kind.HISTOGRAM,
+            "How much later than asked for the event loop came back, looked at 4 times a second",
+        ),
+        _lag,
+        units=1_000_000,
+    ),
+)
+
+
+def _topics(reading: Reading) -> list[FileTopicStore]:
+    instruments = reading.node.instruments
+    return [] if instruments is None else [instruments.topics]
+
+
+def _logs(reading: Reading) -> list[PartitionLog]:
+    return [log for topics in _topics(reading) for log in topics.logs()]
+
+
+_STORAGE: tuple[Column[FileTopicStore], ...] = (
+    counter(
+        "flushed_batches",
+        "Batches that were flushed; by flush, how well the group commit works",
+        lambda topics: topics.flushes.batches,
+    ),
+    counter("flush_failures", "Flushes that failed", lambda topics: topics.flushes.failures),
+    gauge(
+        "tail_cache_bytes",
+        "Bytes of recent batches in memory, for consumers that keep up",
+        lambda topics: topics.tail_cache.bytes,
+    ),
+)
+
+_LOGS: tuple[Column[PartitionLog], ...] = (
+    gauge("logs", "Open logs: queues, and topics of messages that wait", lambda _: 1),
+    gauge("log_segments", "Segment files of all logs", lambda log: len(log.segments)),
+    gauge(
+        "log_bytes",
+        "Bytes of all segment files",
+        lambda log: sum(segment.size for segment in log.segments),
+    ),
+)
+
+# As the kernel sees it.
 MEMORY: Group[Any] = Group(
     "memory_breakdown",
     lambda r: r.process.memory_bytes.items(),
@@ -138,6 +207,8 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix=PREFIX,
     ),
+    Group("leveret_storage", _topics, _STORAGE, prefix=PREFIX),
+    Group("leveret_logs", _logs, _LOGS, prefix=PREFIX, only_summed=True),
     Group("leveret_waiting", lambda r: [r], _ROOMS, prefix=PREFIX),
     Group("leveret_queue", lambda r: r.queues(), _QUEUE, queue_labels, prefix=PREFIX),
     # Never summed: a deleted queue would take its share of the sum with it.

@@ -11,18 +11,22 @@ from leveret.core.alarms import Resource
 from leveret.core.dead_letters.toll import DISABLED, Death
 from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
 from leveret.mgmt_ui.metrics.groups import Group, counter, gauge, untyped
+from leveret.mgmt_ui.metrics.labels import (
+    exchange_labels,
+    exchange_type_labels,
+    queue_labels,
+    type_label,
+    vhost_labels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.core.clients import Client
     from leveret.core.routing.bindings import QueueLike
-    from leveret.core.routing.exchange import Exchange
-    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.metrics.groups import Column
     from leveret.mgmt_ui.metrics.reading import Reading
 
-__all__ = ["CLUSTER", "GROUPS", "build_info", "identity_info", "queue_labels"]
+__all__ = ["CLUSTER", "GROUPS", "build_info", "identity_info"]
 
 
 def _itself(reading: Reading) -> list[Reading]:
@@ -60,32 +64,16 @@ def _told(name: str, explanation: str, labels: Mapping[str, str]) -> Group[Mappi
     )
 
 
-def queue_labels(queue: QueueLike) -> Mapping[str, str]:
-    """By which a queue is known."""
-    return {"vhost": queue.definition.vhost, "queue": queue.definition.name}
-
-
-def _client_labels(client: Client) -> Mapping[str, str]:
-    return {"connection": str(client.describe().endpoints)}
-
-
-def _exchange_labels(exchange: Exchange) -> Mapping[str, str]:
-    return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
-
-
-def _exchange_type_labels(exchange: Exchange) -> Mapping[str, str]:
-    return {**_exchange_labels(exchange), "type": exchange.definition.type}
-
-
-def _vhost_labels(vhost: Vhost) -> Mapping[str, str]:
-    return {"vhost": vhost.name}
-
-
 _TOTALS: tuple[Column[Reading], ...] = (
     gauge("connections", "Connections currently open", lambda r: len(r.node.broker.connections)),
     gauge("channels", "Channels currently open", lambda r: r.channel_count),
     gauge("consumers", "Consumers currently connected", lambda r: r.consumer_count),
     gauge("queues", "Queues available", lambda r: r.queue_count),
+    gauge(
+        "unreachable_cluster_peers_count",
+        "Number of peers in the cluster the current node cannot reach.",
+        lambda _: 0,  # a node of its own has none
+    ),
 )
 
 _NODE_COARSE: tuple[Column[Reading], ...] = (
@@ -152,10 +140,6 @@ _QUEUE: tuple[Column[QueueLike], ...] = (
     gauge("queue_consumers", "Consumers on a queue", lambda queue: queue.consumer_count),
 )
 
-_CONNECTION: tuple[Column[Client], ...] = (
-    gauge("connection_channels", "Channels on a connection", lambda client: client.channel_count),
-)
-
 
 def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
     return Group(
@@ -173,7 +157,7 @@ def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
             ),
         ),
         lambda counted: {
-            "queue_type": f"rabbit_{counted[0].queue_type}_queue",
+            "queue_type": type_label(counted[0].queue_type),
             "dead_letter_strategy": counted[0].strategy,
         },
         always_labelled=True,
@@ -196,7 +180,6 @@ GROUPS: tuple[Group[Any], ...] = (
     Group("alarms", _itself, _ALARMS),
     Group("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
     Group("queue_metrics", lambda r: r.queues(), _QUEUE, queue_labels),
-    Group("connection_metrics", lambda r: r.clients(), _CONNECTION, _client_labels),
     _dead_lettered(MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),
     _dead_lettered(EXPIRED, "message TTL exceeded"),
     _dead_lettered(DELIVERY_LIMIT, "delivery-limit exceeded"),
@@ -210,14 +193,14 @@ CLUSTER: tuple[Group[Any], ...] = (
         "vhost_status",
         lambda r: r.vhosts(),
         (gauge("vhost_status", "Whether a given vhost is running", lambda _: 1),),
-        _vhost_labels,
+        vhost_labels,
         prefix="rabbitmq_cluster_",
     ),
     Group(
         "exchange_names",
         lambda r: r.exchanges(),
         (gauge("exchange_name", "Enumerates exchanges without any additional info", lambda _: 1),),
-        _exchange_labels,
+        exchange_labels,
         prefix="rabbitmq_cluster_",
     ),
     Group(
@@ -230,7 +213,7 @@ CLUSTER: tuple[Group[Any], ...] = (
                 lambda exchange: len(exchange.outgoing),
             ),
         ),
-        _exchange_type_labels,
+        exchange_type_labels,
         prefix="rabbitmq_cluster_",
     ),
 )

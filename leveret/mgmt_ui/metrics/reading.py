@@ -10,7 +10,7 @@ from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.process import memory_bytes_total, read_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from leveret.core.clients import Client
     from leveret.core.routing.bindings import QueueLike
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.process import ProcessFigures
+    from leveret.ports.counters import Counters
 
 __all__ = ["EVERYTHING", "Reading", "Scope", "take_reading"]
 
@@ -41,7 +42,10 @@ class Reading:
     process: ProcessFigures
     memory_bytes_max: int  # above which publishers are held
     channel_count: int
+    publisher_count: int
     consumer_count: int
+    counters: Counters  # of the whole node
+    churn: Mapping[str, int]
     scope: Scope
 
     def vhosts(self) -> Iterator[Vhost]:
@@ -81,9 +85,10 @@ class Reading:
 async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
     """Look at a node. Takes a pass over its queues and connections, in slices."""
     configuration, broker = node.configuration, node.broker
-    channels = consumers = 0
+    channels = publishers = consumers = 0
     async for clients in in_slices(list(broker.connections)):
         channels += sum(client.channel_count for client in clients)
+        publishers += sum(client.publisher_count for client in clients)
     for vhost in list(broker.vhosts.values()):
         async for queues in in_slices(list(vhost.queues.values())):
             consumers += sum(queue.consumer_count for queue in queues)
@@ -92,6 +97,9 @@ async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
         await asyncio.to_thread(read_process, configuration.data_dir),
         int(configuration.memory_fraction_max * memory_bytes_total()),
         channels,
+        publishers,
         consumers,
+        broker.statistics.node(),
+        broker.statistics.churn.totals(),
         scope,
     )

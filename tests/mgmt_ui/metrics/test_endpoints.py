@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from pamqp import commands
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -75,6 +76,43 @@ async def test_sums_are_told_with_whose_they_are(scraped, amqp):
     assert values["rabbitmq_process_open_fds", ()] > 2
     assert values["rabbitmq_process_resident_memory_bytes", ()] > 1 << 20
     assert values["rabbitmq_alarms_memory_used_watermark", ()] == 0
+
+
+async def test_traffic_is_told_as_it_was(scraped, amqp):
+    amqp.publish("nowhere", b"dropped")
+    values = await scraped.scrape()
+    protocol = ("amqp091",)
+    assert values["rabbitmq_global_messages_received_total", protocol] == 4
+    assert values["rabbitmq_global_messages_routed_total", protocol] == 3
+    assert values["rabbitmq_global_messages_unroutable_dropped_total", protocol] == 1
+    assert values["rabbitmq_global_publishers", protocol] == 1
+    assert values["rabbitmq_global_consumers", protocol] == 1
+    classic = ("amqp091", "rabbit_classic_queue")
+    assert values["rabbitmq_global_messages_delivered_total", classic] == 1
+    assert values["rabbitmq_global_messages_delivered_consume_manual_ack_total", classic] == 1
+    assert values["rabbitmq_global_messages_acknowledged_total", classic] == 0
+    assert values["rabbitmq_channel_messages_published_total", ()] == 4
+    assert values["rabbitmq_message_size_bytes_count", protocol] == 4
+    assert values["rabbitmq_message_size_bytes_sum", protocol] == 10
+    assert values["rabbitmq_message_size_bytes_bucket", (*protocol, "100")] == 4
+    assert values["leveret_delivery_latency_seconds_count", ()] == 1
+    assert values["rabbitmq_queues_declared_total", ()] == 2
+    assert values["rabbitmq_channels_opened_total", ()] == 1
+    each = await scraped.scrape("/metrics/per-object")
+    assert each["rabbitmq_queue_messages_delivered_ack_total", ("/", "q")] == 1
+    assert each["rabbitmq_exchange_messages_published_total", ("/", "")] == 4
+
+
+async def test_sums_do_not_fall_when_a_queue_is_deleted(scraped, amqp):
+    names = [
+        ("rabbitmq_queue_messages_delivered_ack_total", ()),
+        ("rabbitmq_global_messages_routed_total", ("amqp091",)),
+    ]
+    before = await scraped.scrape()
+    amqp.send(commands.Queue.Delete(queue="q"))
+    after = await scraped.scrape()
+    assert after["rabbitmq_queues", ()] == before["rabbitmq_queues", ()] - 1
+    assert [after[name] for name in names] == [before[name] for name in names] == [1, 3]
 
 
 async def test_alarms_are_told(scraped):

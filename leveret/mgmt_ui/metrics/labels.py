@@ -1,0 +1,61 @@
+"""By which labels Prometheus knows the broker's objects: RabbitMQ's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.core.clients import Client
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.routing.exchange import Exchange
+    from leveret.core.vhost import Vhost
+
+__all__ = [
+    "PROTOCOL",
+    "client_labels",
+    "exchange_labels",
+    "exchange_type_labels",
+    "queue_labels",
+    "queue_type_labels",
+    "type_label",
+    "vhost_labels",
+]
+
+PROTOCOL = "amqp091"
+
+
+def queue_labels(queue: QueueLike) -> Mapping[str, str]:
+    """A queue."""
+    return {"vhost": queue.definition.vhost, "queue": queue.definition.name}
+
+
+def client_labels(client: Client) -> Mapping[str, str]:
+    """A connection; in RabbitMQ this is an Erlang process."""
+    return {"connection": str(client.describe().endpoints)}
+
+
+def exchange_labels(exchange: Exchange) -> Mapping[str, str]:
+    """An exchange."""
+    return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
+
+
+def exchange_type_labels(exchange: Exchange) -> Mapping[str, str]:
+    """An exchange, with its type."""
+    return {**exchange_labels(exchange), "type": exchange.definition.type}
+
+
+def vhost_labels(vhost: Vhost) -> Mapping[str, str]:
+    """A virtual host."""
+    return {"vhost": vhost.name}
+
+
+def type_label(queue_type: str) -> str:
+    """A type of queues, by the name of RabbitMQ's module for it."""
+    return f"rabbit_{queue_type}_queue"
+
+
+def queue_type_labels(of_type: tuple[str, object]) -> Mapping[str, str]:
+    """All queues of a type, and what is counted of them."""
+    return {"protocol": PROTOCOL, "queue_type": type_label(of_type[0])}
