@@ -30,6 +30,7 @@ from leveret.cli import (
     retry,
     schedule,
     serve,
+    top,
     topic_permissions,
     trace,
     usage,
@@ -65,6 +66,7 @@ app.add_typer(bindings.app, name="binding")
 app.add_typer(connections.app, name="connection")
 app.add_typer(node.app, name="node")
 app.command("alarms")(node.alarms)
+app.command("top")(top.top)
 app.command("doctor")(doctor.doctor)
 app.command("dump")(dump.dump)
 app.add_typer(trace.app, name="trace")

@@ -9,13 +9,11 @@ import typer
 
 from leveret.cli.output import printable
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
-from leveret.cli.values import iso
+from leveret.cli.values import MIB, iso, span
 
 __all__ = ["alarms", "app"]
 
 app = typer.Typer(help="A running node as a whole.", no_args_is_help=True)
-
-MIB = 1 << 20
 
 
 @app.command("status")
@@ -50,7 +48,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("node", found["name"]),
         ("version", f"{found['version']} on {found['platform']}"),
         ("cluster", found["cluster_name"]),
-        ("running since", f"{iso(found['started'])} ({_span(found['uptime_ms'] // 1000)})"),
+        ("running since", f"{iso(found['started'])} ({span(found['uptime_ms'] // 1000)})"),
         ("data", found["data_dir"]),
         ("listening", ", ".join(listeners)),
         ("alarms", ", ".join(found["alarms"]) or "none"),
@@ -70,15 +68,3 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _mib(size: int) -> str:
     return f"{size / MIB:.0f} MiB"
-
-
-def _span(seconds: int) -> str:
-    """A span of time, as coarse as people need it."""
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

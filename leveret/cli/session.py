@@ -24,6 +24,7 @@ __all__ = [
     "OfUser",
     "PasswordStdin",
     "Vhost",
+    "answer_of",
     "ask",
     "ask_about_keys",
     "ask_if_there",
@@ -60,12 +61,17 @@ def ask(data_dir: Path, operation: str, **parameters: object) -> Any:
 def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
     """The same, where nobody minds that what it is about is gone. Returns whether it was there."""
     try:
-        answer = _answer(data_dir, operation, parameters, None)
+        answer = answer_of(data_dir, operation, **parameters)
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"] and answer["error"] != "not_found":
         fail(answer["explanation"])
     return bool(answer["ok"])
+
+
+def answer_of(data_dir: Path, operation: str, **parameters: object) -> dict[str, Any]:
+    """The answer itself, refusal or not. Raises LeveretError where there is none."""
+    return _answer(data_dir, operation, parameters, None)
 
 
 def ask_about_keys(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "MIB",
     "SHOWN_ROWS",
     "Arguments",
     "Limit",
@@ -24,8 +25,10 @@ __all__ = [
     "moment_ms",
     "show_count",
     "show_one",
+    "span",
 ]
 
+MIB = 1 << 20
 PAGE_ROWS = 1000  # of a list that a node tells page by page
 SHOWN_ROWS = 100  # of which so many are shown where nobody says
 
@@ -109,3 +112,15 @@ def show_one(fields: dict[str, object], *, as_json: bool) -> None:
     for name, value in fields.items():
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
         typer.echo(f"{name}: {text}")
+
+
+def span(seconds: int) -> str:
+    """A span of time, as coarse as people need it."""
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

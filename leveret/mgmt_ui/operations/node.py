@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret import __version__
 from leveret.mgmt_ui.operations.diagnosis import diagnose
 from leveret.mgmt_ui.operations.inventory import object_totals
+from leveret.mgmt_ui.operations.overview import measure
 from leveret.mgmt_ui.operations.runtime import runtime_of
 from leveret.mgmt_ui.operations.topology import broker_of
 
@@ -29,6 +30,14 @@ async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
     }
 
 
+async def _overview(node: Administered, parameters: Parameters) -> dict[str, Any]:
+    """The status, and what was measured for so long."""
+    measured = await measure(
+        broker_of(node), parameters["window_ms"], parameters["limit"], parameters["sort"]
+    )
+    return {**await _status(node, parameters), **measured}
+
+
 async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
     users = node.administration.users()
     found = await diagnose(broker_of(node), runtime_of(node), users)
@@ -37,5 +46,6 @@ async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
 
 NODE: Final[Operations] = {
     "node.status": (_status, {}),
+    "node.overview": (_overview, {"window_ms": int, "limit": int, "sort": str}),
     "node.diagnose": (_diagnose, {}),
 }

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["perform"]
 
 # An operation's name is `thing.verb`; these verbs look and change nothing.
-LOOKING: Final = {"list", "show", "status", "diagnose", "export"}
+LOOKING: Final = {"list", "show", "status", "overview", "diagnose", "export"}
 # What AMQP's reply codes are called here; all others mean that a request made no sense.
 REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 

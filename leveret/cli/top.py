@@ -1,0 +1,228 @@
+"""`leveret top`: what a node does just now, in the terminal, until somebody presses q."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import queue
+import select
+import sys
+import threading
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leveret.cli.output import printable, show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, answer_of, fail
+from leveret.cli.values import MIB, span
+from leveret.errors import LeveretError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+__all__ = ["top"]
+
+KEY_SECONDS = 0.1  # between looks at the keyboard: nobody feels that
+COLUMNS = [
+    "vhost", "name", "messages_ready", "messages_unacknowledged", "consumers", "in_rate",
+    "out_rate",
+]  # fmt: skip
+HEADINGS = ["vhost", "queue", "ready", "unacked", "consumers", "in/s", "out/s"]
+KINDS = ("connections", "channels", "consumers", "queues")
+GAP = "   "
+KEYS = {"i": "in", "o": "out", "r": "ready", "u": "unacked", "n": "name"}
+HELP = "q quit; sort by i in, o out, r ready, u unacked, n name"
+CHROME_LINES = 12  # of the screen that are no queues
+
+
+class _Sort(StrEnum):
+    IN = "in"
+    OUT = "out"
+    READY = "ready"
+    UNACKED = "unacked"
+    NAME = "name"
+
+
+def top(
+    sort: Annotated[
+        _Sort, typer.Option("--sort", help="What the first queues have most of; or by name.")
+    ] = _Sort.IN,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=0, help="So many queues.  [default: what fits, else 20]"),
+    ] = None,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, max=60, help="Seconds that rates are taken of.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show rates, alarms and the busiest queues of a running node, again and again.
+
+    Keys: q leaves; i, o, r, u and n sort. With --json, or where there is no terminal, each look is
+    a text of its own: with --json one line.
+    """
+    watched = _Watched(data_dir, int(interval * 1000), sort.value, limit)
+    live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    try:
+        if json or once or not live:
+            _print(watched, as_json=json, once=once)
+        else:
+            _show_live(watched)
+    except LeveretError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        pass
+
+
+class _Watched:
+    """A node that is looked at; `sort` may change between two looks."""
+
+    def __init__(self, data_dir: Path, window_ms: int, sort: str, limit: int | None) -> None:
+        self._data_dir = data_dir
+        self._window_ms = window_ms
+        self.sort = sort
+        self.limit = limit
+
+    def look(self, rows: int = 20) -> dict[str, Any]:
+        """What it does during the window, which this waits for. Raises LeveretError."""
+        answer = answer_of(
+            self._data_dir,
+            "node.overview",
+            window_ms=self._window_ms,
+            limit=rows if self.limit is None else self.limit,
+            sort=self.sort,
+        )
+        if not answer["ok"]:
+            raise LeveretError(answer["explanation"])
+        found: dict[str, Any] = answer["result"]
+        return found
+
+
+def _print(watched: _Watched, *, as_json: bool, once: bool) -> None:
+    """One look after the other."""
+    while True:
+        seen = watched.look()
+        if as_json:
+            typer.echo(json_text.dumps(seen, ensure_ascii=False))
+        else:
+            for line in _summary(seen):
+                typer.echo(printable(line))
+            typer.echo()
+            show_rows(seen["queues_shown"], COLUMNS, as_json=False)
+        if once:
+            return
+        if not as_json:
+            typer.echo()
+
+
+# -- live
+
+
+def _show_live(watched: _Watched) -> None:
+    """Redraw the screen with each look. Raises LeveretError when the node is gone."""
+    from rich.console import Console  # only who watches waits for it
+    from rich.live import Live
+
+    console = Console()
+    looks: queue.Queue[dict[str, Any] | LeveretError] = queue.Queue()
+    wanted = threading.Event()
+    wanted.set()
+
+    def watch() -> None:
+        """Look whenever the last look was drawn: beside the keyboard, which must not wait."""
+        try:
+            while wanted.wait():
+                wanted.clear()
+                looks.put(watched.look(max(console.size.height - CHROME_LINES, 1)))
+        except LeveretError as error:
+            looks.put(error)
+
+    threading.Thread(target=watch, daemon=True).start()
+    with _keyboard() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        while (key := pressed()) != "q":
+            watched.sort = KEYS.get(key, watched.sort)
+            try:
+                seen = looks.get_nowait()
+            except queue.Empty:
+                continue
+            if isinstance(seen, LeveretError):
+                raise seen
+            live.update(_screen(seen, watched.sort), refresh=True)
+            wanted.set()
+
+
+@contextmanager
+def _keyboard() -> Iterator[Any]:
+    """Gives the key that was pressed, or an empty text after a short wait."""
+    if not sys.stdin.isatty():
+        yield lambda: threading.Event().wait(KEY_SECONDS) or ""
+        return
+    import termios
+    import tty
+
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+
+    def pressed() -> str:
+        ready, _, _ = select.select([handle], [], [], KEY_SECONDS)
+        return os.read(handle, 1).decode(errors="replace") if ready else ""
+
+    try:
+        tty.setcbreak(handle)
+        yield pressed
+    finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
+
+def _screen(seen: dict[str, Any], sort: str) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text  # names are text, whatever brackets they have
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, heading in zip(COLUMNS, HEADINGS, strict=True):
+        is_text = name in {"vhost", "name"}
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
+    for row in seen["queues_shown"]:
+        table.add_row(*(Text(printable(_figure(row[name]))) for name in COLUMNS))
+    lines = [Text(printable(line)) for line in _summary(seen)]
+    if seen["alarms"]:
+        lines[1].stylize("bold red")
+    return Group(*lines, Text(), table, Text(), Text(f"{HELP}   (now: {sort})", style="dim"))
+
+
+def _summary(seen: dict[str, Any]) -> list[str]:
+    rates = seen["rates"]
+    moved = [
+        f"{verb} {_figure(rates[f'messages_{way}'])}/s ({rates[f'bytes_{way}'] / MIB:.1f} MiB/s)"
+        for verb, way in (("published", "in"), ("delivered", "out"))
+    ]
+    held = [
+        f"memory {seen['memory_bytes'] / MIB:.0f} of {seen['memory_bytes_max'] / MIB:.0f} MiB",
+        f"disk {seen['disk_free_bytes'] / MIB:.0f} MiB free",
+        f"files {seen['open_files']} of {seen['open_files_max']}",
+    ]
+    counted = [f"{seen[kind]:,} {kind}" for kind in KINDS]
+    full = [
+        f"messages {seen['messages_ready']:,} ready",
+        f"{seen['messages_unacknowledged']:,} unacknowledged",
+    ]
+    return [
+        GAP.join([seen["name"], seen["version"], f"up {span(seen['uptime_ms'] // 1000)}"]),
+        f"alarms: {', '.join(seen['alarms']) or 'none'}",
+        GAP.join([*moved, f"loop {seen['lag_ms']:.1f} ms late"]),
+        GAP.join(held),
+        GAP.join(counted),
+        GAP.join(full),
+    ]
+
+
+def _figure(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,106 @@
+"""`node.overview`: what a node does just now, measured while somebody waits for the answer.
+
+The counts of queues and clients are read twice, with the window between, so that nobody has to
+keep samples for a screen that is looked at now and then. See `leveret top`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.queues.open_queue import OpenQueue
+from leveret.mgmt_ui.api import views
+from leveret.ports.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from leveret.core.broker import Broker
+    from leveret.core.telemetry.usage import Metered
+
+__all__ = ["SORTS", "measure"]
+
+T = TypeVar("T")
+
+WINDOW_MS_MAX: Final = 60_000
+ROWS_MAX: Final = 1000
+SLICE_ITEMS: Final = 500  # about a millisecond of the event loop
+
+# What queues are sorted by, the highest first; but for their names.
+SORTS: Final = {
+    "in": "in_rate",
+    "out": "out_rate",
+    "ready": "messages_ready",
+    "unacked": "messages_unacknowledged",
+    "name": "name",
+}
+
+
+async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict[str, Any]:
+    """Rates of the node and of the queues that come first. Raises AdministrationError."""
+    if not 1 <= window_ms <= WINDOW_MS_MAX:
+        raise AdministrationError("invalid", f"a window has 1 to {WINDOW_MS_MAX} milliseconds")
+    if sort not in SORTS:
+        raise AdministrationError("invalid", f"queues are sorted by one of {', '.join(SORTS)}")
+    loop = asyncio.get_running_loop()
+    before = await _used(broker)
+    begun = loop.time()
+    await asyncio.sleep(window_ms / 1000)
+    seconds = loop.time() - begun
+    moved = {
+        who: usage.since(before.get(who, Usage())) for who, usage in (await _used(broker)).items()
+    }
+    clients = Usage()
+    rows = []
+    for part in _slices(moved.items()):
+        for who, usage in part:
+            if isinstance(who, OpenQueue):
+                rows.append(_row(who, usage, seconds))
+            else:
+                clients = clients.plus(usage)
+        await asyncio.sleep(0)
+    first = heapq.nsmallest if sort == "name" else heapq.nlargest
+    return {
+        "window_ms": round(seconds * 1000),
+        "lag_ms": round(seconds * 1000 - window_ms, 1),  # by which the loop came back too late
+        "rates": _rates(clients, seconds),
+        "queues_shown": first(min(max(limit, 0), ROWS_MAX), rows, key=itemgetter(SORTS[sort])),
+    }
+
+
+async def _used(broker: Broker) -> dict[Metered, Usage]:
+    """What each client and queue has moved so far."""
+    used: dict[Metered, Usage] = {}
+    for part in _slices(list(broker.metered())):
+        used.update((who, who.total_usage()) for who in part)
+        await asyncio.sleep(0)
+    return used
+
+
+def _row(queue: OpenQueue, moved: Usage, seconds: float) -> dict[str, Any]:
+    definition = queue.definition
+    rates = _rates(moved, seconds)
+    return {
+        "vhost": definition.vhost,
+        "name": definition.name,
+        **views.queue_counts(queue),
+        "consumers": queue.consumer_count,
+        "in_rate": rates["messages_in"],
+        "out_rate": rates["messages_out"],
+    }
+
+
+def _rates(moved: Usage, seconds: float) -> dict[str, float]:
+    """Messages and bytes a second."""
+    return {name: round(value / seconds, 1) for name, value in moved._asdict().items()}
+
+
+def _slices(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while part := list(islice(iterator, SLICE_ITEMS)):
+        yield part
