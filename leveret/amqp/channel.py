@@ -316,7 +316,10 @@ class Channel:
                     holder.counted.acknowledged(stop - first)
                 ranges.setdefault(holder.queue, []).append((first, stop))
             for queue, of_queue in ranges.items():
-                _tell(queue, kind, of_queue, cause)
+                if kind == frames.SETTLE:
+                    queue.settle(of_queue)
+                else:
+                    _tell(queue, kind, of_queue, cause)
         if self.consumers:
             self.wake_consumers()
 
@@ -562,10 +565,8 @@ class Channel:
 
 
 def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
-    """Tell a queue what became of ranges that it delivered."""
-    if kind == frames.SETTLE:
-        queue.settle(ranges)
-    elif kind & frames.RETURN:
+    """Tell a queue what became of ranges that it delivered and that are not settled."""
+    if kind & frames.RETURN:
         queue.return_(ranges, failed=bool(kind & frames.REJECT), cause=cause)
     else:
         queue.discard(ranges)

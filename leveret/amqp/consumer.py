@@ -58,26 +58,29 @@ class ChannelConsumer:
         )
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
-    def capacity(self) -> int:
-        """How many more deliveries its prefetch, its channel's and its connection's room allow."""
-        if not self.channel.connection.can_send:
+    def capacity(self, *, once_sent: bool = False) -> int:
+        """How many more deliveries its prefetch, its channel's and its connection's room allow.
+
+        `once_sent`: when the connection has sent what it has; 0 where its peer does not read.
+        """
+        channel = self.channel
+        connection = channel.connection
+        if not (connection.keeps_up if once_sent else connection.can_send):
             return 0
-        return self._limit()
-
-    def credit(self) -> int:
-        """The same once the connection has sent what it has; 0 where its peer does not read."""
-        return self._limit() if self.channel.connection.keeps_up else 0
-
-    def _limit(self) -> int:
         limit = UNLIMITED if self.meter is None else self.meter.available()
         if self.no_ack:
             return limit
         if self.prefetch:
-            limit = min(limit, self.prefetch - self.in_flight)
-        channel = self.channel
+            own = self.prefetch - self.in_flight
+            limit = own if own < limit else limit
         if channel.prefetch:
-            limit = min(limit, channel.prefetch - channel.in_flight)
+            shared = channel.prefetch - channel.in_flight
+            limit = shared if shared < limit else limit
         return limit
+
+    def credit(self) -> int:
+        """See QueueConsumer."""
+        return self.capacity(once_sent=True)
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
         """Write deliveries into the connection's outbox until that is full."""

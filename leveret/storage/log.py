@@ -462,7 +462,8 @@ class PartitionLog:
         else:
             for first, stop in ranges:
                 cache.settle(tail, first, stop, settled)
-        self._touch()
+        if not self._touched:
+            self._touch()
 
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
         """See ports.TopicLog."""

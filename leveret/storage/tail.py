@@ -38,7 +38,7 @@ class LogTail:
 
     def read(self, offset: int, stop: int, bytes_max: int) -> list[Batch]:
         """Consecutive batches from the one holding `offset` up to `stop`; empty when not cached."""
-        at = self.place(offset)
+        at = bisect_right(self.bases, offset, self.head) - 1  # see `place`
         if at < self.head:
             return []
         batch = self.batches[at]
@@ -105,7 +105,8 @@ class TailCache:
                     return
                 if settled.contains(base, batch.stop_offset):
                     before = len(batches)
-                    self._forget(tail, at, batch)
+                    self._drop(tail, batch)
+                    tail.leave(at)
                     # The lists may have been moved up, by those behind that had left already, too.
                     at = max(at - (before - len(batches)), -1)
             at += 1

@@ -106,6 +106,9 @@ class Appender(ABC):
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when everything published so far is committed, perhaps at once."""
+        self._await_log(waiter)
+
+    def _await_log(self, waiter: Waiter) -> None:
         if self.deleted:
             waiter.done(failed=False)
         elif self.builder.count:
@@ -123,32 +126,26 @@ class Appender(ABC):
 
     def flush(self) -> None:
         """Write what has gathered as one batch, and confirm what that commits."""
-        if not self.builder.count or self.deleted or self.held:
+        builder, log = self.builder, self.log
+        if not builder.count or self.deleted or self.held:
             return
         self._prepare()
         waiting, self._waiting = self._waiting, []
-        if not self.builder.count:  # all of it was refused, and those concerned have heard of it
-            self._tell_when_committed(waiting)
-            return
         try:
-            self.log.append()
+            if builder.count:  # else all of it was refused, and those concerned have heard of it
+                log.append()
         except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
             self._forget_uncommitted()
             self._report(self, error)
             for waiter in waiting:
                 waiter.done(failed=True)
             return
-        if self.log.committed == self.log.end:
+        if log.committed == log.end:
             self._show_committed()
-        self._tell_when_committed(waiting)
-
-    def _tell_when_committed(self, waiting: list[Waiter]) -> None:
-        """Nothing waits in the builder any more; what was appended may still wait for a flush."""
-        if self.log.committed == self.log.end:
             for waiter in waiting:
                 waiter.done(failed=False)
         elif waiting:
-            self._uncommitted.append((self.log.end, waiting))
+            self._uncommitted.append((log.end, waiting))
 
     def _await_also(self, other: Committing) -> None:
         """Whoever waits for what has gathered waits for what `other` has, too."""

@@ -257,7 +257,9 @@ class QueueMachine:
         self._pass_turn(consumer)
 
     def _pass_turn(self, consumer: Consumer) -> None:
-        line = self._line(consumer.priority)
+        line = self._lines[0]
+        if line[0] is not consumer:  # most often it is
+            line = self._line(consumer.priority)
         if line[0] is consumer:
             line.rotate(-1)
         else:

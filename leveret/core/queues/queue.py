@@ -302,7 +302,7 @@ class Queue(OpenQueue):
         if self._undone_stop:
             self._pass_over_undone()
         else:
-            self.machine.committed(self.log.committed)
+            self.machine.ledger.commit(self.log.committed)
         if self._upkeep is not None:
             self._upkeep.expiry.more_is_ready()
             # Whoever asks for a count before the next turn must not see what nobody will get.
@@ -331,7 +331,7 @@ class Queue(OpenQueue):
             both = AfterBoth([waiter])
             self.eta_hold.await_commit(both)
             waiter = both
-        super().await_commit(waiter)
+        self._await_log(waiter)
 
     @property
     def is_caught_up(self) -> bool:
