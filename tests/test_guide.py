@@ -57,10 +57,12 @@ def test_page(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("# ")
     with node_addresses(tmp_path) as addresses:
-        ports = {name: addresses[name].rpartition(":")[2] for name in ("amqp", "http")}
+        ports = {name: addresses[name].rpartition(":")[2] for name in addresses if name != "data"}
         for step in steps_of(text):
             arguments = [
-                argument.replace("15672", ports["http"]).replace("5672", ports["amqp"])
+                argument.replace("15672", ports["http"])
+                .replace("15692", ports["prometheus"])
+                .replace("5672", ports["amqp"])
                 for argument in step.arguments
             ]
             done = subprocess.run(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import subprocess
 import threading
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import pika
 import pytest
@@ -18,7 +21,9 @@ from tests.process import node_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
+DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 
 # What a viewer has chosen above the dashboard, and how wide its window is.
 CHOICES = {
@@ -126,14 +131,42 @@ def _asked(expression: str) -> str:
     return expression
 
 
+def _answer(prometheus: Prometheus, expression: str) -> list[dict[str, Any]]:
+    """What an expression yields, as soon as enough was scraped for it."""
+    until = time.monotonic() + SETTLE_SECONDS_MAX
+    while not (found := prometheus.query(expression)):
+        assert time.monotonic() < until, f"no data for {expression}"
+        time.sleep(0.5)
+    return found
+
+
 @pytest.mark.parametrize("expression", [*EXPRESSIONS, *VARIABLES])
 def test_dashboard_is_answered(scraped: tuple[Prometheus, str], expression: str) -> None:
     prometheus, _ = scraped
-    until = time.monotonic() + SETTLE_SECONDS_MAX
-    while not (found := prometheus.query(_asked(expression))):
-        assert time.monotonic() < until, f"no data for {_asked(expression)}"
-        time.sleep(0.5)
+    found = _answer(prometheus, _asked(expression))
     assert not any(math.isnan(float(sample["value"][1])) for sample in found), found
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_our_dashboards_make_sense(scraped: tuple[Prometheus, str], path: Path) -> None:
+    """What is scraped queue by queue is not there; all else is."""
+    prometheus, _ = scraped
+    for panel in json.loads(path.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            expression = re.sub(r"\$(instance|vhost|queue)\b", ".*", _asked(target["expr"]))
+            if "_detailed_" in expression:
+                prometheus.query(expression)
+            else:
+                _answer(prometheus, expression)
+
+
+def test_our_rules_are_valid() -> None:
+    for arguments in (
+        ["check", "rules", DEPLOY / "prometheus" / "alerts.yml"],
+        ["check", "config", "--syntax-only", DEPLOY / "prometheus" / "prometheus.yml"],
+    ):
+        done = subprocess.run([require("promtool"), *arguments], capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
 
 
 def test_load_is_seen(scraped: tuple[Prometheus, str]) -> None:

@@ -1,5 +1,6 @@
 """What a scraper is told, asked in-process."""
 
+import asyncio
 from dataclasses import replace
 
 import httpx
@@ -9,6 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from leveret.core.alarms import Resource
+from leveret.mgmt_ui.api.listing import SLICE_ROWS
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.web import create_metrics_app
 from leveret.ports.definitions import VhostDefinition
@@ -186,6 +188,27 @@ async def test_many_objects_are_told_in_pieces(scraped, amqp, monkeypatch):
         amqp.declare(f"q{number}")
     values = await scraped.scrape("/metrics/per-object")
     assert sum(name == "rabbitmq_queue_messages" for name, _ in values) == 502
+
+
+async def test_others_are_served_while_many_objects_are_told(scraped, amqp):
+    for number in range(1000):
+        amqp.declare(f"q{number}")
+    passes = 0
+
+    async def others():
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        busy = group.create_task(others())
+        await asyncio.sleep(0)
+        before = passes
+        await scraped.get("/metrics/detailed?family=queue_coarse_metrics")
+        busy.cancel()
+    slices, families = 1002 // SLICE_ROWS, 3
+    assert passes - before >= slices * families
 
 
 async def test_management_port_tells_monitors_only(scraped):

@@ -1,0 +1,178 @@
+"""What stands in deploy/ can be read, and means what exists: settings, ports, commands, files."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from leveret.cli.app import app
+from leveret.config import Configuration
+
+REPOSITORY = Path(__file__).parent.parent.parent
+DEPLOY = REPOSITORY / "deploy"
+YAML = sorted([*DEPLOY.rglob("*.yml"), *DEPLOY.rglob("*.yaml")])
+JSON = sorted(DEPLOY.rglob("*.json"))
+PORTS = {
+    name: Configuration.model_fields[name].default
+    for name in ("port", "tls_port", "http_port", "prometheus_port")
+}
+
+
+def documents(path):
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def kubernetes(kind):
+    """All objects of one kind, by name."""
+    found = [
+        document
+        for path in (DEPLOY / "kubernetes").glob("*.yaml")
+        for document in documents(path)
+        if document["kind"] == kind
+    ]
+    return {document["metadata"]["name"]: document for document in found}
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
+def test_yaml_is_read(path):
+    assert documents(path)
+
+
+@pytest.mark.parametrize("path", JSON, ids=lambda path: path.name)
+def test_json_is_read(path):
+    assert json.loads(path.read_text())
+
+
+def test_settings_exist():
+    """Every `LEVERET_…` variable, and every line of the ConfigMap."""
+    for path in (path for path in DEPLOY.rglob("*") if path.is_file()):
+        for name in re.findall(r"\bLEVERET_([A-Z_]+)\b", path.read_text()):
+            assert name.lower() in Configuration.model_fields, (path, name)
+    text = kubernetes("ConfigMap")["leveret"]["data"]["leveret.toml"]
+    Configuration(**tomllib.loads(text))
+
+
+def commands_in(path):
+    """Command lines of ours: in code blocks of Markdown, in unit files, in alerts."""
+    text = path.read_text()
+    found = re.findall(r"^\s*(?:\$ |sudo |# *)?(?:\S*/)?(leveret [a-z].*)$", text, re.MULTILINE)
+    found += re.findall(r"`(leveret [a-z][^`]*)`", text)
+    found += re.findall(r"\bexec .*?\bleveret (leveret [^`\n]*)", text)
+    found += [match.replace("\n", " ") for match in re.findall(r"ExecStart=\S*/(leveret .*)", text)]
+    return found
+
+
+def check_command(line):
+    """Follow the words down the tree of commands, and look each option up."""
+    command = typer.main.get_command(app)
+    words = shlex.split(line, comments=True)[1:]
+    while words and hasattr(command, "commands"):
+        assert words[0] in command.commands, line
+        command = command.commands[words.pop(0)]
+    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    for word in words:
+        if word.startswith("--"):
+            assert word.partition("=")[0] in options, (line, word)
+
+
+TEXTS = sorted(path for path in DEPLOY.rglob("*") if path.suffix in {".md", ".service", ".yml"})
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_commands_exist(path):
+    for line in commands_in(path):
+        check_command(line)
+
+
+def test_commands_are_found_at_all():
+    assert len([line for path in TEXTS for line in commands_in(path)]) > 5
+
+
+def test_unit_is_valid(tmp_path):
+    """But for the path of the command, which is not there yet."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    unit = (DEPLOY / "systemd" / "leveret.service").read_text()
+    checked = tmp_path / "leveret.service"
+    checked.write_text(unit.replace("/opt/leveret/bin/leveret", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", checked],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_container_serves_on_the_ports_it_exposes():
+    text = (DEPLOY / "docker" / "Dockerfile").read_text()
+    exposed = re.search(r"^EXPOSE (.*)$", text, re.MULTILINE)[1].split()
+    assert sorted(map(int, exposed)) == sorted(PORTS.values())
+    check_command(
+        "leveret " + " ".join(json.loads(re.search(r"CMD (\[\"leveret.*\])", text)[1])[1:])
+    )
+    for source in re.findall(r"^COPY ((?:[^-].*))$", text, re.MULTILINE):
+        for name in source.split()[:-1]:
+            assert (REPOSITORY / name).exists(), name
+
+
+def test_compose_mounts_what_is_there():
+    directory = DEPLOY / "docker"
+    (compose,) = documents(directory / "docker-compose.yml")
+    for name, service in compose["services"].items():
+        for port in service["ports"]:
+            assert port.startswith("127.0.0.1:"), (name, port)
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            known = source in compose["volumes"] or (directory / source).exists()
+            assert known, (name, source)
+    build = compose["services"]["leveret"]["build"]
+    assert (directory / build["context"] / build["dockerfile"]).exists()
+
+
+def test_kubernetes_objects_fit_together():
+    (stateful,) = kubernetes("StatefulSet").values()
+    template = stateful["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {
+        "amqp": PORTS["port"],
+        "http": PORTS["http_port"],
+        "metrics": PORTS["prometheus_port"],
+    }
+    services = kubernetes("Service")
+    assert stateful["spec"]["serviceName"] in services
+    selectors = [service["spec"]["selector"] for service in services.values()]
+    for kind, key in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        selectors += [each["spec"][key]["matchLabels"] for each in kubernetes(kind).values()]
+    selectors.append(stateful["spec"]["selector"]["matchLabels"])
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    for service in services.values():
+        assert all(port["targetPort"] in ports for port in service["spec"]["ports"])
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+    volumes |= {claim["metadata"]["name"] for claim in stateful["spec"]["volumeClaimTemplates"]}
+    assert mounts == volumes
+    check_command("leveret " + " ".join(container["args"]))
+    (kustomization,) = documents(DEPLOY / "kubernetes" / "kustomization.yaml")
+    present = {path.name for path in (DEPLOY / "kubernetes").iterdir()} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == present
+
+
+def test_probes_ask_what_is_answered_without_a_password():
+    (stateful,) = kubernetes("StatefulSet").values()
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        path = container[probe]["httpGet"]["path"]
+        assert path in {
+            "/api/health/checks/is-in-service",
+            "/api/health/checks/ready-to-serve-clients",
+        }
