@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli.output import show_done
+from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
 
 __all__ = ["app"]
@@ -63,7 +64,8 @@ def import_(
         text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {file}: {error}")
-    summary = ask(data_dir, "definitions.import", document=read_json(text), vhost=vhost)
+    with progress("importing", shown=not json):
+        summary = ask(data_dir, "definitions.import", document=read_json(text), vhost=vhost)
     if json:
         typer.echo(json_text.dumps(summary, ensure_ascii=False))
         return

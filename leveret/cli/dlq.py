@@ -11,6 +11,7 @@ import typer
 
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_rows
+from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
 from leveret.cli.values import (
     SHOWN_ROWS,
@@ -205,11 +206,12 @@ def _watch(
     data_dir: Any, vhost: str, queue: str, status: dict[str, Any], *, quiet: bool
 ) -> dict[str, Any]:
     """Show how a redrive comes along, until it ends or rests."""
-    while status["phase"] == "running":
-        time.sleep(POLL_SECONDS)
-        status = ask(data_dir, "dlq.status", vhost=vhost, queue=queue)
-        if not quiet:
-            typer.echo(f"{status['looked_at']} of {status['total']}", err=True)
+    with progress("redriving", shown=not quiet) as bar:
+        while status["phase"] == "running":
+            bar.total(status["total"])
+            bar.reach(status["looked_at"])
+            time.sleep(POLL_SECONDS)
+            status = ask(data_dir, "dlq.status", vhost=vhost, queue=queue)
     return status
 
 

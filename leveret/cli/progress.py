@@ -36,13 +36,16 @@ class Bar:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Bar]:
-    """A bar for as long as this lasts, if standard error is a terminal; it leaves no trace."""
-    if not sys.stderr.isatty():
+def progress(what: str, *, shown: bool = True) -> Iterator[Bar]:
+    """A bar for as long as this lasts, if standard error is a terminal; it leaves no trace.
+
+    Without a total it only says that something goes on.
+    """
+    if not shown or not sys.stderr.isatty():
         yield Bar()
         return
     from rich.console import Console  # only who watches waits for it
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        yield Bar(shown, shown.add_task(what, total=None))
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield Bar(bar, bar.add_task(what, total=None))

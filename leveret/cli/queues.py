@@ -102,3 +102,65 @@ def delete(
 def purge(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Delete all messages but those that consumers have."""
     show_count(ask(data_dir, "queue.purge", vhost=vhost, name=name), "deleted", as_json=json)
+
+
+@app.command("pause")
+def pause(
+    name: Name,
+    publishing: Annotated[
+        bool, typer.Option("--publishing", help="Take no messages either: they are refused.")
+    ] = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Deliver nothing more of a queue until it is resumed; consumers stay."""
+    ask(data_dir, "queue.pause", vhost=vhost, name=name, publishing=publishing)
+    show_done(f"queue '{name}' is paused", as_json=json)
+
+
+@app.command("resume")
+def resume(
+    name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
+) -> None:
+    """Let a paused queue go on."""
+    ask(data_dir, "queue.resume", vhost=vhost, name=name)
+    show_done(f"queue '{name}' goes on", as_json=json)
+
+
+@app.command("rename")
+def rename(
+    name: Name,
+    new_name: Annotated[str, typer.Argument(help="Its name from now on.")],
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Give a queue another name; clients reach it by the old one, too, until that is forgotten."""
+    ask(data_dir, "queue.rename", vhost=vhost, name=name, new_name=new_name)
+    show_done(f"queue '{name}' is called '{new_name}' now", as_json=json)
+
+
+@app.command("forget-name")
+def forget_name(
+    alias: Annotated[str, typer.Argument(help="A name that a queue had before.")],
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Let nobody reach a renamed queue by its old name any more."""
+    ask(data_dir, "queue.alias.remove", vhost=vhost, alias=alias)
+    show_done(f"nothing is called '{alias}' any more", as_json=json)
+
+
+@app.command("change")
+def change(
+    name: Name,
+    argument: Arguments = None,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Change arguments of a queue while it is used; NAME=null takes one away."""
+    ask(data_dir, "queue.change", vhost=vhost, name=name, arguments=arguments_of(argument))
+    show_done(f"queue '{name}' was changed", as_json=json)

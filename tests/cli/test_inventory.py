@@ -91,6 +91,22 @@ def test_a_list_by_a_column(leveret, channel):
         leveret("queue", "delete", name)
 
 
+def test_a_queue_is_changed_while_it_is_used(leveret, channel):
+    leveret("queue", "declare", "q", "--argument", "x-max-length=5")
+    assert leveret("queue", "pause", "q") == "queue 'q' is paused\n"
+    channel.basic_publish("", "q", b"m")
+    assert channel.basic_get("q")[0] is None
+    assert leveret("queue", "resume", "q") == "queue 'q' goes on\n"
+    assert channel.basic_get("q", auto_ack=True)[2] == b"m"
+    change = ("--argument", "x-max-length=null", "--argument", "x-message-ttl=60000")
+    assert leveret("queue", "change", "q", *change) == "queue 'q' was changed\n"
+    assert shown(leveret, "queue", "show", "q")["arguments"]["x-message-ttl"] == 60_000
+    assert leveret("queue", "rename", "q", "r") == "queue 'q' is called 'r' now\n"
+    channel.queue_declare("q", passive=True)
+    assert leveret("queue", "forget-name", "q") == "nothing is called 'q' any more\n"
+    leveret("queue", "delete", "r")
+
+
 def test_exchanges_and_bindings(leveret):
     leveret("queue", "declare", "q")
     assert leveret("exchange", "declare", "x", "--type", "headers") == "exchange 'x' is there\n"
