@@ -367,6 +367,14 @@ class Configuration(BaseSettings):
         ge=100,
         description="Milliseconds between two writes of usage: what a crash may lose of it.",
     )
+    alert_interval_ms: int = Field(
+        5_000,
+        ge=100,
+        description="Milliseconds between two looks at what the rules of alerts watch.",
+    )
+    audit_days_max: int = Field(
+        400, ge=1, description="Days for which it is kept who has changed what."
+    )
     usage_days_max: int = Field(
         400, ge=1, description="Days for which usage is kept: a year, and time to bill it."
     )

@@ -41,6 +41,7 @@ from leveret.core.definitions.administration import Administration, Administrati
 from leveret.core.definitions.document import DefinitionsError, decode
 from leveret.core.definitions.policies import Policies
 from leveret.core.once.sending_once import SendingOnceLimits
+from leveret.core.telemetry.alerting import Alerting
 from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.core.telemetry.usage_keeping import UsageKeeper
 from leveret.core.turn import Turn
@@ -51,6 +52,7 @@ from leveret.errors import (
     StorageError,
     ToleratedError,
 )
+from leveret.features.alerts import Condition
 from leveret.features.rates import rate_of
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_format import formatter
@@ -65,6 +67,7 @@ from leveret.mgmt_ui.operations.transfer import import_definitions
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
+from leveret.mgmt_ui.webhooks import Webhooks
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
@@ -80,9 +83,11 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
     from leveret.config import Configuration
+    from leveret.features.alerts import Alert
 
 logger = logging.getLogger(__name__)
 
+DAY_MS = 86_400_000
 # How long clients may take to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
 
@@ -187,6 +192,8 @@ class Node:
             )
             listener = AmqpListener(broker, configuration, spawn)
             usage = self._open_usage(broker, listener, stack)
+            audit = self._open_audit(stack)
+            alerting = self._start_alerting(broker, administration, spawn)
             administered = Administered(
                 administration,
                 broker.vhosts,
@@ -199,7 +206,8 @@ class Node:
                 broker.redrives,
                 broker.once_operations,
                 broker,
-                self._open_audit(stack),
+                alerting,
+                audit,
                 self._runtime,
             )
             await self._import_definitions(administered)
@@ -215,8 +223,12 @@ class Node:
             if configuration.log_exchange:
                 stack.enter_context(_publishing_log(broker))
             instruments = self._watch(broker, topics, spawn)
-            spawn(encryption.remove_unneeded())
-            spawn(self._keep_usage(usage))
+            for keeping in (
+                encryption.remove_unneeded(),
+                self._keep_usage(usage),
+                self._keep_audit(audit),
+            ):
+                spawn(keeping)
             listeners = self._runtime.listeners = (
                 *(Listener(*each) for each in amqp),
                 http,
@@ -290,6 +302,44 @@ class Node:
         store = SqliteAuditStore(self._configuration.data_dir / "audit.db")
         stack.push_async_callback(store.close)
         return Audit(store, SystemClock().wall_ms)
+
+    async def _keep_audit(self, audit: Audit) -> None:
+        """Forget what was done too long ago."""
+        kept_ms = self._configuration.audit_days_max * DAY_MS
+        while not self._stopping.is_set():
+            try:
+                await audit.store.forget(SystemClock().wall_ms() - kept_ms)
+            except StorageError as error:
+                logger.error("old audit records stay: %s", error)  # noqa: TRY400  # says it all
+            await asyncio.sleep(DAY_MS / 1000)
+
+    def _start_alerting(
+        self, broker: Broker, administration: Administration, spawn: Any
+    ) -> Alerting:
+        webhooks = Webhooks(broker.node_name)
+        alerting = Alerting(
+            broker,
+            administration.parameters,
+            wall_ms=SystemClock().wall_ms,
+            node_values=lambda: {
+                Condition.DISK_FREE: shutil.disk_usage(self._configuration.data_dir).free,
+                Condition.MEMORY: memory_bytes_used(),
+                Condition.CONNECTIONS: len(broker.connections),
+            },
+            tell=partial(_tell_alert, webhooks),
+            breathe=lambda: asyncio.sleep(0),
+        )
+        spawn(webhooks.run())
+        spawn(self._watch_alerts(alerting))
+        return alerting
+
+    async def _watch_alerts(self, alerting: Alerting) -> None:
+        while not self._stopping.is_set():
+            await asyncio.sleep(self._configuration.alert_interval_ms / 1000)
+            try:
+                await alerting.check()
+            except Exception:  # a mistake of ours here must not stop the node
+                logger.exception("alerts were not looked at")
 
     async def _keep_usage(self, keeper: UsageKeeper) -> None:
         while not self._stopping.is_set():
@@ -495,6 +545,21 @@ def _connection_rates(configuration: Configuration) -> ConnectionRates:
         "consume-burst": configuration.connection_consume_burst,
     }
     return ConnectionRates(rate_of(values, "publish"), rate_of(values, "consume"))
+
+
+def _tell_alert(webhooks: Webhooks, alert: Alert) -> None:
+    """For the operator, and for whoever the rule names."""
+    rule = alert.rule
+    logger.warning(
+        "alert %r in vhost %r %s: %s %s is %g",
+        rule.name,
+        rule.vhost,
+        "fires" if alert.is_firing else "is over",
+        rule.condition.value,
+        f"of queue {alert.subject!r}" if alert.subject else "of the node",
+        alert.value,
+    )
+    webhooks.tell(alert)
 
 
 def _mention_orphans(orphans: list[Path]) -> None:

@@ -17,6 +17,8 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leveret.mgmt_ui.api import (
+    alerts,
+    audit,
     bindings,
     connections,
     exchanges,
@@ -62,6 +64,8 @@ API = (
     messages,
     publish_get,
     pull,
+    alerts,
+    audit,
 )
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 API_ROOMS = (["api"], ["metrics"])  # first segments of paths that are for machines

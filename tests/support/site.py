@@ -1,5 +1,7 @@
 """A broker and its HTTP API in one process, without sockets."""
 
+from dataclasses import replace
+
 import httpx
 
 from leveret.core.definitions.administration import Administration
@@ -24,11 +26,17 @@ class Site:
             on_vhost_added=self.broker.add_vhost,
             on_vhost_deleted=self.broker.remove_vhost,
         )
+        self.administration.restore(self.stage.definitions())
         self.serving = True
         self.add_user("guest", "administrator")
         self.administered = Administered(
             self.administration, self.broker.vhosts, broker=self.broker
         )
+        self.equip()
+
+    def equip(self, **parts):
+        """Give the node what operations work on, and make its application."""
+        self.administered = replace(self.administered, **parts)
         self.node = ManagedNode(
             "leveret@test",
             self.broker,

@@ -13,7 +13,12 @@ from leveret.core.access.permissions import AccessControl
 from leveret.core.broker import Broker
 from leveret.core.turn import Turn
 from leveret.ports import Durability
-from leveret.ports.definitions import PermissionDefinition, UserDefinition, VhostDefinition
+from leveret.ports.definitions import (
+    Definitions,
+    PermissionDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
 from leveret.storage.state import MemoryStateStore
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.clock import FakeClock
@@ -121,6 +126,14 @@ class Stage:
 
     def _schedule(self, callback: Callable[[], None]) -> None:
         self._scheduled.append(callback)
+
+    def definitions(self) -> Definitions:
+        """What an Administration is to know of at the start."""
+        return Definitions(
+            vhosts=[vhost.definition for vhost in self.broker.vhosts.values()],
+            users=self.access.users(),
+            permissions=self.access.permissions(),
+        )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(work)

@@ -44,7 +44,9 @@ class Toll:
             is_safe = queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
             strategy = "at_least_once" if is_safe else "at_most_once"
         death = Death(type_of(queue.definition.arguments), strategy, reason.value)
-        self.deaths[death] += _count(ranges)
+        count = _count(ranges)
+        self.deaths[death] += count
+        queue.died_count += count
 
     def retried(self, reason: Reason, ranges: Iterable[tuple[int, int]]) -> None:
         """These offsets wait for another attempt."""

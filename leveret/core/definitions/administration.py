@@ -22,6 +22,7 @@ from leveret.core.definitions.well_formed import (
 )
 from leveret.core.queues.arguments import TYPES
 from leveret.core.telemetry.events import silent
+from leveret.features import alerts
 from leveret.ports.definitions import (
     Definitions,
     GlobalParameterDefinition,
@@ -380,9 +381,16 @@ class Administration:
         check_name("component", parameter.component)
         check_name("parameter", parameter.name)
         self._vhost(parameter.vhost)
+        told = asdict(parameter)
+        if parameter.component == alerts.COMPONENT:
+            try:
+                alerts.AlertRule.parse(parameter.vhost, parameter.name, parameter.value)
+            except alerts.InvalidRuleError as error:
+                raise AdministrationError("invalid", str(error)) from None
+            told["value"] = {key: value for key, value in told["value"].items() if key != "secret"}
         self.parameters.put(parameter)
         self.store.put(parameter)
-        self._emit("parameter.set", asdict(parameter))
+        self._emit("parameter.set", told)
 
     def clear_parameter(self, vhost: str, component: str, name: str) -> None:
         """Delete a parameter. Raises AdministrationError."""

@@ -92,6 +92,7 @@ class Queue(OpenQueue):
         "_unused_timer",
         "_upkeep",
         "_used_ms",
+        "died_count",
         "discards",
         "eta_hold",
         "machine",
@@ -111,6 +112,7 @@ class Queue(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
         self.services = services
+        self.died_count = 0  # messages given up since it was opened, for whatever reason
         # The ledger, where it must learn of records what they are.
         self._learner: PriorityLedger | GroupLedger | None = None
         self._learns = RecordFlag(0)  # of which records

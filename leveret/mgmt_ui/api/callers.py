@@ -55,6 +55,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ADMINISTRATORS = frozenset({"administrator"})
+POLICYMAKERS = frozenset({"administrator", "policymaker"})
 MONITORS = frozenset({"administrator", "monitoring"})
 MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -117,6 +118,11 @@ class Caller:
         if not self.is_monitor:
             raise self._refused("Not monitor user")
 
+    def require_policymaker(self) -> None:
+        """Raise ApiError 401 unless the caller may set policies, and what is like them."""
+        if POLICYMAKERS.isdisjoint(self.tags):
+            raise self._refused("Not policymaker user")
+
     def vhost(self, name: str) -> Vhost:
         """A virtual host to list. Raises ApiError 401, or 404 where there is none."""
         vhost = self.node.broker.vhosts.get(name)
@@ -156,7 +162,7 @@ class Caller:
             else:
                 return
 
-    async def perform(self, operation: str, **parameters: object) -> Any:
+    async def perform(self, operation: str, /, **parameters: object) -> Any:
         """The result of an administrative operation, in the caller's name. Raises ApiError.
 
         Whether the caller may is the route's to ask.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
     from leveret.core.delay.schedules import Schedules
     from leveret.core.once.operations import OnceOperations
+    from leveret.core.telemetry.alerting import Alerting
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
@@ -50,6 +51,7 @@ class Administered:
     redrives: Redrives | None = None
     once: OnceOperations | None = None  # of a running node
     broker: Broker | None = None  # of a running node
+    alerting: Alerting | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
     runtime: Runtime | None = None  # of a running node
 

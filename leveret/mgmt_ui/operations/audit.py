@@ -6,22 +6,24 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.definitions.administration import AdministrationError
 from leveret.errors import StorageError
-from leveret.ports.audit import AuditRecord
+from leveret.ports.audit import AuditQuery, AuditRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.mgmt_ui.operations.administered import Parameters
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.audit import Actor, AuditStore
 
-__all__ = ["Audit"]
+__all__ = ["AUDIT", "Audit"]
 
 logger = logging.getLogger(__name__)
 
 # Words in names of parameters, and of what stands within them, whose values are nobody's business.
 SECRET: Final = ("password", "secret", "token", "uri", "payload", "body")
 HIDDEN: Final = "…"
+ROWS_MAX: Final = 1000  # of one answer
 VALUE_CHARACTERS_MAX: Final = 1000  # a document of definitions is not written down
 
 
@@ -64,3 +66,62 @@ def _shown(name: str, value: object) -> object:
     if isinstance(value, list):
         value = [_shown("", item) for item in value]
     return value if len(json.dumps(value)) <= VALUE_CHARACTERS_MAX else HIDDEN
+
+
+# -- reading it
+
+
+async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+    """The latest records first; `before` of the answer asks for the next ones."""
+    if node.audit is None:
+        return {"rows": [], "before": None}
+    limit = min(max(parameters["limit"], 1), ROWS_MAX)
+    whole_numbers = {key: _integer(key, parameters[key]) for key in ("since", "until", "before")}
+    query = AuditQuery(
+        whole_numbers["since"],
+        whole_numbers["until"],
+        parameters["user"],
+        parameters["operation"],
+        whole_numbers["before"],
+    )
+    records = await node.audit.store.read(query, limit + 1)
+    more, records = len(records) > limit, records[:limit]
+    return {
+        "rows": [_row(record) for record in records],
+        "before": records[-1].number if more else None,
+    }
+
+
+def _integer(name: str, value: object) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    raise AdministrationError("invalid", f"{name} is a whole number")
+
+
+def _row(record: AuditRecord) -> dict[str, object]:
+    return {
+        "number": record.number,
+        "at": record.at_ms,
+        "user": record.actor.user,
+        "peer": record.actor.peer,
+        "way": record.actor.way.value,
+        "operation": record.operation,
+        "parameters": dict(record.parameters),
+        "error": record.error,
+        "explanation": record.explanation,
+    }
+
+
+AUDIT: Final[Operations] = {
+    "audit.list": (
+        _list,
+        {
+            "limit": int,
+            "before": object,
+            "since": object,
+            "until": object,
+            "user": None,
+            "operation": None,
+        },
+    ),
+}

@@ -18,6 +18,8 @@ from leveret.core.definitions.document import DefinitionsError
 from leveret.core.telemetry.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
+from leveret.mgmt_ui.operations.alerts import ALERTS
+from leveret.mgmt_ui.operations.audit import AUDIT
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
@@ -115,6 +117,8 @@ def _is_text(value: str) -> bool:
 
 OPERATIONS: Final[Operations] = {
     **ACCESS,
+    **ALERTS,
+    **AUDIT,
     **RULES,
     **DEAD_LETTERS,
     **RETRIES,

@@ -107,6 +107,10 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("global_parameter.set", {"name": "n", "value": 1.5}),
         ("global_parameter.list", {}),
         ("global_parameter.clear", {"name": "n"}),
+        ("alert.set", {"vhost": "v", "name": "a", "rule": {"condition": "no_consumers"}}),
+        ("alert.list", {"vhost": "v"}),
+        ("alert.clear", {"vhost": "v", "name": "a"}),
+        ("audit.list", {"limit": 10}),
         ("definitions.export", {}),
         ("definitions.import", {"document": {"users": []}}),
         ("encryption.enable", {"vhost": "v"}),
@@ -119,7 +123,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("usage.list", {"since": 0, "until": 3600, "subject": "queue"}),
     ]
     # What a node has to run for.
-    running = {"vhost.trace_on", "vhost.trace_off"}
+    running = {"vhost.trace_on", "vhost.trace_off", "alert.status"}
     running |= {
         *SCHEDULES,
         *DEAD_LETTERS,

@@ -1,0 +1,256 @@
+"""Alerts: the rules that operators and owners of queues have set, looked at every few seconds.
+
+Rules are parameters of the component `alert` in a virtual host (see leveret.features.alerts), so
+they are kept, exported and guarded as policies are. What begins or ends is told as the event
+`alert.firing` or `alert.resolved`, and to `tell`, which knows webhooks; a restart tells again what
+still fires.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.core.live.browsing import Walk
+from leveret.core.live.criteria import Criteria
+from leveret.core.queues.queue import Queue
+from leveret.errors import StorageError
+from leveret.features.alerts import (
+    COMPONENT,
+    NODE_CONDITIONS,
+    AlertRule,
+    Condition,
+    InvalidRuleError,
+    Watch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
+    from leveret.core.broker import Broker
+    from leveret.core.definitions.parameters import Parameters
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.features.alerts import Alert
+
+__all__ = ["Alerting"]
+
+PAST_MAX = 1000  # alerts that are over, or began, and are still shown
+SLICE_QUEUES = 200  # about a millisecond of the event loop
+MINUTE_MS = 60_000
+
+
+class _Counts(NamedTuple):
+    """What a queue has done so far, at one look."""
+
+    at_ms: int
+    published: int
+    delivered: int
+    died: int
+
+    def rate(self, earlier: int, now: int, since: _Counts, per_ms: int) -> float:
+        """How many came in between, per some milliseconds."""
+        passed = self.at_ms - since.at_ms
+        return max(now - earlier, 0) * per_ms / passed if passed > 0 else 0.0
+
+
+class Alerting:
+    """All rules of a node and what they watch.
+
+    `node_values()` tells the node's own conditions; `tell(alert)` must return at once;
+    `breathe()` lets others have a turn of the loop.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        parameters: Parameters,
+        *,
+        wall_ms: Callable[[], int],
+        node_values: Callable[[], Mapping[Condition, float]],
+        tell: Callable[[Alert], None],
+        breathe: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._broker = broker
+        self._parameters = parameters
+        self._wall_ms = wall_ms
+        self._node_values = node_values
+        self._tell = tell
+        self._breathe = breathe
+        self._rules: dict[tuple[str, str], tuple[object, AlertRule]] = {}
+        self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
+        self._counts: dict[tuple[str, str], _Counts] = {}  # of queues of which rates are watched
+        self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # oldest record, and since when
+        self.past: deque[Alert] = deque(maxlen=PAST_MAX)
+
+    @property
+    def firing(self) -> list[Alert]:
+        """What fires now, by virtual host, rule and subject."""
+        return [watch.alert for _, watch in sorted(self._watches.items()) if watch.is_firing]
+
+    def rules(self) -> list[AlertRule]:
+        """The rules as they are now; what was kept and makes no sense any more is left out."""
+        held = self._parameters.select(component=COMPONENT)
+        known, self._rules = self._rules, {}
+        for parameter in held:
+            place = parameter.vhost, parameter.name
+            before = known.get(place)
+            if before is not None and before[0] is parameter.value:
+                self._rules[place] = before
+                continue
+            try:
+                rule = AlertRule.parse(*place, parameter.value)
+            except InvalidRuleError:
+                continue
+            self._rules[place] = parameter.value, rule
+        return [rule for _, rule in self._rules.values()]
+
+    async def check(self) -> None:
+        """One look at everything that is watched."""
+        seen: set[tuple[str, str, str]] = set()
+        rules = [rule for rule in self.rules() if rule.enabled]
+        of_queues = [rule for rule in rules if rule.condition not in NODE_CONDITIONS]
+        values = self._node_values() if len(of_queues) < len(rules) else {}
+        for rule in rules:
+            if rule.condition in values:
+                self._observe(rule, "", values[rule.condition], seen)
+        by_vhost: dict[str, list[AlertRule]] = {}
+        for rule in of_queues:
+            by_vhost.setdefault(rule.vhost, []).append(rule)
+        counted: dict[tuple[str, str], _Counts] = {}
+        aged: set[tuple[str, str]] = set()
+        for vhost, its_rules in by_vhost.items():
+            async for queue in self._queues(vhost):
+                await self._look(queue, its_rules, seen, counted, aged)
+        self._counts = counted
+        self._heads = {place: head for place, head in self._heads.items() if place in aged}
+        for place in [place for place in self._watches if place not in seen]:
+            self._note(self._watches.pop(place).end())  # the rule or the queue is gone
+
+    async def _queues(self, vhost: str) -> AsyncIterator[OpenQueue]:
+        held = self._broker.vhosts.get(vhost)
+        for number, name in enumerate(list(held.queues) if held is not None else ()):
+            if number % SLICE_QUEUES == SLICE_QUEUES - 1:
+                await self._breathe()
+            queue = held.queues.get(name) if held is not None else None
+            if held is not None and queue is not None:
+                yield self._broker.find_queue(held, name, queue.owner)
+
+    async def _look(
+        self,
+        queue: OpenQueue,
+        rules: Iterable[AlertRule],
+        seen: set[tuple[str, str, str]],
+        counted: dict[tuple[str, str], _Counts],
+        aged: set[tuple[str, str]],
+    ) -> None:
+        """One queue, by all rules that concern it."""
+        place = queue.definition.vhost, queue.name
+        for rule in rules:
+            if not rule.concerns(queue.name):
+                continue
+            match rule.condition:
+                case Condition.BACKLOG:
+                    value: float = queue.message_count
+                case Condition.UNACKNOWLEDGED:
+                    value = queue.leased_count
+                case Condition.NO_CONSUMERS:
+                    value = 0 if queue.consumer_count else queue.message_count
+                case Condition.AGE:
+                    aged.add(place)
+                    value = await self._age_seconds(queue, place)
+                case condition:
+                    value = self._rate(queue, condition, place, counted)
+            self._observe(rule, queue.name, value, seen)
+
+    def _rate(
+        self,
+        queue: OpenQueue,
+        condition: Condition,
+        place: tuple[str, str],
+        counted: dict[tuple[str, str], _Counts],
+    ) -> float:
+        """How fast a queue's counts have grown since the last look."""
+        now = counted.get(place)
+        if now is None:
+            now = counted[place] = _Counts(
+                self._wall_ms(),
+                queue.appended_count,
+                queue.total_usage().messages_out,
+                _died(queue),
+            )
+        before = self._counts.get(place)
+        if before is None:
+            return 0.0
+        match condition:
+            case Condition.PUBLISH_RATE:
+                return now.rate(before.published, now.published, before, 1000)
+            case Condition.DELIVER_RATE:
+                return now.rate(before.delivered, now.delivered, before, 1000)
+            case _:
+                return now.rate(before.died, now.died, before, MINUTE_MS)
+
+    async def _age_seconds(self, queue: OpenQueue, place: tuple[str, str]) -> float:
+        """For how long the oldest message that is not settled has been in a queue."""
+        if not isinstance(queue, Queue):
+            return 0.0  # a stream keeps what was read
+        log = queue.log
+        oldest = log.settled.gaps(log.first, log.committed).first
+        if oldest is None:
+            return 0.0
+        head = self._heads.get(place)
+        if head is None or head[0] != oldest:
+            try:
+                head = oldest, await self._time_ms(queue, oldest)
+            except StorageError:
+                return 0.0  # whoever is to deliver it finds out, and says so
+            self._heads[place] = head
+        return max(self._wall_ms() - head[1], 0) / 1000
+
+    async def _time_ms(self, queue: Queue, offset: int) -> int:
+        """When a record came into its queue; now, where it is gone by now."""
+        async for found in Walk(queue, offset, offset + 1).matching(Criteria()):
+            for one in found:
+                return one.time_ms
+        return self._wall_ms()
+
+    def _observe(
+        self, rule: AlertRule, subject: str, value: float, seen: set[tuple[str, str, str]]
+    ) -> None:
+        place = rule.vhost, rule.name, subject
+        watch = self._watches.get(place)
+        if watch is not None and watch.rule is not rule:  # it was changed
+            self._note(watch.end())
+            watch = None
+        if watch is None:
+            watch = Watch(rule, subject)
+        self._note(watch.observe(value, self._wall_ms()))
+        if not watch.is_quiet:
+            self._watches[place] = watch
+            seen.add(place)
+        else:
+            self._watches.pop(place, None)
+
+    def _note(self, alert: Alert | None) -> None:
+        """Something begins or ends."""
+        if alert is None:
+            return
+        rule = alert.rule
+        self.past.append(alert)
+        self._broker.events.emit(
+            "alert.firing" if alert.is_firing else "alert.resolved",
+            {
+                "name": rule.name,
+                "vhost": rule.vhost,
+                "condition": rule.condition.value,
+                "queue": alert.subject,
+                "value": alert.value,
+                "threshold": rule.threshold,
+                "severity": rule.severity.value,
+                "summary": rule.summary,
+            },
+        )
+        self._tell(alert)
+
+
+def _died(queue: OpenQueue) -> int:
+    return queue.died_count if isinstance(queue, Queue) else 0

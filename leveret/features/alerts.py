@@ -1,0 +1,290 @@
+"""Alert rules: what is watched, and when it has been so for long enough that people are told.
+
+A rule is a JSON object, kept as a parameter of the component `alert`:
+
+    {"condition": "backlog", "above": 10000, "queues": "^orders", "for_seconds": 60,
+     "severity": "critical", "summary": "Orders are not worked off", "webhook": "https://…",
+     "secret": "…", "enabled": true}
+
+`Watch` is the machine of one rule and one subject: quiet, pending while the condition has not held
+for long enough, firing until it does not hold any more. The caller tells values and the time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = [
+    "COMPONENT",
+    "NODE_CONDITIONS",
+    "Alert",
+    "AlertRule",
+    "Condition",
+    "InvalidRuleError",
+    "Severity",
+    "Watch",
+]
+
+COMPONENT: Final = "alert"  # of the parameters that are rules
+PATTERN_CHARACTERS_MAX: Final = 1024
+TEXT_CHARACTERS_MAX: Final = 1000
+HOLD_SECONDS_MAX: Final = 86_400
+HOLD_SECONDS: Final = 60  # long enough for a restart of consumers
+
+
+class InvalidRuleError(ValueError):
+    """What somebody wrote is no rule; the text says what is wrong."""
+
+
+class Condition(StrEnum):
+    """What is compared with a rule's threshold."""
+
+    BACKLOG = "backlog"  # ready messages
+    UNACKNOWLEDGED = "unacknowledged"  # delivered and not settled
+    AGE = "age_seconds"  # of the oldest message that is not settled
+    NO_CONSUMERS = "no_consumers"  # messages are ready and nobody takes them
+    PUBLISH_RATE = "publish_rate"  # messages a second
+    DELIVER_RATE = "deliver_rate"
+    DEAD_LETTERS = "dead_letters"  # given up, a minute
+    DISK_FREE = "disk_free_bytes"
+    MEMORY = "memory_bytes"
+    CONNECTIONS = "connections"
+
+
+NODE_CONDITIONS: Final = {Condition.DISK_FREE, Condition.MEMORY, Condition.CONNECTIONS}
+# Where one is enough, and to wait would hide it.
+AT_ONCE: Final = {Condition.DEAD_LETTERS}
+
+
+class Severity(StrEnum):
+    """How much it matters."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """One rule, checked. The threshold is exceeded from above or from below."""
+
+    vhost: str
+    name: str
+    condition: Condition
+    threshold: float
+    from_below: bool
+    queues: re.Pattern[str] | None
+    hold_ms: int
+    severity: Severity
+    summary: str
+    webhook: str
+    secret: str
+    enabled: bool
+
+    @classmethod
+    def parse(cls, vhost: str, name: str, value: object) -> AlertRule:
+        """Raises InvalidRuleError."""
+        if not isinstance(value, dict):
+            raise InvalidRuleError("an alert rule is an object")
+        for key in value:
+            if key not in CHECKS:
+                raise InvalidRuleError(f"unknown field {key!r}; there are {', '.join(CHECKS)}")
+        given = {key: check(value.get(key)) for key, check in CHECKS.items()}
+        condition = given["condition"]
+        threshold, from_below = _threshold(condition, given["above"], given["below"])
+        if condition in NODE_CONDITIONS and given["queues"] is not None:
+            raise InvalidRuleError(f"queues: {condition} is of the node, not of its queues")
+        hold_seconds = given["for_seconds"]
+        if hold_seconds is None:
+            hold_seconds = 0 if condition in AT_ONCE else HOLD_SECONDS
+        return cls(
+            vhost,
+            name,
+            condition,
+            threshold,
+            from_below,
+            given["queues"],
+            int(hold_seconds * 1000),
+            given["severity"],
+            given["summary"],
+            given["webhook"],
+            given["secret"],
+            given["enabled"],
+        )
+
+    def concerns(self, queue: str) -> bool:
+        """Whether a queue of its virtual host is watched."""
+        return self.queues is None or self.queues.search(queue) is not None
+
+    def is_exceeded(self, value: float) -> bool:
+        """Whether a value is beyond the threshold."""
+        return value < self.threshold if self.from_below else value > self.threshold
+
+
+def _threshold(
+    condition: Condition, above: float | None, below: float | None
+) -> tuple[float, bool]:
+    if condition is Condition.NO_CONSUMERS:
+        if above is not None or below is not None:
+            raise InvalidRuleError("no_consumers has no threshold: leave out above and below")
+        return 0, False
+    if (above is None) == (below is None):
+        raise InvalidRuleError(f"{condition} needs either above or below, a number")
+    return (above, False) if above is not None else (below or 0, True)
+
+
+# -- the fields
+
+
+def _condition(value: object) -> Condition:
+    if isinstance(value, str) and value in {*Condition}:
+        return Condition(value)
+    raise InvalidRuleError(f"condition is one of {', '.join(Condition)}")
+
+
+def _severity(value: object) -> Severity:
+    if value is None:
+        return Severity.WARNING
+    if isinstance(value, str) and value in {*Severity}:
+        return Severity(value)
+    raise InvalidRuleError(f"severity is one of {', '.join(Severity)}")
+
+
+def _number(field: str, maximum: float = math.inf) -> Callable[[object], float | None]:
+    def check(value: object) -> float | None:
+        if value is None:
+            return None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= maximum or not math.isfinite(value):  # type: ignore[operator, arg-type]  # a number
+            limit = "" if maximum == math.inf else f" up to {maximum:g}"
+            raise InvalidRuleError(f"{field} is a number from 0{limit}")
+        return float(value)  # type: ignore[arg-type]  # a number
+
+    return check
+
+
+def _pattern(value: object) -> re.Pattern[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS_MAX:
+        raise InvalidRuleError(
+            f"queues is a regular expression of at most {PATTERN_CHARACTERS_MAX} characters"
+        )
+    try:
+        return re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidRuleError(f"queues is no regular expression: {error}") from None
+
+
+def _text(field: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
+            raise InvalidRuleError(f"{field} is text of at most {TEXT_CHARACTERS_MAX} characters")
+        return value
+
+    return check
+
+
+def _webhook(value: object) -> str:
+    url = _text("webhook")(value)
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise InvalidRuleError("webhook is an address that begins with http:// or https://")
+    return url
+
+
+def _enabled(value: object) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, bool):
+        raise InvalidRuleError("enabled is true or false")
+    return value
+
+
+CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "condition": _condition,
+    "above": _number("above"),
+    "below": _number("below"),
+    "queues": _pattern,
+    "for_seconds": _number("for_seconds", HOLD_SECONDS_MAX),
+    "severity": _severity,
+    "summary": _text("summary"),
+    "webhook": _webhook,
+    "secret": _text("secret"),
+    "enabled": _enabled,
+}
+
+
+# -- the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something to tell people. `subject` is a queue's name, empty for the node."""
+
+    rule: AlertRule
+    subject: str
+    value: float
+    since_ms: int  # since when the condition has held
+    is_firing: bool  # False: it is over
+
+
+class Watch:
+    """One rule and one subject."""
+
+    __slots__ = ("_since_ms", "_subject", "_value", "is_firing", "rule")
+
+    def __init__(self, rule: AlertRule, subject: str) -> None:
+        self.rule = rule
+        self._subject = subject
+        self._since_ms: int | None = None
+        self._value = 0.0
+        self.is_firing = False
+
+    def observe(self, value: float, now_ms: int) -> Alert | None:
+        """Look at a value; what is to be told, if anything. Clocks may be set back."""
+        self._value = value
+        if not self.rule.is_exceeded(value):
+            return self.end()
+        if self._since_ms is None or self._since_ms > now_ms:
+            self._since_ms = now_ms
+        if not self.is_firing and now_ms - self._since_ms >= self.rule.hold_ms:
+            self.is_firing = True
+            return self.alert
+        return None
+
+    def end(self) -> Alert | None:
+        """The condition does not hold any more, or there is nothing left to watch."""
+        alert = None
+        if self.is_firing:
+            self.is_firing = False
+            alert = self.alert
+        self._since_ms = None
+        return alert
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing needs to be remembered."""
+        return self._since_ms is None
+
+    @property
+    def alert(self) -> Alert:
+        """How it stands."""
+        return Alert(
+            self.rule, self._subject, self._value, self._since_ms or 0, is_firing=self.is_firing
+        )

@@ -1,0 +1,85 @@
+"""/api/leveret/alerts and /api/leveret/alert-rules: what fires, and the rules that say when.
+
+Whoever may see a virtual host sees its alerts; policymakers of it set its rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import READ, Segment, answer
+from leveret.mgmt_ui.api.bodies import json_object
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.operations.alerts import rule_rows
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.api.views import Row
+
+__all__ = ["router"]
+
+router = APIRouter()
+RULES = "/api/leveret/alert-rules"
+
+
+@router.api_route("/api/leveret/alerts", methods=READ)
+async def list_alerts(caller: CallerHere) -> Response:
+    """What fires, and what has begun or ended lately."""
+    visible = {vhost.name for vhost in caller.visible_vhosts()}
+    found = await caller.perform("alert.status", vhost=None)
+    shown = {part: [row for row in rows if row["vhost"] in visible] for part, rows in found.items()}
+    return answer(shown)
+
+
+@router.api_route(RULES, methods=READ)
+@router.api_route(f"{RULES}/{{vhost}}", methods=READ)
+async def list_rules(caller: CallerHere, vhost: Segment | None = None) -> Response:
+    """The rules of one virtual host, or of all that the caller may list."""
+    if vhost is not None:
+        caller.vhost(vhost)
+        return answer(rule_rows(caller.node.administered, vhost))
+    return answer(
+        [
+            row
+            for host in caller.open_vhosts()
+            for row in rule_rows(caller.node.administered, host.name)
+        ]
+    )
+
+
+@router.api_route(f"{RULES}/{{vhost}}/{{name}}", methods=READ)
+async def show_rule(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+    """One rule."""
+    caller.vhost(vhost)
+    return answer(_existing(caller, vhost, name))
+
+
+@router.put(f"{RULES}/{{vhost}}/{{name}}")
+async def put_rule(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Set a rule: 201 where it is new, 204 where it is replaced."""
+    caller.vhost(vhost)
+    caller.require_policymaker()
+    rule = await json_object(request)
+    is_new = not any(row["name"] == name for row in rule_rows(caller.node.administered, vhost))
+    await caller.perform("alert.set", vhost=vhost, name=name, rule=rule)
+    return Response(status_code=201 if is_new else 204)
+
+
+@router.delete(f"{RULES}/{{vhost}}/{{name}}")
+async def delete_rule(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+    """Delete a rule; what fires by it is over."""
+    caller.vhost(vhost)
+    caller.require_policymaker()
+    _existing(caller, vhost, name)
+    await caller.perform("alert.clear", vhost=vhost, name=name)
+    return Response(status_code=204)
+
+
+def _existing(caller: Caller, vhost: str, name: str) -> Row:
+    for row in rule_rows(caller.node.administered, vhost):
+        if row["name"] == name:
+            return row
+    raise not_found()

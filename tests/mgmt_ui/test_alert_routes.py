@@ -1,0 +1,97 @@
+"""Alert rules, alerts and the audit log by HTTP."""
+
+import asyncio
+
+import pytest
+
+from leveret.core.telemetry.alerting import Alerting
+from leveret.mgmt_ui.operations.audit import Audit
+from leveret.storage.audit import SqliteAuditStore
+from tests.support.client import Client
+from tests.support.site import Site
+
+RULES = "/api/leveret/alert-rules"
+RULE = {"condition": "backlog", "above": 1, "for_seconds": 0, "secret": "hush"}
+
+
+@pytest.fixture
+async def site(tmp_path):
+    site = Site()
+    store = SqliteAuditStore(tmp_path / "audit.db")
+    alerting = Alerting(
+        site.broker,
+        site.administration.parameters,
+        wall_ms=lambda: site.stage.now,
+        node_values=dict,
+        tell=lambda _: None,
+        breathe=lambda: asyncio.sleep(0),
+    )
+    site.equip(alerting=alerting, audit=Audit(store, lambda: site.stage.now))
+    site.administration.add_vhost("v")
+    site.alerting = alerting
+    yield site
+    await store.close()
+
+
+async def status(site, method, path, body=None, user="guest"):
+    return (await site.ask(method, path, body, user)).status_code
+
+
+async def test_rules_come_and_go(site):
+    path = f"{RULES}/v/r"
+    assert await status(site, "PUT", path, RULE) == 201
+    assert await status(site, "PUT", path, {**RULE, "secret": "…", "above": 2}) == 204
+    shown = {"vhost": "v", "name": "r", "rule": {**RULE, "secret": "…", "above": 2}}
+    assert await site.json(path) == shown
+    assert await site.json(RULES) == [shown]
+    assert await site.json(f"{RULES}/v") == [shown]
+    [kept] = site.administration.parameters.select(component="alert")
+    assert kept.value["secret"] == "hush"  # what is shown hidden and sent back stays as it was
+    assert await status(site, "DELETE", path) == 204
+    assert await status(site, "DELETE", path) == 404
+    assert await status(site, "GET", path) == 404
+    answer = await site.ask("PUT", path, {"condition": "boredom"})
+    assert (answer.status_code, "condition is one of" in answer.json()["reason"]) == (400, True)
+    assert await status(site, "PUT", f"{RULES}/none/r", RULE) == 404
+
+
+async def test_what_fires_is_shown_to_those_who_may_see_its_host(site):
+    site.add_user("m", "management")
+    site.add_user("p", "policymaker")
+    site.permit("p", "v")
+    await site.ask("PUT", f"{RULES}/%2F/r", RULE)
+    client = Client(site.stage).open()
+    client.declare("q", durable=True)
+    client.publish("q", b"1", b"2")
+    await site.alerting.check()
+    found = await site.json("/api/leveret/alerts")
+    assert [(row["queue"], row["value"], row["firing"]) for row in found["firing"]] == [
+        ("q", 2, True)
+    ]
+    assert len(found["past"]) == 1
+    assert await site.json("/api/leveret/alerts", "m") == {"firing": [], "past": []}
+    assert await site.json(RULES, "p") == []
+    assert await status(site, "PUT", f"{RULES}/v/r", RULE, "p") == 201
+    assert await status(site, "PUT", f"{RULES}/%2F/r", RULE, "p") == 401
+    assert await status(site, "PUT", f"{RULES}/v/r", RULE, "m") == 401
+    assert await status(site, "DELETE", f"{RULES}/v/r", None, "m") == 401
+
+
+async def test_the_audit_log_is_for_administrators(site):
+    site.add_user("m", "monitoring")
+    await site.ask("PUT", f"{RULES}/v/r", RULE)
+    await site.ask("DELETE", f"{RULES}/v/r")
+    found = await site.json("/api/leveret/audit?limit=1")
+    [row] = found["rows"]
+    assert (row["operation"], row["user"], row["peer"], row["way"]) == (
+        "alert.clear",
+        "guest",
+        "127.0.0.1",
+        "http",
+    )
+    [row] = (await site.json(f"/api/leveret/audit?before={found['before']}"))["rows"]
+    assert row["operation"] == "alert.set"
+    assert row["parameters"]["rule"]["secret"] == "…"
+    assert (await site.json("/api/leveret/audit?operation=user."))["rows"] == []
+    assert await status(site, "GET", "/api/leveret/audit?limit=x") == 400
+    assert await status(site, "GET", "/api/leveret/audit", None, "m") == 401
