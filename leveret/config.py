@@ -375,6 +375,19 @@ class Configuration(BaseSettings):
     audit_days_max: int = Field(
         400, ge=1, description="Days for which it is kept who has changed what."
     )
+    statistics_interval_ms: int = Field(
+        5_000,
+        ge=1_000,
+        le=600_000,
+        description="Milliseconds between two samples of the counters: what rates are taken over.",
+    )
+    statistics_histories_max: int = Field(
+        5_000,
+        ge=0,
+        le=1_000_000,
+        description="Queues, exchanges, connections and channels whose samples are kept, up to "
+        "20 KB each; the others have only the rate of the last interval.",
+    )
     usage_days_max: int = Field(
         400, ge=1, description="Days for which usage is kept: a year, and time to bill it."
     )

@@ -41,6 +41,8 @@ from leveret.core.definitions.administration import Administration, Administrati
 from leveret.core.definitions.document import DefinitionsError, decode
 from leveret.core.definitions.policies import Policies
 from leveret.core.once.sending_once import SendingOnceLimits
+from leveret.core.statistics.keeping import SamplesKeeper
+from leveret.core.statistics.sampler import Sampler
 from leveret.core.telemetry.alerting import Alerting
 from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.core.telemetry.usage_keeping import UsageKeeper
@@ -92,6 +94,7 @@ DAY_MS = 86_400_000
 STOP_GRACE_SECONDS = 2.0
 
 # How often it is looked whether all is known that an earlier run has seen of publishers.
+SAMPLES_KEPT_EVERY_MS = 1_800_000  # what a crash takes away of the week's charts
 LEARNING_POLL_SECONDS = 0.005
 
 # A password check takes 19 MiB for some 30 ms of one core: more of them at a time would finish no
@@ -297,6 +300,41 @@ class Node:
         stack.push_async_callback(self._keep_usage_once, keeper)
         return keeper
 
+    def _open_statistics(
+        self, broker: Broker, state: LmdbStateStore, stack: contextlib.AsyncExitStack
+    ) -> SamplesKeeper:
+        """The charts of days and weeks go on where they ended."""
+        keeper = SamplesKeeper(broker, state, logger.warning)
+        keeper.restore()
+        stack.push_async_callback(self._keep_samples, keeper)
+        return keeper
+
+    async def _take_samples(self, broker: Broker, keeper: SamplesKeeper) -> None:
+        configuration = self._configuration
+        interval_ms = configuration.statistics_interval_ms
+        sampler = Sampler(
+            broker,
+            broker.statistics,
+            interval_ms,
+            configuration.statistics_histories_max,
+            lambda: asyncio.sleep(0),
+        )
+        clock = SystemClock()
+        keep_at_ms = clock.monotonic_ms() + SAMPLES_KEPT_EVERY_MS
+        while not self._stopping.is_set():
+            now_ms = clock.wall_ms()
+            await sampler.sample(now_ms)
+            if clock.monotonic_ms() >= keep_at_ms:
+                keep_at_ms += SAMPLES_KEPT_EVERY_MS
+                await self._keep_samples(keeper)
+            await asyncio.sleep((interval_ms - clock.wall_ms() % interval_ms) / 1000)
+
+    async def _keep_samples(self, keeper: SamplesKeeper) -> None:
+        try:
+            await keeper.keep()
+        except StorageError as error:
+            logger.warning("samples of the statistics are not written down: %s", error)
+
     def _open_audit(self, stack: contextlib.AsyncExitStack) -> Audit:
         """What administrators change is written down until nobody can change anything."""
         store = SqliteAuditStore(self._configuration.data_dir / "audit.db")
@@ -435,6 +473,7 @@ class Node:
         broker.restore(definitions)
         while broker.once is not None and broker.once.is_learning:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
+        spawn(self._take_samples(broker, self._open_statistics(broker, state, stack)))
         if self._configuration.definitions is None:  # else they say who may enter
             await create_defaults(administration)
         return broker, administration

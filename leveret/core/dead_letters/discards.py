@@ -120,6 +120,7 @@ class Discards:
         """Give these up: at once if there is nothing to be told of them."""
         if not ranges:
             return
+        self._queue.counters.moved = True  # fewer messages are sampled
         if not self._queue.settings.keeps(reason) and not self._waiting:
             self._toll.died(self._queue, reason, ranges)
             self._queue.settle(ranges)

@@ -13,6 +13,7 @@ from leveret.core.access.permissions import AccessControl
 from leveret.core.definitions.administration import Administration
 from leveret.core.definitions.policies import NO_POLICY, Policies
 from leveret.core.vhost import Vhost
+from leveret.ports.counters import Counters
 from leveret.ports.definitions import Definitions
 from leveret.ports.records import BatchBuilder
 
@@ -38,6 +39,7 @@ class NamedQueue:
         self.owner = owner
         self.policy = NO_POLICY
         self.builder = BatchBuilder(self)
+        self.counters = Counters()
 
 
 class Oblivion:

@@ -530,6 +530,7 @@ class Queue(OpenQueue):
         now_ms = self.services.timers.wall_ms()
         refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
         self.log.redelivered_stop = self.machine.redelivered_stop
+        self.counters.moved = True
         if self.settings.counts_deliveries:
             self.log.note_returns(ranges)
         self._retry_timer.set(self.machine.delayed.next_ms)
@@ -565,6 +566,7 @@ class Queue(OpenQueue):
         if self.deleted:
             return 0
         ranges = list(self.machine.purge())
+        self.counters.moved = True  # fewer messages are sampled, too
         self._retry_timer.set(None)
         self.log.settle(ranges)
         if self.order is not None:

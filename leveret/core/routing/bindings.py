@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.filtering.filters import RecordFilter
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message
+    from leveret.ports.counters import Counters
     from leveret.ports.definitions import BindingDefinition, QueueDefinition
     from leveret.ports.records import BatchBuilder
 
@@ -26,6 +27,7 @@ class QueueLike(Protocol):
     policy: EffectivePolicy
     owner: object | None  # the connection that an exclusive queue belongs to
     builder: BatchBuilder  # where its records gather
+    counters: Counters
 
     @property
     def message_count(self) -> int:

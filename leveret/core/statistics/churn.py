@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.ports.counters import Counters
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,6 +27,7 @@ class Churn:
     """Counts of events; events that nobody counts are ignored."""
 
     def __init__(self) -> None:
+        self.counters = Counters()  # for the series that the sampler makes of it
         self._counts = dict.fromkeys(COUNTED.values(), 0)
 
     def happened(self, event: str) -> None:

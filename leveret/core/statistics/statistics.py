@@ -13,8 +13,9 @@ from leveret.core.statistics.churn import Churn
 from leveret.ports.counters import MESSAGE_SIZE_BOUNDS, Counters, Histogram, Outflow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from leveret.core.statistics.series import Series
     from leveret.ports.definitions import QueueDefinition
 
 __all__ = ["Counted", "Statistics"]
@@ -57,6 +58,9 @@ class Statistics:
         self.message_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
         # What was handed out of all queues of a type, those that were deleted included.
         self.by_queue_type = {name: Counters() for name in TYPES}
+        self.node_counters = Counters()  # for the series that the sampler makes of their sums
+        self.tick_ms = 0  # when the last samples were taken, in milliseconds since 1970
+        self.interval_ms = 0  # between the last two; 0: there were no two
         self._vhosts: dict[str, Counters] = {}
         self._deleted = Counters()  # of virtual hosts that are gone
 
@@ -99,6 +103,45 @@ class Statistics:
     def of(self, subject: Counted) -> Mapping[str, int]:
         """What one of those who are counted has counted; what is 0 is left out."""
         return with_sums(subject.counters.counted())
+
+    def rate(self, subject: Counted | None, name: str) -> float:
+        """How much of one counter came per second of late: of a subject, or of the node (None)."""
+        series = self.series(subject)
+        if series is None:
+            return 0.0
+        names = DELIVER_GET if name == "deliver_get" else (name,)
+        return sum(series.rate(each, self.tick_ms, self.interval_ms) for each in names)
+
+    def series(self, subject: Counted | None) -> Series | None:
+        """What was sampled of a subject, or of the node; None where nothing was yet."""
+        counters = self.node_counters if subject is None else subject.counters
+        found: Series | None = counters.series
+        return found
+
+    def history(
+        self, subject: Counted | None, names: Sequence[str], age_s: int, incr_s: int
+    ) -> list[tuple[int, tuple[int, ...]]]:
+        """(milliseconds since 1970, values), oldest first, `incr_s` apart, from `age_s` ago on.
+
+        Names are those of the counters, and `messages`, `messages_ready`,
+        `messages_unacknowledged` of queues, virtual hosts and the node.
+        """
+        series = self.series(subject)
+        samples = None if series is None else series.finest(age_s * 1000)
+        if samples is None:
+            return []
+        step_ms = incr_s * 1000
+        times = range(self.tick_ms - age_s // incr_s * step_ms, self.tick_ms + 1, step_ms)
+        summed = "deliver_get" in names
+        wanted = [*names, *DELIVER_GET] if summed else names
+        found = ((time_ms, samples.at(time_ms, wanted)) for time_ms in times)
+        if not summed:
+            return list(found)
+        at = names.index("deliver_get")
+        return [
+            (time_ms, (*values[:at], sum(values[len(names) :]), *values[at + 1 : len(names)]))
+            for time_ms, values in found
+        ]
 
     def node(self) -> Counters:
         """The sum of all virtual hosts that are or were there."""

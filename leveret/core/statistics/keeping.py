@@ -1,0 +1,116 @@
+r"""The day's and the week's samples, brought through restarts of the node.
+
+They are written seldom, in one transaction of the state store, and only those that were added to:
+what a crash takes away is the last half hour of a chart. What cannot be read is begun anew.
+
+    key     statistics\0node\0STEP, statistics\0vhost\0VHOST\0STEP or
+            statistics\0queue\0VHOST\0QUEUE\0STEP; the step in milliseconds, in decimal
+    value   Samples.dump
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.statistics.series import BASIC, GLOBAL, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leveret.core.broker import Broker
+    from leveret.core.statistics.series import Retention, Samples
+    from leveret.ports import StateStore
+    from leveret.ports.counters import Counters
+
+__all__ = ["SamplesKeeper"]
+
+PREFIX = b"statistics\0"
+
+
+class SamplesKeeper:
+    """Writes a broker's long series into its state store, and reads them when a node starts.
+
+    `warn(text)` is told what could not be read.
+    """
+
+    def __init__(self, broker: Broker, state: StateStore, warn: Callable[[str], None]) -> None:
+        self._broker = broker
+        self._state = state
+        self._warn = warn
+        self._written: dict[bytes, int] = {}  # the last sample in the store, by key
+
+    def restore(self) -> None:
+        """Take over what an earlier run has left. Once, before anything was sampled."""
+        subjects = {key: (counters, kind) for key, counters, kind in self._subjects()}
+        for key, value in self._state.scan(PREFIX):
+            subject, _, step = key.rpartition(b"\0")
+            found = subjects.get(subject)
+            if found is None:
+                self._written[key] = 0  # of what is gone: the next write removes it
+                continue
+            counters, retentions = found
+            if counters.series is None:
+                counters.series = Series(retentions)
+            self._load(counters.series, key, step, value)
+        for counters, _ in subjects.values():
+            _go_on_from_kept(counters.series)
+
+    def _load(self, series: Series, key: bytes, step: bytes, value: bytes) -> None:
+        for samples in series.kept:
+            if str(samples.retention.step_ms).encode() == step:
+                try:
+                    samples.load(value)
+                except ValueError as error:
+                    self._warn(f"samples of {key!r} cannot be read and begin anew: {error}")
+                self._written[key] = samples.times[-1] if samples.times else 0
+
+    async def keep(self) -> None:
+        """Write down what was added. Raises StorageError."""
+        changes: list[tuple[bytes, bytes | None]] = []
+        last: dict[bytes, int] = {}
+        gone = set(self._written)
+        for key, samples in self._kept():
+            gone.discard(key)
+            if samples.times and samples.times[-1] != self._written.get(key):
+                changes.append((key, samples.dump()))
+                last[key] = samples.times[-1]
+        changes += [(key, None) for key in gone]
+        if changes:
+            await self._state.write_behind(changes)
+            self._written.update(last)
+            for key in gone:
+                del self._written[key]
+
+    def _kept(self) -> Iterator[tuple[bytes, Samples]]:
+        for subject, counters, _ in self._subjects():
+            series: Series | None = counters.series
+            for samples in () if series is None else series.kept:
+                yield subject + b"\0%d" % samples.retention.step_ms, samples
+
+    def _subjects(self) -> Iterator[tuple[bytes, Counters, tuple[Retention, ...]]]:
+        """All that have series that are kept, with the beginnings of their keys."""
+        yield _key("node"), self._broker.statistics.node_counters, GLOBAL
+        for vhost in self._broker.vhosts.values():
+            yield _key("vhost", vhost.name), vhost.counters, GLOBAL
+            for queue in vhost.queues.values():
+                if queue.owner is None:
+                    yield _key("queue", vhost.name, queue.definition.name), queue.counters, BASIC
+
+
+def _key(*names: str) -> bytes:
+    return PREFIX + b"\0".join(name.encode() for name in names)
+
+
+def _go_on_from_kept(series: Series | None) -> None:
+    """What is counted from now on comes on top of what was reached."""
+    if series is None:
+        return
+    newest = max(
+        (samples for samples in series.kept if samples.times),
+        key=lambda samples: samples.times[-1],
+        default=None,
+    )
+    if newest is not None:
+        gauges = ("messages", "messages_ready", "messages_unacknowledged")
+        columns = newest.columns.items()
+        series.base = {name: column[-1] for name, column in columns if name not in gauges}

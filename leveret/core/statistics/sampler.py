@@ -1,0 +1,161 @@
+"""Takes samples of all that has moved on a node, every few seconds.
+
+The node's clock calls `sample`. It goes through everything that is counted, in slices with a pass
+of the event loop in between, and takes a sample of what has moved since the last
+time. A hundred thousand queues that rest cost a look at a flag each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, TypeVar
+
+from leveret.core.statistics.series import BASIC, DETAILED, GLOBAL, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+
+    from leveret.core.broker import Broker
+    from leveret.core.routing.bindings import QueueLike
+    from leveret.core.statistics.series import Retention
+    from leveret.core.statistics.statistics import Statistics
+    from leveret.core.vhost import Vhost
+    from leveret.ports.counters import Counters
+
+__all__ = ["LENGTHS", "Sampler", "lengths"]
+
+T = TypeVar("T")
+
+SLICE = 500  # subjects; half a millisecond of the event loop where most of them rest
+LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
+FORGET_MS = 605_000  # who rests for so long gives its place to another, where they are few
+
+
+def lengths(queue: QueueLike) -> tuple[int, int, int]:
+    """How full a queue is: in all, ready, and delivered but not settled."""
+    ready, leased = queue.message_count, queue.leased_count
+    return ready + leased + queue.delayed_count, ready, leased
+
+
+class Sampler:
+    """Samples the objects of a broker into its statistics.
+
+    At most `histories_max` queues, exchanges, connections and channels have a history; the others
+    have their rates. `pause()` lets others work in between.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        statistics: Statistics,
+        interval_ms: int,
+        histories_max: int,
+        pause: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._broker = broker
+        self._pause = pause
+        self._statistics = statistics
+        self._interval_ms = interval_ms
+        self._histories_max = histories_max
+        self._histories = 0  # at the end of the last pass
+        self._counted = 0  # in this one
+        self._known: set[str] = set()  # virtual hosts all of whose queues were looked at once
+
+    async def sample(self, now_ms: int) -> None:
+        """Take one sample of everything; `now_ms` is since 1970."""
+        time_ms = now_ms - now_ms % self._interval_ms
+        if time_ms <= self._statistics.tick_ms:
+            return
+        self._counted = 0
+        of_node = [0, 0, 0]
+        for vhost in list(self._broker.vhosts.values()):
+            of_vhost = await self._sample_vhost(vhost, time_ms)
+            of_node = [mine + more for mine, more in zip(of_node, of_vhost, strict=True)]
+        self._known &= self._broker.vhosts.keys()
+        for connections in _slices(list(self._broker.connections)):
+            for connection in connections:
+                self._sample(connection.counters, time_ms, DETAILED)
+                for channel in list(connection.channels.by_number.values()):
+                    self._sample(channel.slot.counters, time_ms, DETAILED)
+            await self._pause()
+        self._histories = self._counted
+        self._sample_node(time_ms, dict(zip(LENGTHS, of_node, strict=True)))
+
+    async def _sample_vhost(self, vhost: Vhost, time_ms: int) -> list[int]:
+        """Returns how full its queues are together."""
+        total = [0, 0, 0]
+        is_known = vhost.name in self._known
+        for queues in _slices(list(vhost.queues.values())):
+            for queue in queues:
+                self._sample_queue(queue, time_ms, total, is_known=is_known)
+            await self._pause()
+        self._known.add(vhost.name)
+        for exchanges in _slices(list(vhost.exchanges.values())):
+            for exchange in exchanges:
+                self._sample(exchange.counters, time_ms, BASIC)
+            await self._pause()
+        values = {**vhost.counters.counted(), **dict(zip(LENGTHS, total, strict=True))}
+        self._always(vhost.counters, time_ms, values)
+        return total
+
+    def _sample_node(self, time_ms: int, of_queues: Mapping[str, int]) -> None:
+        statistics = self._statistics
+        counted = statistics.node().counted()
+        self._always(statistics.node_counters, time_ms, {**counted, **of_queues})
+        self._always(statistics.churn.counters, time_ms, statistics.churn.totals())
+        statistics.interval_ms = time_ms - statistics.tick_ms if statistics.tick_ms else 0
+        statistics.tick_ms = time_ms
+
+    def _sample_queue(
+        self, queue: QueueLike, time_ms: int, total: list[int], *, is_known: bool
+    ) -> None:
+        counters = queue.counters
+        more = _lengths_by_name(queue) if counters.moved or not is_known else None
+        self._sample(counters, time_ms, BASIC, more)
+        series: Series | None = counters.series
+        if series is not None:
+            for i, name in enumerate(LENGTHS):
+                total[i] += series.last.get(name, 0)
+
+    def _sample(
+        self,
+        counters: Counters,
+        time_ms: int,
+        retentions: tuple[Retention, ...],
+        more: Mapping[str, int] | None = None,
+    ) -> None:
+        """Sample what has moved, and whatever there is `more` to say of."""
+        series: Series | None = counters.series
+        if counters.moved or more:
+            counters.moved = False
+            values = {**counters.counted(), **(more or {})}
+            if series is None:
+                series = counters.series = Series(retentions if self._has_room else ())
+            series.add(time_ms, values)
+        if series is not None and series.retained:
+            if not self._has_room and time_ms - series.last_ms > FORGET_MS:
+                series.retained = ()  # who rests makes room for others
+            else:
+                self._counted += 1
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more may have a history."""
+        return max(self._histories, self._counted) < self._histories_max
+
+    def _always(self, counters: Counters, time_ms: int, values: Mapping[str, int]) -> None:
+        """Sample what always has a history."""
+        if counters.series is None:
+            counters.series = Series(GLOBAL)
+        counters.series.add(time_ms, values)
+
+
+def _lengths_by_name(queue: QueueLike) -> dict[str, int]:
+    found = zip(LENGTHS, lengths(queue), strict=True)
+    return {name: count for name, count in found if count}
+
+
+def _slices(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while part := list(itertools.islice(iterator, SLICE)):
+        yield part

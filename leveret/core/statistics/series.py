@@ -1,0 +1,177 @@
+"""What was sampled of one of those who are counted: short steps for minutes, long ones for days.
+
+A sample is taken only where something has moved, so a series has gaps in which everything stayed as
+it was: whoever reads it carries the last values on. Columns come with what they count; before that,
+it was 0. Values are kept in arrays of eight bytes each, one per column, and one for the times.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["BASIC", "DETAILED", "GLOBAL", "KEPT_STEP_MS_MIN", "Retention", "Samples", "Series"]
+
+
+class Retention(NamedTuple):
+    """Samples `step_ms` apart are kept for so long."""
+
+    age_ms: int
+    step_ms: int
+
+    @property
+    def count_max(self) -> int:
+        """How many samples that is."""
+        return self.age_ms // self.step_ms + 1
+
+
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+# RabbitMQ's (sample_retention_policies), and a week: of the node and of virtual hosts, of queues
+# and exchanges, of connections and channels.
+GLOBAL = (
+    Retention(605_000, 5_000),
+    Retention(3_660_000, 60_000),
+    Retention(29_400_000, 600_000),
+    Retention(86_400_000, 1_800_000),
+    Retention(WEEK_MS, HOUR_MS),
+)
+BASIC = (Retention(605_000, 5_000), Retention(3_600_000, 60_000), Retention(WEEK_MS, HOUR_MS))
+DETAILED = (Retention(605_000, 5_000),)
+
+KEPT_STEP_MS_MIN = 1_800_000  # what is sampled less often survives a restart
+
+COLUMNS_MAX = 64  # of what comes from a file
+
+
+class Samples:
+    """Samples of one retention, in the order of their times. Steps begin at multiples of them."""
+
+    __slots__ = ("columns", "retention", "times")
+
+    def __init__(self, retention: Retention) -> None:
+        self.retention = retention
+        self.times = array("Q")
+        self.columns: dict[str, array[int]] = {}
+
+    def add(self, time_ms: int, values: Mapping[str, int]) -> None:
+        """Take a sample in, if its step has none yet; else it is that step's newest."""
+        step_ms, times = self.retention.step_ms, self.times
+        if times and times[-1] // step_ms == time_ms // step_ms:
+            times[-1] = max(time_ms, times[-1])
+            for name, value in values.items():
+                self._column(name)[-1] = value
+            return
+        if times and time_ms < times[-1]:
+            return  # the clock was set back: it will come by again
+        times.append(time_ms)
+        for name in values:
+            self._column(name, missing=1)
+        for name, column in self.columns.items():
+            column.append(values.get(name, 0))
+        self._forget(time_ms - self.retention.age_ms - step_ms)
+
+    def _column(self, name: str, *, missing: int = 0) -> array[int]:
+        column = self.columns.get(name)
+        if column is None:
+            zeros = bytes(8 * (len(self.times) - missing))
+            column = self.columns[name] = array("Q", zeros)
+        return column
+
+    def _forget(self, before_ms: int) -> None:
+        """Drop what is too old; the newest of it stays, to be carried on."""
+        stop = bisect_right(self.times, before_ms) - 1
+        stop = max(stop, len(self.times) - self.retention.count_max - 1)
+        if stop > 0:
+            del self.times[:stop]
+            for column in self.columns.values():
+                del column[:stop]
+
+    def at(self, time_ms: int, names: Sequence[str]) -> tuple[int, ...]:
+        """What was so at a time; before the first sample, nothing."""
+        i = bisect_right(self.times, time_ms) - 1
+        if i < 0:
+            return (0,) * len(names)
+        return tuple(self.columns[name][i] if name in self.columns else 0 for name in names)
+
+    def dump(self) -> bytes:
+        """All of it, for a file: a line of JSON that says what follows, then the arrays."""
+        head = {
+            "step_ms": self.retention.step_ms,
+            "count": len(self.times),
+            "columns": list(self.columns),
+        }
+        arrays = [self.times, *self.columns.values()]
+        return b"".join([json.dumps(head).encode(), b"\n", *(each.tobytes() for each in arrays)])
+
+    def load(self, data: bytes) -> None:
+        """Take over what `dump` gave. Raises ValueError, and is as it was, for anything else."""
+        line, _, rest = data.partition(b"\n")
+        head = json.loads(line)
+        if not isinstance(head, dict):
+            raise ValueError("no description of what follows")  # noqa: TRY004  # of the file
+        count, names = head.get("count"), head.get("columns")
+        if head.get("step_ms") != self.retention.step_ms:
+            raise ValueError("samples of another step")
+        if not isinstance(count, int) or not 0 <= count <= self.retention.count_max + 1:
+            raise ValueError(f"{count} samples")
+        if not isinstance(names, list) or len(names) > COLUMNS_MAX:
+            raise ValueError("no list of columns")
+        if len(rest) != 8 * count * (1 + len(names)):
+            raise ValueError(f"{len(rest)} bytes of {count} samples of {len(names)} columns")
+        times, *columns = (
+            array("Q", rest[8 * count * i :][: 8 * count]) for i in range(1 + len(names))
+        )
+        if list(times) != sorted(set(times)):
+            raise ValueError("times that do not rise")
+        self.times, self.columns = times, dict(zip(map(str, names), columns, strict=True))
+
+
+class Series:
+    """All that is known of one subject: its last two samples, and those of its retentions.
+
+    What it counts begins anew with each start of the node; `base` is what it had reached before.
+    """
+
+    __slots__ = ("base", "before", "last", "last_ms", "retained")
+
+    def __init__(self, retentions: Sequence[Retention] = ()) -> None:
+        self.last_ms = 0
+        self.last: Mapping[str, int] = {}
+        self.before: Mapping[str, int] = {}  # the sample before that, whenever it was taken
+        self.base: Mapping[str, int] = {}
+        self.retained = tuple(map(Samples, retentions))
+
+    def add(self, time_ms: int, values: Mapping[str, int]) -> None:
+        """Take a sample in."""
+        self.before, self.last, self.last_ms = self.last, values, time_ms
+        if self.retained:
+            for name, value in self.base.items():
+                values = {**values, name: values.get(name, 0) + value}
+            for samples in self.retained:
+                samples.add(time_ms, values)
+
+    def rate(self, name: str, tick_ms: int, interval_ms: int) -> float:
+        """How much came per second in the last interval, which ended at `tick_ms`."""
+        if self.last_ms != tick_ms or not interval_ms:
+            return 0.0
+        return (self.last.get(name, 0) - self.before.get(name, 0)) * 1000 / interval_ms
+
+    def finest(self, age_ms: int) -> Samples | None:
+        """The samples of the shortest step that reach back so far."""
+        for samples in self.retained:
+            if samples.retention.age_ms >= age_ms:
+                return samples
+        return self.retained[-1] if self.retained else None
+
+    @property
+    def kept(self) -> tuple[Samples, ...]:
+        """What survives a restart."""
+        return tuple(
+            samples for samples in self.retained if samples.retention.step_ms >= KEPT_STEP_MS_MIN
+        )
