@@ -25,6 +25,7 @@ class Site:
             self.stage.metadata,
             on_vhost_added=self.broker.add_vhost,
             on_vhost_deleted=self.broker.remove_vhost,
+            on_vhost_changed=self.broker.change_vhost,
         )
         self.administration.restore(self.stage.definitions())
         self.serving = True

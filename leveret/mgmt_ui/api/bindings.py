@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
 
 
-__all__ = ["BINDINGS", "router"]
+__all__ = ["BINDINGS", "Ends", "require_to_bind", "router"]
 
 KINDS: dict[str, Literal["queue", "exchange"]] = {"q": "queue", "e": "exchange"}
 BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
@@ -99,7 +99,7 @@ async def bind(caller: CallerHere, request: Request, ends: EndsHere) -> Response
     _between(caller, ends)
     asked = await json_object(request)
     key, arguments = text(asked, "routing_key", ""), table(asked, "arguments")
-    await _require(caller, ends, key)
+    await require_to_bind(caller, ends, key)
     await caller.perform("binding.declare", **ends.request(key, arguments))
     place = f"{quote(ends.destination, safe='')}/{views.properties_key(key, arguments)}"
     return Response(status_code=201, headers={"location": place})
@@ -115,7 +115,7 @@ async def show_binding(caller: CallerHere, ends: EndsHere, properties: str) -> R
 async def unbind(caller: CallerHere, ends: EndsHere, properties: str) -> Response:
     """Undo `bind`."""
     binding = _one(caller, ends, properties).definition
-    await _require(caller, ends, binding.routing_key)
+    await require_to_bind(caller, ends, binding.routing_key)
     arguments = views.plain(binding.arguments)
     await caller.perform("binding.delete", **ends.request(binding.routing_key, arguments))
     return Response(status_code=204)
@@ -151,8 +151,8 @@ def _one(caller: Caller, ends: Ends, properties: str) -> Binding:
     raise not_found()
 
 
-async def _require(caller: Caller, ends: Ends, key: str) -> None:
-    """What a client needs to bind or unbind."""
+async def require_to_bind(caller: Caller, ends: Ends, key: str) -> None:
+    """What a client needs to bind or unbind. Raises ApiError 401."""
     await caller.require(ends.vhost, ends.destination_type, ends.destination, "write")
     await caller.require(ends.vhost, "exchange", ends.source, "read")
     await caller.require_topic(ends.vhost, ends.source, key, "read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -16,11 +16,14 @@ from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.core.routing.exchange import Exchange
+    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
 
 
-__all__ = ["router"]
+__all__ = ["require_to_declare", "router"]
 
 router = APIRouter()
 
@@ -56,12 +59,8 @@ async def declare_exchange(
     host = caller.vhost(vhost)
     asked = await json_object(request)
     arguments = table(asked, "arguments")
-    await caller.require(vhost, "exchange", name, "configure")
-    alternate = arguments.get(ALTERNATE_EXCHANGE)
     is_new = name not in host.exchanges
-    if is_new and isinstance(alternate, str):  # who lets messages go on must be allowed to do that
-        await caller.require(vhost, "exchange", name, "read")
-        await caller.require(vhost, "exchange", alternate, "write")
+    await require_to_declare(caller, host, name, arguments)
     await caller.perform(
         "exchange.declare",
         vhost=vhost,
@@ -73,6 +72,18 @@ async def declare_exchange(
         arguments=arguments,
     )
     return Response(status_code=201 if is_new else 204)
+
+
+async def require_to_declare(
+    caller: Caller, host: Vhost, name: str, arguments: Mapping[str, Any]
+) -> None:
+    """What a client needs to declare an exchange. Raises ApiError 401."""
+    await caller.require(host.name, "exchange", name, "configure")
+    alternate = arguments.get(ALTERNATE_EXCHANGE)
+    # Who lets messages go on must be allowed to do that.
+    if name not in host.exchanges and isinstance(alternate, str):
+        await caller.require(host.name, "exchange", name, "read")
+        await caller.require(host.name, "exchange", alternate, "write")
 
 
 @router.delete("/api/exchanges/{vhost}/{name}")

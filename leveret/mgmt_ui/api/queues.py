@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -17,12 +17,15 @@ from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.core.routing.bindings import QueueLike
+    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
 
 
-__all__ = ["router"]
+__all__ = ["DELETION_OFF", "require_to_declare", "router"]
 
 DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queues delete`"
 
@@ -67,12 +70,8 @@ async def declare_queue(
     host = caller.vhost(vhost)
     asked = await json_object(request)
     arguments = table(asked, "arguments")
-    await caller.require(vhost, "queue", name, "configure")
-    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
     is_new = name not in host.queues
-    if is_new and isinstance(exchange, str):  # who lets messages go on must be allowed to do that
-        await caller.require(vhost, "queue", name, "read")
-        await caller.require(vhost, "exchange", exchange, "write")
+    await require_to_declare(caller, host, name, arguments)
     await caller.perform(
         "queue.declare",
         vhost=vhost,
@@ -83,6 +82,18 @@ async def declare_queue(
         arguments=arguments,
     )
     return Response(status_code=201 if is_new else 204)
+
+
+async def require_to_declare(
+    caller: Caller, host: Vhost, name: str, arguments: Mapping[str, Any]
+) -> None:
+    """What a client needs to declare a queue. Raises ApiError 401."""
+    await caller.require(host.name, "queue", name, "configure")
+    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    # Who lets messages go on must be allowed to do that.
+    if name not in host.queues and isinstance(exchange, str):
+        await caller.require(host.name, "queue", name, "read")
+        await caller.require(host.name, "exchange", exchange, "write")
 
 
 @router.delete("/api/queues/{vhost}/{name}")

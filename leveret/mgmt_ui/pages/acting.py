@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import RedirectResponse
 
@@ -21,7 +21,7 @@ async def act(
     done: str,
     then: str,
     otherwise: str = "",
-    **parameters: object,
+    **parameters: Any,
 ) -> RedirectResponse:
     """Perform an operation, then show the page `then` with the text `done`.
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from leveret.mgmt_ui.pages import overview, problems, signing_in
+from leveret.mgmt_ui.pages import (
+    connections,
+    exchanges,
+    overview,
+    problems,
+    queues,
+    signing_in,
+    vhosts,
+)
 from leveret.mgmt_ui.pages.assets import PREFIX, Assets
 from leveret.mgmt_ui.pages.live import LiveStreams
 from leveret.mgmt_ui.pages.rendering import Renderer
@@ -24,6 +32,10 @@ __all__ = ["create_pages"]
 ROUTERS = (
     signing_in.router,
     overview.router,
+    connections.router,
+    exchanges.router,
+    queues.router,
+    vhosts.router,
 )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 __all__ = [
     "FILTERS",
     "ago",
+    "as_json",
     "compact_json",
     "count",
     "duration",
@@ -94,6 +95,11 @@ def compact_json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def as_json(value: Any) -> str:
+    """A value as JSON, to be put into a form and sent back."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def path(*segments: str) -> str:
     """The address of a page: `path("queues", "/", "a b")` is `/queues/%2F/a%20b`."""
     return "/" + "/".join(quote(segment, safe="") for segment in segments)
@@ -105,4 +111,4 @@ def with_query(address: str, **parameters: Any) -> str:
     return f"{address}?{urlencode(given)}" if given else address
 
 
-FILTERS = (ago, compact_json, count, duration, moment, rate, share, size)
+FILTERS = (ago, as_json, compact_json, count, duration, moment, rate, share, size)

@@ -40,7 +40,14 @@ class Section:
 SECTIONS = (
     Section(
         "Broker",
-        (Entry("Overview", "/overview"),),
+        (
+            Entry("Overview", "/overview"),
+            Entry("Connections", "/connections"),
+            Entry("Channels", "/channels"),
+            Entry("Exchanges", "/exchanges"),
+            Entry("Queues and topics", "/queues"),
+            Entry("Virtual hosts", "/vhosts"),
+        ),
     ),
 )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.api.views import Row
 
-__all__ = ["Column", "Header", "Listing", "list_rows"]
+__all__ = ["Column", "Header", "Listing", "chosen", "list_rows"]
 
 T = TypeVar("T")
 
@@ -85,6 +85,11 @@ class Listing:
             page_size=size,
             page=number if number > 1 else None,
         )
+
+
+def chosen(request: Request, *names: str) -> dict[str, str]:
+    """What an address says of filters that a page has beside that by name; "" where nothing."""
+    return {name: request.query_params.get(name, "") for name in names}
 
 
 async def list_rows(

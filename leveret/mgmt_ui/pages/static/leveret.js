@@ -153,6 +153,10 @@
     if (event.target.closest("[data-close]")) closePanels(null);
     else closePanels(event.target.closest("details.action"));
   });
+  document.addEventListener("submit", (event) => {
+    const question = event.submitter?.dataset.confirm;
+    if (question && !confirm(question)) event.preventDefault();
+  });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     const panel = document.querySelector("details.action[open]");

@@ -1,0 +1,80 @@
+"""Connections, their channels and consumers, as rows of lists.
+
+Connections belong to `leveret.amqp`, which this room does not know: what is read here of channels
+is what every connection in `Broker.connections` has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.mgmt_ui.api import views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from leveret.core.clients import Client
+    from leveret.mgmt_ui.api.views import Row
+
+__all__ = ["channel_row", "channels_of", "connection_row", "consumer_row", "consumers_of"]
+
+# What client libraries call themselves, most telling first.
+NAMES_OF_CLIENTS = ("connection_name", "product")
+
+
+def connection_row(client: Client, node_name: str) -> Row:
+    """A connection as the API shows it, with what its client calls itself."""
+    row = views.connection_row(client, node_name)
+    properties = row["client_properties"]
+    found = (properties.get(name) for name in NAMES_OF_CLIENTS)
+    row["client"] = next((str(name) for name in found if name), "")
+    return row
+
+
+def channels_of(clients: Iterable[Any]) -> Iterator[Any]:
+    """The open channels of connections."""
+    for client in clients:
+        yield from client.channels.by_number.values()
+
+
+def channel_row(channel: Any) -> Row:
+    """A channel."""
+    connection = channel.connection
+    mode = "confirm" if channel.confirms_publishes else ""
+    return {
+        "name": channel.name,
+        "connection": str(connection.describe().endpoints),
+        "number": channel.number,
+        "vhost": connection.vhost.name,
+        "user": connection.user,
+        "mode": "transactional" if channel.is_transactional else mode,
+        "consumers": len(channel.consumers),
+        "prefetch": channel.consumer_prefetch,
+        "global_prefetch": channel.prefetch,
+        "unacknowledged": channel.unacked.count,
+        "state": connection.describe().state,
+    }
+
+
+def consumers_of(channels: Iterable[Any]) -> Iterator[Any]:
+    """The consumers of channels."""
+    for channel in channels:
+        yield from channel.consumers.values()
+
+
+def consumer_row(consumer: Any) -> Row:
+    """A consumer. Its use of its prefetch says whether it is what the queue waits for."""
+    prefetch = consumer.prefetch
+    return {
+        "tag": consumer.tag,
+        "queue": consumer.queue.definition.name,
+        "vhost": consumer.queue.definition.vhost,
+        "channel": consumer.channel.name,
+        "connection": str(consumer.channel.connection.describe().endpoints),
+        "acknowledges": not consumer.no_ack,
+        "prefetch": prefetch,
+        "in_flight": consumer.in_flight,
+        "used": consumer.in_flight / prefetch if prefetch and not consumer.no_ack else None,
+        "priority": consumer.priority,
+        "arguments": views.plain(consumer.arguments),
+    }

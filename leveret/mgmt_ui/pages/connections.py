@@ -1,0 +1,129 @@
+"""Connections: a list, each by itself, and closing one with a reason. And all channels."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.pages import clients
+from leveret.mgmt_ui.pages.acting import act
+from leveret.mgmt_ui.pages.formats import path
+from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.core.clients import Client
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Virtual host", "vhost"),
+    Column("User", "user"),
+    Column("State", "state"),
+    Column("TLS", "ssl"),
+    Column("Client", "client"),
+    Column("Channels", "channels", numeric=True),
+    Column("Heartbeat", "timeout", numeric=True),
+    Column("Connected for", "connected_at", numeric=True),
+)
+CHANNEL_COLUMNS = (
+    Column("Channel", "name"),
+    Column("Virtual host", "vhost"),
+    Column("User", "user"),
+    Column("State", "state"),
+    Column("Mode", "mode"),
+    Column("Consumers", "consumers", numeric=True),
+    Column("Prefetch", "prefetch", numeric=True),
+    Column("Unacknowledged", "unacknowledged", numeric=True),
+)
+CHANNELS: Kind[Any] = Kind(lambda channel: (channel.name,), clients.channel_row, ("name",))
+
+
+@router.get("/connections")
+async def list_connections(request: Request, viewer: ViewerHere) -> Response:
+    """Those of all users for monitors, else the viewer's own."""
+    filters = chosen(request, "vhost", "user")
+    found = [
+        client
+        for client in viewer.caller.visible_clients()
+        if filters["vhost"] in {"", client.vhost.name} and filters["user"] in {"", client.user}
+    ]
+    kind: Kind[Client] = Kind(
+        lambda client: (str(client.describe().endpoints),),
+        partial(clients.connection_row, node_name=viewer.node.name),
+        ("name",),
+    )
+    listing = await list_rows(request, found, kind, COLUMNS, filters)
+    vhosts = [vhost.name for vhost in viewer.caller.visible_vhosts()]
+    return page(
+        request,
+        viewer,
+        "connections.html.j2",
+        listing=listing,
+        vhosts=vhosts,
+        now_ms=viewer.now_ms,
+    )
+
+
+@router.get("/channels")
+async def list_channels(request: Request, viewer: ViewerHere) -> Response:
+    """Those of the connections that the viewer may see."""
+    filters = chosen(request, "vhost")
+    found = [
+        channel
+        for channel in clients.channels_of(viewer.caller.visible_clients())
+        if filters["vhost"] in {"", channel.connection.vhost.name}
+    ]
+    listing = await list_rows(request, found, CHANNELS, CHANNEL_COLUMNS, filters)
+    vhosts = [vhost.name for vhost in viewer.caller.visible_vhosts()]
+    return page(request, viewer, "channels.html.j2", listing=listing, vhosts=vhosts)
+
+
+@router.get("/connections/{name}")
+async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -> Response:
+    """One connection, its channels, and what its client says of itself."""
+    client: Any = _existing(viewer, name)
+    channels = list(clients.channels_of([client]))
+    return page(
+        request,
+        viewer,
+        "connection.html.j2",
+        connection=clients.connection_row(client, viewer.node.name),
+        channels=[clients.channel_row(channel) for channel in channels],
+        consumers=[clients.consumer_row(each) for each in clients.consumers_of(channels)],
+        now_ms=viewer.now_ms,
+    )
+
+
+@router.post("/connections/{name}/close")
+async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Close one; its client is told why."""
+    _existing(viewer, name)
+    return await act(
+        viewer,
+        "connection.close",
+        name=name,
+        reason=form.word("reason") or None,
+        done=f"Connection {name} was closed.",
+        then="/connections",
+        otherwise=path("connections", name),
+    )
+
+
+def _existing(viewer: Viewer, name: str) -> Client:
+    """A connection that the viewer may see. Raises ApiError 404."""
+    for client in viewer.caller.visible_clients():
+        if str(client.describe().endpoints) == name:
+            return client
+    raise not_found("connection_not_found")

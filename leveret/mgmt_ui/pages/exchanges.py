@@ -1,0 +1,206 @@
+"""Exchanges and their bindings: a list, each by itself with a drawing, and what can be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
+from leveret.mgmt_ui.api.exchanges import require_to_declare
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
+from leveret.mgmt_ui.pages.drawing import draw
+from leveret.mgmt_ui.pages.formats import path
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.core.routing.exchange import Exchange
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Virtual host", "vhost"),
+    Column("Type", "type"),
+    Column("Properties"),
+    Column("Policy", "policy"),
+    Column("Bindings from it", "outgoing", numeric=True),
+    Column("Bindings to it", "incoming", numeric=True),
+)
+BINDINGS_SHOWN_MAX = 500  # on the page of one exchange; the API has all
+
+
+def _row(exchange: Exchange) -> Row:
+    return {
+        **views.exchange_row(exchange),
+        "policy": exchange.policy.policy,
+        "outgoing": len(exchange.outgoing),
+        "incoming": len(exchange.incoming),
+    }
+
+
+EXCHANGES: Kind[Exchange] = Kind(
+    lambda exchange: (exchange.name, exchange.definition.vhost), _row, ("name", "vhost")
+)
+
+
+@router.get("/exchanges")
+async def list_exchanges(request: Request, viewer: ViewerHere) -> Response:
+    """All that the viewer may list, the predeclared ones included."""
+    return await _list(request, viewer, Form({}), "")
+
+
+async def _list(
+    request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
+) -> Response:
+    """The list; with a form that failed, the form as it was filled in."""
+    filters = chosen(request, "vhost", "type")
+    found = [
+        exchange
+        for vhost in viewer.caller.open_vhosts()
+        for exchange in vhost.exchanges.values()
+        if filters["vhost"] in {"", vhost.name}
+        and filters["type"] in {"", exchange.definition.type}
+    ]
+    return page(
+        request,
+        viewer,
+        "exchanges.html.j2",
+        status=status,
+        listing=await list_rows(request, found, EXCHANGES, COLUMNS, filters),
+        vhosts=open_names(viewer),
+        types={name: describe_type(name) for name in sorted(EXCHANGE_TYPES)},
+        form=form,
+        failure=failure,
+    )
+
+
+@router.post("/exchanges")
+async def declare_exchange(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+    """Declare one as the form says; a form that makes no sense is shown again."""
+    vhost, name = form.text("vhost", "/"), form.text("name")
+    try:
+        host = viewer.caller.vhost(vhost)
+        arguments = arguments_of(form)
+        await require_to_declare(viewer.caller, host, name, arguments)
+        await viewer.caller.perform(
+            "exchange.declare",
+            vhost=vhost,
+            name=name,
+            type=form.text("type"),
+            durable=form.flag("durable"),
+            auto_delete=form.flag("auto_delete"),
+            internal=form.flag("internal"),
+            arguments=arguments,
+        )
+    except ApiError as error:
+        if error.status == 401:
+            raise
+        return await _list(request, viewer, form, error.reason, error.status)
+    viewer.session.tell(f"Exchange {name} in {vhost} is there.")
+    return seeing(path("exchanges", vhost, name))
+
+
+@router.get("/exchanges/{vhost}/{name}")
+async def show_exchange(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
+) -> Response:
+    """One exchange; the default one is called `amq.default` here."""
+    exchange = _existing(viewer, vhost, name)
+    incoming = [views.binding_row(each) for each in _some(exchange.incoming.values())]
+    outgoing = [views.binding_row(each) for each in _some(exchange.outgoing.values())]
+    configure = viewer.may("configure", "exchange", vhost, exchange.name or "amq.default")
+    return page(
+        request,
+        viewer,
+        "exchange.html.j2",
+        exchange=_row(exchange),
+        drawing=draw(vhost, exchange.name, incoming, outgoing),
+        incoming=incoming,
+        outgoing=outgoing,
+        shown_max=BINDINGS_SHOWN_MAX,
+        may={
+            "delete": configure and bool(exchange.name) and not exchange.name.startswith("amq."),
+            "bind": bool(exchange.name) and viewer.may("read", "exchange", vhost, exchange.name),
+        },
+    )
+
+
+def _some(bindings: Any) -> list[Any]:
+    return [binding for _, binding in zip(range(BINDINGS_SHOWN_MAX), bindings, strict=False)]
+
+
+@router.post("/exchanges/{vhost}/{name}/delete")
+async def delete_exchange(
+    viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
+) -> Response:
+    """Delete an exchange with its bindings."""
+    _existing(viewer, vhost, name)
+    await viewer.caller.require(vhost, "exchange", name, "configure")
+    return await act(
+        viewer,
+        "exchange.delete",
+        vhost=vhost,
+        name=name,
+        if_unused=form.flag("if_unused"),
+        done=f"Exchange {name} in {vhost} was deleted.",
+        then="/exchanges",
+        otherwise=path("exchanges", vhost, name),
+    )
+
+
+# -- bindings
+
+
+@router.post("/bindings")
+async def bind(viewer: ViewerHere, form: FormHere) -> Response:
+    """Bind what the form says."""
+    return await _change_binding(viewer, form, "binding.declare", "Bound")
+
+
+@router.post("/bindings/delete")
+async def unbind(viewer: ViewerHere, form: FormHere) -> Response:
+    """Undo `bind`."""
+    return await _change_binding(viewer, form, "binding.delete", "Unbound")
+
+
+async def _change_binding(viewer: Viewer, form: Form, operation: str, verb: str) -> Response:
+    vhost, source, destination = (form.text(name) for name in ("vhost", "source", "destination"))
+    is_queue = form.text("destination_type") == "queue"
+    viewer.caller.vhost(vhost)
+    ends = Ends(vhost, source, "q" if is_queue else "e", destination)
+    key = form.text("routing_key")
+    if form.text("back") == "queue":
+        back = path("queues", vhost, destination)
+    else:
+        back = path("exchanges", vhost, form.text("here") or source)
+    await require_to_bind(viewer.caller, ends, key)
+    kind = "queue" if is_queue else "exchange"
+    try:
+        parameters = ends.request(key, arguments_of(form))
+    except ApiError as error:
+        viewer.session.tell(error.reason, failed=True)
+        return seeing(back)
+    done = f"{verb}: {kind} {destination}, exchange {source}, routing key “{key}”."
+    return await act(viewer, operation, done=done, then=back, **parameters)
+
+
+def _existing(viewer: Viewer, vhost: str, name: str) -> Exchange:
+    """An exchange that the viewer may see. Raises ApiError 401 and 404."""
+    exchange = viewer.caller.vhost(vhost).exchanges.get("" if name == "amq.default" else name)
+    if exchange is None:
+        raise not_found("exchange_not_found")
+    return exchange

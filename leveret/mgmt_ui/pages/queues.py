@@ -1,0 +1,253 @@
+"""Queues and topics: a list, each by itself, and what can be done to them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.queues.arguments import TYPES
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.api.queues import DELETION_OFF, require_to_declare
+from leveret.mgmt_ui.pages import clients, formats
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
+from leveret.mgmt_ui.pages.formats import path
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.live import Frame, live_stream
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Virtual host", "vhost"),
+    Column("Type", "type"),
+    Column("State", "state"),
+    Column("Properties"),
+    Column("Policy", "policy"),
+    Column("Ready", "messages_ready", numeric=True),
+    Column("Unacknowledged", "messages_unacknowledged", numeric=True),
+    Column("Messages", "messages", numeric=True),
+    Column("Consumers", "consumers", numeric=True),
+)
+STATES = ("running", "paused")
+
+
+@router.get("/queues")
+async def list_queues(request: Request, viewer: ViewerHere) -> Response:
+    """All that the viewer may list."""
+    return await _list(request, viewer, Form({}), "")
+
+
+async def _list(
+    request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
+) -> Response:
+    """The list; with a form that failed, the form as it was filled in."""
+    filters = chosen(request, "vhost", "type", "state")
+    row = partial(views.queue_row, node_name=viewer.node.name)
+    wanted = {name: value for name, value in filters.items() if value}
+    found = [
+        queue
+        for vhost in viewer.caller.open_vhosts()
+        for queue in vhost.queues.values()
+        if not wanted or _is_wanted(queue, wanted)
+    ]
+    kind: Kind[Any] = Kind(
+        lambda queue: (queue.definition.name, queue.definition.vhost), row, ("name", "vhost")
+    )
+    return page(
+        request,
+        viewer,
+        "queues.html.j2",
+        status=status,
+        listing=await list_rows(request, found, kind, COLUMNS, filters),
+        vhosts=open_names(viewer),
+        types=TYPES,
+        states=STATES,
+        form=form,
+        failure=failure,
+    )
+
+
+def _is_wanted(queue: Any, wanted: dict[str, str]) -> bool:
+    basics = views.queue_basics(queue, "")
+    return all(basics[name] == value for name, value in wanted.items())
+
+
+@router.post("/queues")
+async def declare_queue(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+    """Declare one as the form says; a form that makes no sense is shown again."""
+    vhost, name = form.text("vhost", "/"), form.text("name")
+    try:
+        host = viewer.caller.vhost(vhost)
+        arguments = arguments_of(form)
+        await require_to_declare(viewer.caller, host, name, arguments)
+        declared = await viewer.caller.perform(
+            "queue.declare",
+            vhost=vhost,
+            name=name,
+            type=form.word("type") or None,
+            durable=form.flag("durable"),
+            auto_delete=form.flag("auto_delete"),
+            arguments=arguments,
+        )
+    except ApiError as error:
+        if error.status == 401:
+            raise
+        return await _list(request, viewer, form, error.reason, error.status)
+    viewer.session.tell(f"Queue {declared} in {vhost} is there.")
+    return seeing(path("queues", vhost, declared))
+
+
+@router.get("/queues/{vhost}/{name}")
+async def show_queue(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
+) -> Response:
+    """One queue: how full it is, who consumes it, how messages come to it."""
+    queue = _existing(viewer, vhost, name)
+    row = views.queue_row(queue, viewer.node.name)
+    bindings = viewer.caller.vhost(vhost).topology.graph.queue_bindings.get(name, {})
+    channels = clients.channels_of(viewer.broker.connections)
+    consumers = [each for each in clients.consumers_of(channels) if each.queue is queue]
+    return page(
+        request,
+        viewer,
+        "queue.html.j2",
+        queue=row,
+        figures=_figures(queue),
+        log=_log_facts(queue),
+        consumers=[clients.consumer_row(each) for each in consumers],
+        bindings=[views.binding_row(binding) for binding in bindings.values()],
+        may=_rights(viewer, vhost, name),
+    )
+
+
+@router.get("/live/queues/{vhost}/{name}")
+async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
+    """Its figures, as they change; the stream ends with the queue."""
+    _existing(viewer, vhost, name)
+
+    async def frame() -> Frame:
+        return {"figures": _figures(_existing(viewer, vhost, name)), "points": {}}
+
+    return live_stream(request, viewer, frame)
+
+
+# -- what can be done
+
+
+@router.post("/queues/{vhost}/{name}/purge")
+async def purge(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Throw away what is ready."""
+    await _require(viewer, vhost, name, "read")
+    done = f"What was ready in queue {name} was thrown away."
+    return await _act(viewer, "queue.purge", vhost, name, done)
+
+
+@router.post("/queues/{vhost}/{name}/delete")
+async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Delete the queue with what it holds."""
+    await _require(viewer, vhost, name, "configure")
+    if not viewer.node.configuration.http_delete:
+        raise ApiError(403, "forbidden", DELETION_OFF)
+    return await act(
+        viewer,
+        "queue.delete",
+        vhost=vhost,
+        name=name,
+        if_empty=form.flag("if_empty"),
+        if_unused=form.flag("if_unused"),
+        done=f"Queue {name} in {vhost} was deleted.",
+        then="/queues",
+        otherwise=path("queues", vhost, name),
+    )
+
+
+@router.post("/queues/{vhost}/{name}/pause")
+async def pause(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Hand out no more messages, and take none either where the form says so."""
+    await _require(viewer, vhost, name, "configure")
+    done = f"Queue {name} is paused."
+    publishing = form.flag("publishing")
+    return await _act(viewer, "queue.pause", vhost, name, done, publishing=publishing)
+
+
+@router.post("/queues/{vhost}/{name}/resume")
+async def resume(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Go on where it was paused."""
+    await _require(viewer, vhost, name, "configure")
+    return await _act(viewer, "queue.resume", vhost, name, f"Queue {name} goes on.")
+
+
+async def _act(
+    viewer: Viewer, operation: str, vhost: str, name: str, done: str, **more: Any
+) -> Response:
+    then = path("queues", vhost, name)
+    return await act(viewer, operation, vhost=vhost, name=name, done=done, then=then, **more)
+
+
+async def _require(viewer: Viewer, vhost: str, name: str, permission: Any) -> None:
+    """Raise ApiError 401 or 404."""
+    _existing(viewer, vhost, name)
+    await viewer.caller.require(vhost, "queue", name, permission)
+
+
+# -- what is shown
+
+
+def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
+    """A queue that the viewer may see. Raises ApiError 401 and 404."""
+    host = viewer.caller.vhost(vhost)
+    held = host.queues.get(name)
+    if held is None:
+        raise not_found("queue_not_found")
+    return viewer.broker.find_queue(host, name, held.owner)
+
+
+def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
+    """What is offered."""
+    configure = viewer.may("configure", "queue", vhost, name)
+    return {
+        "purge": viewer.may("read", "queue", vhost, name),
+        "configure": configure,
+        "delete": configure and viewer.node.configuration.http_delete,
+        "bind": viewer.may("write", "queue", vhost, name),
+    }
+
+
+def _figures(queue: OpenQueue) -> dict[str, str]:
+    counts = {
+        **views.queue_counts(queue),
+        "messages_delayed": queue.delayed_count,
+        "consumers": queue.consumer_count,
+    }
+    return {name: formats.count(number) for name, number in counts.items()}
+
+
+def _log_facts(queue: OpenQueue) -> Row:
+    """Where its records are in its log."""
+    log, retention = queue.log, queue.settings.retention
+    facts: Row = {
+        "First offset kept": formats.count(log.first),
+        "Next offset": formats.count(log.end),
+        "Committed": formats.count(log.committed),
+    }
+    if retention is not None:
+        age_ms, octets = retention.age_ms_max, retention.bytes_max
+        facts["Kept for"] = "any time" if age_ms is None else formats.duration(age_ms / 1000)
+        facts["Kept bytes"] = "any number" if octets is None else formats.size(octets)
+    return facts

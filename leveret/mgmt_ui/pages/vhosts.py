@@ -1,0 +1,165 @@
+"""Virtual hosts: a list, each by itself, and what administrators do to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.queues.arguments import TYPES
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.answers import Segment, message_counts
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.formats import path
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.tables import Column, list_rows
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Description", "description"),
+    Column("Tags"),
+    Column("Default type", "default_queue_type"),
+    Column("State"),
+    Column("Queues", "queues", numeric=True),
+    Column("Connections", "connections", numeric=True),
+    Column("Ready", "messages_ready", numeric=True),
+    Column("Unacknowledged", "messages_unacknowledged", numeric=True),
+    Column("Messages", "messages", numeric=True),
+)
+
+
+@router.get("/vhosts")
+async def list_vhosts(request: Request, viewer: ViewerHere) -> Response:
+    """Those that the viewer may know of."""
+    return await _list(request, viewer, Form({}), "")
+
+
+async def _list(
+    request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
+) -> Response:
+    """The list; with a form that failed, the form as it was filled in."""
+    visible = viewer.caller.visible_vhosts()
+    rows = {vhost.name: await _row(viewer, vhost) for vhost in visible}
+    kind: Kind[Vhost] = Kind(lambda vhost: (vhost.name,), lambda vhost: rows[vhost.name], ("name",))
+    return page(
+        request,
+        viewer,
+        "vhosts.html.j2",
+        status=status,
+        listing=await list_rows(request, visible, kind, COLUMNS),
+        types=TYPES,
+        form=form,
+        failure=failure,
+    )
+
+
+async def _row(viewer: Viewer, vhost: Vhost) -> Row:
+    clients = viewer.caller.visible_clients()
+    return {
+        **views.vhost_row(vhost, await message_counts([vhost]), viewer.node.name),
+        "queues": len(vhost.queues),
+        "exchanges": len(vhost.exchanges),
+        "connections": sum(client.vhost is vhost for client in clients),
+        "is_protected": vhost.definition.protected_from_deletion,
+        "limits": vhost.definition.limits,
+    }
+
+
+@router.get("/vhosts/{name}")
+async def show_vhost(request: Request, viewer: ViewerHere, name: Segment) -> Response:
+    """One virtual host, and who may do what in it."""
+    vhost = _visible(viewer, name)
+    held = viewer.broker.access.permissions(vhost=name) if viewer.caller.is_administrator else []
+    return page(
+        request,
+        viewer,
+        "vhost.html.j2",
+        vhost=await _row(viewer, vhost),
+        permissions=[views.permission_row(permission) for permission in held],
+        types=TYPES,
+    )
+
+
+@router.post("/vhosts")
+async def add_vhost(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+    """Add one, and let its maker in, as who makes a virtual host wants to use it."""
+    viewer.caller.require_administrator()
+    name = form.text("name")
+    try:
+        await viewer.caller.perform("vhost.add", name=name, **_described(form))
+        everything = dict.fromkeys(("configure", "write", "read"), ".*")
+        user = viewer.caller.name
+        if viewer.broker.access.user(user) is not None:
+            await viewer.caller.perform("permission.set", vhost=name, user=user, **everything)
+    except ApiError as error:
+        return await _list(request, viewer, form, error.reason, error.status)
+    viewer.session.tell(f"Virtual host {name} is there.")
+    return seeing(path("vhosts", name))
+
+
+def _described(form: Form) -> dict[str, Any]:
+    tags = (tag.strip() for tag in form.text("tags").split(","))
+    return {
+        "description": form.word("description"),
+        "tags": [tag for tag in tags if tag],
+        "default_queue_type": form.word("default_queue_type") or None,
+    }
+
+
+@router.post("/vhosts/{name}/describe")
+async def describe_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Change what is said of it."""
+    done = f"Virtual host {name} is described anew."
+    return await _act(viewer, "vhost.set", name, done, **_described(form))
+
+
+@router.post("/vhosts/{name}/trace")
+async def trace_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Turn the firehose on or off."""
+    is_on = form.flag("on")
+    done = f"Tracing in {name} is {'on' if is_on else 'off'}."
+    return await _act(viewer, "vhost.trace_on" if is_on else "vhost.trace_off", name, done)
+
+
+@router.post("/vhosts/{name}/protect")
+async def protect_vhost(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Protect it from deletion, or no longer."""
+    is_on = form.flag("on")
+    done = f"Virtual host {name} is {'now' if is_on else 'no longer'} protected from deletion."
+    return await _act(viewer, "vhost.protect", name, done, protected=is_on)
+
+
+@router.post("/vhosts/{name}/delete")
+async def delete_vhost(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
+    """Delete it with all that is in it."""
+    viewer.caller.require_administrator()
+    done = f"Virtual host {name} was deleted."
+    back = path("vhosts", name)
+    return await act(viewer, "vhost.delete", name=name, done=done, then="/vhosts", otherwise=back)
+
+
+async def _act(viewer: Viewer, operation: str, name: str, done: str, **more: Any) -> Response:
+    viewer.caller.require_administrator()
+    then = path("vhosts", name)
+    return await act(viewer, operation, name=name, done=done, then=then, **more)
+
+
+def _visible(viewer: Viewer, name: str) -> Vhost:
+    """Raises ApiError 404, also for what the viewer may not know of."""
+    for vhost in viewer.caller.visible_vhosts():
+        if vhost.name == name:
+            return vhost
+    raise not_found("vhost_not_found")
