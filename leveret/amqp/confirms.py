@@ -48,6 +48,11 @@ class Confirms:
         self._answered = 0
         self._refused = RangeSet()  # unanswered
 
+    @property
+    def answered(self) -> int:
+        """The last tag that was answered; all before it were, too."""
+        return self._answered
+
     def open(self, last: int, pending: int) -> ConfirmGroup:
         """Begin the group that ends with tag `last`. With nothing pending it is complete."""
         group = ConfirmGroup(last, pending, self.settle)

@@ -15,7 +15,7 @@ from pamqp import commands
 from leveret.amqp import announcements, handshake
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
-from leveret.amqp.description import describe
+from leveret.amqp.description import describe, describe_channels
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import State
 from leveret.amqp.holds import Cause, Holds
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.config import Configuration
     from leveret.core.broker import Broker
-    from leveret.core.clients import ClientFacts
+    from leveret.core.clients import ChannelFacts, ClientFacts
     from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
@@ -169,6 +169,10 @@ class Connection:
     def describe(self) -> ClientFacts:
         """See leveret.core.clients.Client."""
         return describe(self)
+
+    def channel_facts(self) -> list[ChannelFacts]:
+        """See leveret.core.clients.Client."""
+        return describe_channels(self)
 
     def accounts(self) -> Sequence[Account]:
         """See leveret.core.telemetry.usage.Metered."""

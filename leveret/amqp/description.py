@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.clients import ClientFacts
+from leveret.core.clients import ChannelFacts, ClientFacts, ConsumerFacts
 
 if TYPE_CHECKING:
+    from leveret.amqp.channel import Channel
     from leveret.amqp.connection import Connection
+    from leveret.amqp.consumer import ChannelConsumer
 
 
 def describe(connection: Connection) -> ClientFacts:
@@ -23,4 +25,36 @@ def describe(connection: Connection) -> ClientFacts:
         frame_bytes_max=tuned.frame_max,
         heartbeat_seconds=tuned.heartbeat_seconds,
         client_properties=connection.client_properties,
+    )
+
+
+def describe_channels(connection: Connection) -> list[ChannelFacts]:
+    """The facts of its open channels."""
+    channels = sorted(connection.channels.by_number.items())
+    return [_describe_channel(channel) for _, channel in channels if channel.alive]
+
+
+def _describe_channel(channel: Channel) -> ChannelFacts:
+    confirms = channel.confirms
+    return ChannelFacts(
+        number=channel.number,
+        prefetch=channel.consumer_prefetch,
+        global_prefetch=channel.prefetch,
+        unacknowledged=channel.unacked.count,
+        unconfirmed=0 if confirms is None else channel.slot.published - confirms.answered,
+        confirms=confirms is not None,
+        transactional=channel.transaction is not None,
+        consumers=tuple(map(_describe_consumer, channel.consumers.values())),
+    )
+
+
+def _describe_consumer(consumer: ChannelConsumer) -> ConsumerFacts:
+    return ConsumerFacts(
+        tag=consumer.tag,
+        queue=consumer.queue.name,
+        no_ack=consumer.no_ack,
+        prefetch=consumer.prefetch,
+        priority=consumer.priority,
+        in_flight=consumer.in_flight,
+        arguments=consumer.arguments,
     )

@@ -1,4 +1,4 @@
-"""`leveret connection …`: the clients of a running node."""
+"""`leveret connection …`, `channel …` and `consumer …`: the clients of a running node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, ask, ask_if_there, fail
 from leveret.cli.values import all_pages, show_one
 
-__all__ = ["app"]
+__all__ = ["app", "channels", "consumers"]
 
 app = typer.Typer(help="Clients of a running node.", no_args_is_help=True)
+channels = typer.Typer(help="Channels of clients.", no_args_is_help=True)
+consumers = typer.Typer(help="Who consumes from which queue.", no_args_is_help=True)
 
 COLUMNS = ["name", "user", "vhost", "state", "channels", "ssl"]
+CHANNEL_COLUMNS = [
+    "name", "user", "vhost", "consumer_count", "messages_unacknowledged", "messages_unconfirmed",
+    "prefetch_count", "confirm",
+]  # fmt: skip
+CONSUMER_COLUMNS = [
+    "queue.vhost", "queue.name", "consumer_tag", "channel_details.name", "ack_required",
+    "prefetch_count", "messages_unacknowledged",
+]  # fmt: skip
 
 Name = Annotated[str, typer.Argument(help="The connection's name, `1.2.3.4:5 -> 6.7.8.9:5672`.")]
 
@@ -74,3 +84,33 @@ def _close_all(data_dir: Any, user: str | None, vhost: str | None, reason: str) 
     return sum(
         ask_if_there(data_dir, "connection.close", name=row["name"], reason=reason) for row in rows
     )
+
+
+@channels.command("list")
+@with_options_of(Listing)
+def list_channels(
+    *,
+    user: OfUser = None,
+    vhost: InVhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Show channels, and what on them is not settled yet."""
+    stated = {"vhost": vhost, "user": user}
+    show_list(data_dir, "channel.list", CHANNEL_COLUMNS, options, as_json=json, **stated)
+
+
+@consumers.command("list")
+@with_options_of(Listing)
+def list_consumers(
+    *,
+    queue: Annotated[str | None, typer.Option("--queue", help="Of this queue only.")] = None,
+    vhost: InVhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Show consumers, by their queues."""
+    stated = {"vhost": vhost, "queue": queue}
+    show_list(data_dir, "consumer.list", CONSUMER_COLUMNS, options, as_json=json, **stated)

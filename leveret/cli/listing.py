@@ -58,5 +58,13 @@ def show_list(
         )
     shown = chosen or columns
     if chosen or not as_json:
-        rows = [{name: row.get(name, "") for name in shown} for row in rows]
+        rows = [{name: _shown(row, name) for name in shown} for row in rows]
     show_rows(rows, shown, as_json=as_json)
+
+
+def _shown(row: dict[str, Any], column: str) -> object:
+    """A column of a row; `queue.name` is a part of one."""
+    value: Any = row
+    for part in column.split("."):
+        value = value.get(part, "") if isinstance(value, dict) else ""
+    return value

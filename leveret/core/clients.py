@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.errors import ConnectionClosingError
     from leveret.ports.counters import Counters
+    from leveret.ports.definitions import Arguments
 
-__all__ = ["Client", "ClientFacts", "Endpoints"]
+__all__ = ["ChannelFacts", "Client", "ClientFacts", "ConsumerFacts", "Endpoints"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,33 @@ class ClientFacts:
     client_properties: dict[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerFacts:
+    """What there is to say about one consumer."""
+
+    tag: str
+    queue: str  # in its connection's virtual host
+    no_ack: bool
+    prefetch: int  # 0 = no limit
+    priority: int
+    in_flight: int  # deliveries that are not settled
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFacts:
+    """What there is to say about one channel at one moment."""
+
+    number: int
+    prefetch: int  # of each consumer that is started from now on; 0 = no limit
+    global_prefetch: int  # shared by all of them; 0 = no limit
+    unacknowledged: int
+    unconfirmed: int
+    confirms: bool
+    transactional: bool
+    consumers: tuple[ConsumerFacts, ...]
+
+
 class Client(Protocol):
     """A connection that has been opened: a member of `Broker.connections`."""
 
@@ -66,6 +94,10 @@ class Client(Protocol):
 
     def describe(self) -> ClientFacts:
         """Cheap, and without effect."""
+        ...
+
+    def channel_facts(self) -> list[ChannelFacts]:
+        """Its open channels, by their numbers; cheap, and without effect."""
         ...
 
     def shut(self, reason: ConnectionClosingError) -> None:

@@ -142,6 +142,21 @@ def test_connections_are_closed_with_a_reason(leveret, port):
     assert "state either" in leveret("connection", "close", status=1)
 
 
+def test_channels_and_consumers(leveret, channel):
+    channel.queue_declare("q")
+    channel.confirm_delivery()
+    channel.basic_publish("", "q", b"m")
+    channel.basic_qos(prefetch_count=7)
+    tag = channel.basic_consume("q", lambda *_: None)
+    (row,) = shown(leveret, "consumer", "list", "--queue", "q")
+    assert (row["consumer_tag"], row["prefetch_count"]) == (tag, 7)
+    assert "queue.vhost  queue.name  consumer_tag" in leveret("consumer", "list")
+    (row,) = shown(leveret, "channel", "list", "--user", "guest")
+    assert (row["confirm"], row["messages_unconfirmed"]) == (True, 0)
+    assert row["messages_unacknowledged"] == 1
+    leveret("queue", "delete", "q")
+
+
 def test_the_node_and_its_alarms(leveret):
     status = shown(leveret, "node", "status")
     assert {each["protocol"] for each in status["listeners"]} >= {"amqp", "http"}

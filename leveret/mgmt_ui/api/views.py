@@ -16,7 +16,7 @@ from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
 
 if TYPE_CHECKING:
-    from leveret.core.clients import Client, Endpoints
+    from leveret.core.clients import ChannelFacts, Client, ConsumerFacts, Endpoints
     from leveret.core.routing.bindings import Binding, QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Row",
     "binding_row",
+    "channel_row",
     "connection_row",
+    "consumer_row",
     "exchange_row",
     "permission_row",
     "plain",
@@ -151,6 +153,52 @@ def connection_row(client: Client, node_name: str) -> Row:
         "timeout": facts.heartbeat_seconds,
         "client_properties": plain(facts.client_properties),
         **_ends(facts.endpoints),
+    }
+
+
+def channel_row(client: Client, channel: ChannelFacts, node_name: str) -> Row:
+    """A channel of a client."""
+    return {
+        "name": f"{client.describe().endpoints} ({channel.number})",
+        "number": channel.number,
+        "node": node_name,
+        "vhost": client.vhost.name,
+        "user": client.user,
+        "user_who_performed_action": client.user,
+        "state": "running",
+        "consumer_count": len(channel.consumers),
+        "messages_unacknowledged": channel.unacknowledged,
+        "messages_unconfirmed": channel.unconfirmed,
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.global_prefetch,
+        "confirm": channel.confirms,
+        "transactional": channel.transactional,
+        "connection_details": _owner(client),
+    }
+
+
+def consumer_row(
+    client: Client, channel: ChannelFacts, consumer: ConsumerFacts, node_name: str
+) -> Row:
+    """A consumer of a channel."""
+    name = f"{client.describe().endpoints} ({channel.number})"
+    connection = _owner(client)
+    return {
+        "consumer_tag": consumer.tag,
+        "queue": {"name": consumer.queue, "vhost": client.vhost.name},
+        "channel_details": {
+            "name": name,
+            "number": channel.number,
+            "node": node_name,
+            "user": client.user,
+            "connection_name": connection["name"],
+            "peer_host": connection["peer_host"],
+            "peer_port": connection["peer_port"],
+        },
+        "ack_required": not consumer.no_ack,
+        "prefetch_count": consumer.prefetch,
+        "messages_unacknowledged": consumer.in_flight,
+        "arguments": plain(consumer.arguments),
     }
 
 

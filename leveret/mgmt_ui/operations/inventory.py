@@ -19,6 +19,7 @@ from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
@@ -88,16 +89,14 @@ async def _binding_list(node: Administered, parameters: Parameters) -> Row:
     return await _page(entries(), lambda row: row, parameters)
 
 
-# -- connections
+# -- connections, channels, consumers
 
 
 async def _connection_list(node: Administered, parameters: Parameters) -> Row:
     broker = broker_of(node)
-    user, vhost = parameters["user"], parameters["vhost"]
     clients = (
         ((client.vhost.name, str(client.describe().endpoints)), client)
-        for client in list(broker.connections)
-        if user in {None, client.user} and vhost in {None, client.vhost.name}
+        for client in _clients(node, parameters)
     )
     return await _page(
         clients, lambda client: views.connection_row(client, broker.node_name), parameters
@@ -110,6 +109,41 @@ async def _connection_show(node: Administered, parameters: Parameters) -> Row:
         if str(client.describe().endpoints) == parameters["name"]:
             return views.connection_row(client, broker.node_name)
     raise AdministrationError("not_found", f"no connection '{parameters['name']}'")
+
+
+async def _channel_list(node: Administered, parameters: Parameters) -> Row:
+    name = broker_of(node).node_name
+
+    def entries() -> Iterator[Entry]:
+        for client in _clients(node, parameters):
+            for channel in client.channel_facts():
+                row = views.channel_row(client, channel, name)
+                yield (row["vhost"], row["name"]), row
+
+    return await _page(entries(), lambda row: row, parameters)
+
+
+async def _consumer_list(node: Administered, parameters: Parameters) -> Row:
+    name, queue = broker_of(node).node_name, parameters["queue"]
+
+    def entries() -> Iterator[Entry]:
+        for client in _clients(node, parameters):
+            for channel in client.channel_facts():
+                for consumer in channel.consumers:
+                    if queue in {None, consumer.queue}:
+                        row = views.consumer_row(client, channel, consumer, name)
+                        where = row["channel_details"]["name"]
+                        yield (client.vhost.name, consumer.queue, where, consumer.tag), row
+
+    return await _page(entries(), lambda row: row, parameters)
+
+
+def _clients(node: Administered, parameters: Parameters) -> Iterator[Client]:
+    """The connections of the virtual host and the user that are stated."""
+    vhost, user = parameters["vhost"], parameters.get("user")
+    for client in list(broker_of(node).connections):
+        if vhost in {None, client.vhost.name} and user in {None, client.user}:
+            yield client
 
 
 # -- what all lists have in common
@@ -226,4 +260,6 @@ INVENTORY: Final[Operations] = {
     "binding.list": (_binding_list, {**_PAGE, "source": None, "destination": None}),
     "connection.list": (_connection_list, {**_PAGE, "user": None}),
     "connection.show": (_connection_show, {"name": str}),
+    "channel.list": (_channel_list, {**_PAGE, "user": None}),
+    "consumer.list": (_consumer_list, {**_PAGE, "queue": None}),
 }

@@ -111,6 +111,22 @@ async def test_connections(client, ask):
     assert (await ask("connection.show", name="no"))[0] == "not_found"
 
 
+async def test_channels_and_consumers(client, ask):
+    client.declare("q")
+    client.publish("q", b"1", b"2")
+    client.consume("q")
+    (channel,) = (await ask("channel.list", **PAGE))["rows"]
+    assert channel["name"].endswith(" (1)")
+    assert (channel["consumer_count"], channel["messages_unacknowledged"]) == (1, 2)
+    assert (channel["confirm"], channel["transactional"]) == (False, False)
+    assert names(await ask("channel.list", **PAGE, user="nobody")) == []
+    (consumer,) = (await ask("consumer.list", **PAGE, queue="q"))["rows"]
+    assert consumer["queue"] == {"name": "q", "vhost": "/"}
+    assert consumer["channel_details"]["name"] == channel["name"]
+    assert consumer["messages_unacknowledged"] == 2
+    assert (await ask("consumer.list", **PAGE, queue="r"))["rows"] == []
+
+
 async def test_a_stopped_node_has_none_of_it(site, ask):
     object.__setattr__(site.administered, "broker", None)
     code, explanation = await ask("queue.list", **PAGE)
