@@ -110,7 +110,7 @@ class Configuration(BaseSettings):
     )
     http_delete: bool = Field(
         True,
-        description="Whether queues can be deleted by HTTP; `leveret queues delete` always can.",
+        description="Whether queues can be deleted by HTTP; `leveret queue delete` always can.",
     )
     definitions: Path | None = Field(
         None,

@@ -8,6 +8,8 @@ import typer
 
 from leveret import __version__
 from leveret.cli import (
+    alerts,
+    audit,
     bindings,
     certs,
     connections,
@@ -76,6 +78,8 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(retry.app, name="retry")
 app.add_typer(encryption.app, name="encryption")
 app.command("usage")(usage.usage)
+app.add_typer(alerts.app, name="alert")
+app.command("audit")(audit.audit)
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(dedup.app, name="dedup")
 app.add_typer(producers.app, name="producers")

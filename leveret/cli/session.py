@@ -53,7 +53,7 @@ PasswordStdin = Annotated[
 ]
 
 
-def ask(data_dir: Path, operation: str, **parameters: object) -> Any:
+def ask(data_dir: Path, operation: str, /, **parameters: object) -> Any:
     """The result of an operation; a refusal ends the command with its reason and status 1."""
     return _result(data_dir, operation, parameters, None)
 

@@ -144,3 +144,26 @@ def test_a_bad_document_is_refused_whole(leveret, tmp_path):
     assert [vhost["name"] for vhost in shown(leveret, "vhost", "list")] == ["/"]
     assert "cannot read" in leveret("definitions", "import", str(tmp_path / "none"), status=1)
     assert "no vhost 'none'" in leveret("definitions", "export", "--vhost", "none", status=1)
+
+
+def test_alert_rules(leveret):
+    rule = {"condition": "backlog", "above": 5, "secret": "hush"}
+    leveret("alert", "set", "r", json.dumps(rule))
+    assert shown(leveret, "alert", "rules") == [
+        {"vhost": "/", "name": "r", "rule": {**rule, "secret": "…"}}
+    ]
+    assert "condition is one of" in leveret("alert", "set", "r", "{}", status=1)
+    assert "running node" in leveret("alert", "list", status=1)
+    leveret("alert", "clear", "r")
+    assert shown(leveret, "alert", "rules") == []
+
+
+def test_what_was_changed_is_in_the_audit_log(leveret):
+    leveret("limits", "set", "vhost", "/", "max-queues", "5")
+    leveret("limits", "clear", "vhost", "none", status=1)
+    rows = shown(leveret, "audit", "--operation", "limits.")
+    assert [(row["operation"], row["error"], row["user"]) for row in rows] == [
+        ("limits.clear", "not_found", "rmq-cli"),
+        ("limits.set", "", "rmq-cli"),
+    ]
+    assert "limits.set" in leveret("audit", "--limit", "2")

@@ -69,7 +69,7 @@ async def test_deletion_by_http_can_be_switched_off():
     site = Site(http_delete=False)
     assert await status(site, "PUT", Q + "q") == 201
     code, why = await reason(site, "DELETE", Q + "q")
-    assert (code, "leveret queues delete" in why) == (403, True)
+    assert (code, "leveret queue delete" in why) == (403, True)
     assert await status(site, "DELETE", Q + "q/contents") == 204
 
 

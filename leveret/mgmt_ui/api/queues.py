@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DELETION_OFF", "require_to_declare", "router"]
 
-DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queues delete`"
+DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queue delete`"
 
 router = APIRouter()
 

@@ -1,0 +1,72 @@
+"""`leveret alert …`: the rules that say when somebody is to be told, and what fires now."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.output import show_done, show_rows
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
+
+__all__ = ["app"]
+
+app = typer.Typer(help="What is watched, and what fires.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The rule's name.")]
+FIRING = ["vhost", "name", "queue", "severity", "condition", "value", "threshold", "since"]
+
+
+@app.command("set")
+def set_(
+    name: Name,
+    rule: Annotated[
+        str, typer.Argument(help='JSON, such as {"condition": "backlog", "above": 1000}.')
+    ],
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Add or replace a rule; it applies at the next look."""
+    ask(data_dir, "alert.set", vhost=vhost, name=name, rule=read_json(rule))
+    show_done(f"alert rule '{name}' in vhost '{vhost}' was set", as_json=json)
+
+
+@app.command("clear")
+def clear(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Delete a rule; what fires by it is over."""
+    ask(data_dir, "alert.clear", vhost=vhost, name=name)
+    show_done(f"alert rule '{name}' in vhost '{vhost}' was cleared", as_json=json)
+
+
+@app.command("rules")
+def rules(vhost: InVhost = None, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show the rules; secrets are hidden."""
+    rows = ask(data_dir, "alert.list", vhost=vhost)
+    show_rows(rows, ["vhost", "name", "rule"], as_json=json)
+
+
+@app.command("list")
+def list_(
+    past: Annotated[
+        bool, typer.Option("--past", help="What began or ended since the node started.")
+    ] = False,
+    vhost: InVhost = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show what fires on a running node."""
+    found = ask(data_dir, "alert.status", vhost=vhost)
+    rows = found["past" if past else "firing"]
+    if not json:
+        for row in rows:
+            row["since"] = _ago(row)
+    show_rows(rows, [*FIRING, "firing"] if past else FIRING, as_json=json)
+
+
+def _ago(row: dict[str, Any]) -> str:
+    since = datetime.fromtimestamp(row["since"] / 1000, UTC)
+    minutes = max(int(time.time() - since.timestamp()), 0) // 60
+    return f"{since:%Y-%m-%d %H:%M:%S}Z, {minutes} min"
