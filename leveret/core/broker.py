@@ -37,6 +37,7 @@ from leveret.core.retry.retrying import RetryTopics
 from leveret.core.routing.publishing import InternalPublisher
 from leveret.core.statistics.statistics import Statistics
 from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as
+from leveret.core.telemetry.tally import Tally
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.timers import Timers
@@ -120,6 +121,7 @@ class Broker:
         self.tracer = Tracer(self.publisher, node_name)
         self.intake = Intake()
         self.usage = UsageMeter()
+        self.tally = Tally()
         self._has_log_exchange = log_exchange
         self._redeclare_mismatch = redeclare_mismatch
         self.connections: set[Any] = set()
@@ -170,6 +172,7 @@ class Broker:
             dedup,
             RetryTopics(self.waiting_rooms, lambda: random_below(CHANCES) / CHANCES),
             EtaHolds(self.waiting_rooms),
+            tally=self.tally,
         )
         self.toll = self._queue_services.toll
 
@@ -181,7 +184,9 @@ class Broker:
     ) -> DedupServices | None:
         if write_state is None:
             return None
-        return DedupServices(state, write_state, self._spawn, self.timers, self.report, keys_max)
+        return DedupServices(
+            state, write_state, self._spawn, self.timers, self.report, keys_max, self.tally
+        )
 
     def _delay_messages(self, state: StateStore) -> None:
         """Take messages that are due later, and commands about them."""
@@ -433,4 +438,9 @@ class Broker:
 
         Without a password (None) something else has proved the name: it only must be a user's.
         """
-        return await log_in(self._authenticators, Login(user, password, peer_host))
+        rights = await log_in(self._authenticators, Login(user, password, peer_host))
+        if rights is None:
+            self.tally.logins_refused += 1
+        else:
+            self.tally.logins_accepted += 1
+        return rights

@@ -188,6 +188,9 @@ class FilteredDelivery:
         limit = self._machine.share(consumer, consumer.capacity(), stop - first)
         wanted = search.filter
         runs, reached = wanted.find(batches, ready, first, stop, limit)
+        tally = self._queue.services.tally
+        tally.filter_looks += reached - first
+        tally.filter_finds += sum(end - at for at, end in runs)
         cost = (reached - first) // LOOKS_PER_DELIVERY + 1
         cost += wanted.judgements * DELIVERIES_PER_JUDGEMENT - self._delivered
         if runs:

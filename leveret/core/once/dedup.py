@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.once.dedup_keys import SeenKeys
+from leveret.core.telemetry.tally import Tally
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import RecordFlag
 
@@ -67,6 +68,7 @@ class DedupServices:
     timers: Timers
     report: Callable[[object, Exception], None]
     keys_max: int
+    tally: Tally = field(default_factory=Tally)
 
 
 class Windowed(Protocol):
@@ -149,6 +151,7 @@ class DedupWindow:
         )
         if duplicates is not None:
             self.duplicates += duplicates.count
+            self._services.tally.duplicates += duplicates.count
             builder.drop(duplicates)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 

@@ -52,7 +52,13 @@ class OnceIntake:
         self._report = broker.report
         self._limits = limits
         self._services = OnceServices(
-            broker.atomic, broker.turn, broker.tracer, broker.intake, [self], dedup.timers.wall_ms
+            broker.atomic,
+            broker.turn,
+            broker.tracer,
+            broker.intake,
+            [self],
+            dedup.timers.wall_ms,
+            dedup.tally,
         )
         self._idle_timer = broker.timers.timer(self._forget_idle)
 

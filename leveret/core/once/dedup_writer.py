@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.once.producers import Producers
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.telemetry.tally import Tally
     from leveret.core.telemetry.trace import Tracer
     from leveret.core.turn import Turn
     from leveret.features.sequences import Claim
@@ -43,6 +44,7 @@ class OnceServices:
     intake: Intake
     own: list[Step]
     wall_ms: Callable[[], int]
+    tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ class OnceWriter:
         if key is not None and (key in plan.keys or self.seen.is_known(exchange, key, plan.now_ms)):
             name = exchange.decode()
             self.seen.duplicates[name] = self.seen.duplicates.get(name, 0) + 1
+            self._services.tally.duplicates += 1
         elif not self._store(entry.submission, plan):
             return
         elif key is not None:
@@ -190,6 +193,7 @@ class OnceWriter:
         verdict = judge(known, claim)
         if verdict is Verdict.SEEN:
             self.producers.duplicates += 1
+            self._services.tally.duplicates += 1
         elif verdict is Verdict.FENCED and known is not None:
             raise ChannelError(
                 406,

@@ -25,6 +25,7 @@ from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.upkeep import Upkeep
 from leveret.core.retry.order import KeptOrder
+from leveret.core.telemetry.tally import Tally
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class QueueServices:
     retry_topics: RetryTopics | None = None
     eta_holds: EtaHolds | None = None
     toll: Toll = field(default_factory=Toll)
+    tally: Tally = field(default_factory=Tally)
 
     read_backlog: FewAtATime = field(init=False)
 

@@ -8,10 +8,19 @@ from leveret.core.queues.queue import Queue
 from leveret.features.retry import FAILURES
 from leveret.mgmt_ui.metrics.exposition import Family, Kind
 from leveret.mgmt_ui.metrics.groups import Group, HistogramFamily, counter, gauge
-from leveret.mgmt_ui.metrics.labels import queue_labels
+from leveret.mgmt_ui.metrics.labels import queue_labels, vhost_labels
+from leveret.ports.counters import (
+    DELIVER,
+    DELIVER_NO_ACK,
+    GET,
+    GET_NO_ACK,
+    PUBLISH,
+    RECV_OCT,
+    SEND_OCT,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
@@ -96,6 +105,41 @@ _QUEUE_COUNTERS: tuple[Column[Any], ...] = (
         lambda queue: queue.total_usage().bytes_out,
     ),
     counter("queue_duplicates", "Messages that a queue's window kept out", _duplicates),
+)
+
+
+_FEATURES: tuple[Column[Reading], ...] = (
+    counter(
+        "duplicates",
+        "Messages that windows, or publishers' numbers, kept from being stored twice",
+        lambda r: r.node.broker.tally.duplicates,
+    ),
+    counter(
+        "filter_looks",
+        "Records that consumers' filters were asked about, streams left out",
+        lambda r: r.node.broker.tally.filter_looks,
+    ),
+    counter(
+        "filter_finds",
+        "Of these, the ones that a consumer wanted",
+        lambda r: r.node.broker.tally.filter_finds,
+    ),
+)
+
+
+def _of_vhost(*numbers: int) -> Callable[[Vhost], int]:
+    return lambda vhost: sum(map(vhost.counters.value, numbers))
+
+
+_VHOST: tuple[Column[Vhost], ...] = (
+    counter("vhost_messages_published", "Messages published in it", _of_vhost(PUBLISH)),
+    counter(
+        "vhost_messages_delivered",
+        "Messages delivered in it, each time that they were",
+        _of_vhost(DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK),
+    ),
+    counter("vhost_incoming_bytes", "Bytes received on its connections", _of_vhost(RECV_OCT)),
+    counter("vhost_outgoing_bytes", "Bytes sent on its connections", _of_vhost(SEND_OCT)),
 )
 
 
@@ -207,6 +251,8 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix=PREFIX,
     ),
+    Group("leveret_features", lambda r: [r], _FEATURES, prefix=PREFIX),
+    Group("leveret_vhost", lambda r: r.vhosts(), _VHOST, vhost_labels, totals=(), prefix=PREFIX),
     Group("leveret_storage", _topics, _STORAGE, prefix=PREFIX),
     Group("leveret_logs", _logs, _LOGS, prefix=PREFIX, only_summed=True),
     Group("leveret_waiting", lambda r: [r], _ROOMS, prefix=PREFIX),

@@ -105,6 +105,24 @@ _NODE: tuple[Column[Reading], ...] = (
     gauge("erlang_uptime_seconds", "Node uptime", lambda r: r.process.uptime_seconds),
 )
 
+_LOGINS: tuple[Column[Reading], ...] = (
+    counter(
+        "auth_attempts",
+        "Total number of authorization attempts",
+        lambda r: r.node.broker.tally.logins_accepted + r.node.broker.tally.logins_refused,
+    ),
+    counter(
+        "auth_attempts_succeeded",
+        "Total number of successful authentication attempts",
+        lambda r: r.node.broker.tally.logins_accepted,
+    ),
+    counter(
+        "auth_attempts_failed",
+        "Total number of failed authentication attempts",
+        lambda r: r.node.broker.tally.logins_refused,
+    ),
+)
+
 _ALARMS: tuple[Column[Reading], ...] = (
     gauge(
         "alarms_free_disk_space_watermark",
@@ -177,6 +195,7 @@ GROUPS: tuple[Group[Any], ...] = (
     Group("totals", _itself, _TOTALS),
     Group("node_coarse_metrics", _itself, _NODE_COARSE),
     Group("node_metrics", _itself, _NODE),
+    Group("auth_attempt_metrics", _itself, _LOGINS),
     Group("alarms", _itself, _ALARMS),
     Group("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
     Group("queue_metrics", lambda r: r.queues(), _QUEUE, queue_labels),

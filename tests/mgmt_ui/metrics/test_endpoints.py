@@ -13,7 +13,7 @@ from leveret.core.alarms import Resource
 from leveret.mgmt_ui.api.listing import SLICE_ROWS
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.web import create_metrics_app
-from leveret.ports.definitions import VhostDefinition
+from leveret.ports.definitions import UserDefinition, VhostDefinition
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -115,6 +115,33 @@ async def test_sums_do_not_fall_when_a_queue_is_deleted(scraped, amqp):
     after = await scraped.scrape()
     assert after["rabbitmq_queues", ()] == before["rabbitmq_queues", ()] - 1
     assert [after[name] for name in names] == [before[name] for name in names] == [1, 3]
+
+
+async def test_features_are_told(scraped, amqp):
+    amqp.declare("once", arguments={"x-dedup-window": 60_000})
+    amqp.publish("once", *[b"again"] * 3, headers={"x-dedup-id": "k"})
+    amqp.declare("mixed")
+    amqp.publish("mixed", b"1", b"2", headers={"x-tags": "red"})
+    amqp.publish("mixed", b"3", headers={"x-tags": "blue"})
+    amqp.consume("mixed", tag="blue", arguments={"x-filter-tags": "blue"})
+    amqp.deliveries()
+    values = await scraped.scrape()
+    assert values["leveret_duplicates_total", ()] == 2
+    assert values["leveret_filter_looks_total", ()] == 3
+    assert values["leveret_filter_finds_total", ()] == 1
+    each = await scraped.scrape("/metrics/per-object")
+    assert each["leveret_vhost_messages_published_total", ("/",)] == 9
+
+
+async def test_logins_are_told(scraped):
+    site = scraped.site
+    assert (await site.get("/api/whoami")).status_code == 200
+    site.stage.access.put_user(UserDefinition("known", "hash of something else", ("management",)))
+    assert (await site.get("/api/whoami", "known")).status_code == 401
+    values = await scraped.scrape()
+    assert values["rabbitmq_auth_attempts_total", ()] == 2
+    assert values["rabbitmq_auth_attempts_succeeded_total", ()] == 1
+    assert values["rabbitmq_auth_attempts_failed_total", ()] == 1
 
 
 async def test_alarms_are_told(scraped):
