@@ -272,10 +272,17 @@ class Broker:
             if self._policy_of(queue.definition) != queue.policy:
                 self.reconfigure(queue)
 
-    def reconfigure(self, queue: OpenQueue) -> None:
-        """Let a queue follow what its definition and its policy say now."""
+    def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
+        """Let a queue follow what its definition and its policy say now.
+
+        `reorder`: even in the order of messages, which the queue can change now.
+        """
         before, queue.policy = queue.policy, self._policy_of(queue.definition)
-        queue.reconfigure(resolve_settings(queue.definition, queue.policy.definition))
+        settings = resolve_settings(queue.definition, queue.policy.definition)
+        if reorder and isinstance(queue, Queue):
+            queue.reorder(settings)
+        else:
+            queue.reconfigure(settings)
         self.rates.follow_queue(queue)
         if queue.policy != before:
             self._tell_policy(queue)

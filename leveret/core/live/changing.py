@@ -20,6 +20,7 @@ from leveret.core.queues.arguments import (
     check_queue_arguments,
     type_of,
 )
+from leveret.core.queues.queue import Queue
 from leveret.core.terms import frozen
 from leveret.ports.definitions import Paused
 
@@ -31,11 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["change_arguments", "pause", "rename", "resume"]
 
 ALIASES_MAX = 16  # names that a queue had; whoever renames it more often tidies up
-# In which order messages are served is decided where they are taken in, and for all of them.
-ORDERS: Final = {
-    "x-max-priority": "which messages go first is noted when they come in",
-    GROUP_ORDERING: "which group a message belongs to is noted when it comes in",
-}
+# What decides in which order messages are served: it is noted of them when they come in, so that a
+# backlog is learned anew.
+ORDERS: Final = (QUEUE_TYPE, "x-max-priority", GROUP_ORDERING)
 
 
 def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> None:
@@ -50,25 +49,32 @@ def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> No
         arguments,
     )
     check_queue_arguments(changed)
-    _check_order(definition, arguments)
+    reorder = _check_order(queue, arguments)
     if frozen(arguments) != frozen(definition.arguments):
-        _redefine(broker, queue, changed)
+        _redefine(broker, queue, changed, reorder=reorder)
         _tell(broker, queue, "queue.changed", arguments=arguments)
 
 
-def _check_order(definition: QueueDefinition, arguments: Arguments) -> None:
-    """Raise AdministrationError for what messages in the queue would have to be sorted anew for."""
-    before, after = type_of(definition.arguments), type_of(arguments)
-    if before != after:
+def _check_order(queue: OpenQueue, arguments: Arguments) -> bool:
+    """Whether messages will be served in another order. Raises AdministrationError."""
+    current = queue.definition.arguments
+    before, after = type_of(current), type_of(arguments)
+    if before != after and "stream" in {before, after}:
         raise AdministrationError(
             "invalid",
-            f"'{QUEUE_TYPE}' cannot change from {before} to {after}: a {after} queue serves its "
-            "messages in another order; declare one under another name, move the messages there "
-            "and rename it",
+            f"'{QUEUE_TYPE}' cannot change from {before} to {after}: what a stream keeps others "
+            "hand out once; copy the messages to another queue",
         )
-    for key, reason in ORDERS.items():
-        if frozen(definition.arguments.get(key)) != frozen(arguments.get(key)):
-            raise AdministrationError("invalid", f"'{key}' cannot change: {reason}")
+    changed = [key for key in ORDERS if frozen(current.get(key)) != frozen(arguments.get(key))]
+    if before == after and QUEUE_TYPE in changed:
+        changed.remove(QUEUE_TYPE)  # classic, whether or not somebody has said so
+    if changed and not (isinstance(queue, Queue) and queue.can_reorder):
+        raise AdministrationError(
+            "invalid",
+            f"'{changed[0]}' cannot change now: messages that consumers hold, or that are being "
+            "written, have their places; pause the queue, and try again when nothing is unacked",
+        )
+    return bool(changed)
 
 
 def pause(broker: Broker, queue: OpenQueue, paused: Paused) -> None:
@@ -102,11 +108,13 @@ def rename(broker: Broker, queue: OpenQueue, name: str) -> None:
     broker.reconfigure(queue)
 
 
-def _redefine(broker: Broker, queue: OpenQueue, definition: QueueDefinition) -> None:
+def _redefine(
+    broker: Broker, queue: OpenQueue, definition: QueueDefinition, *, reorder: bool = False
+) -> None:
     queue.definition = definition
     if definition.durable:
         broker.metadata.put(definition)
-    broker.reconfigure(queue)
+    broker.reconfigure(queue, reorder=reorder)
 
 
 def _tell(broker: Broker, queue: OpenQueue, event: str, **told: object) -> None:

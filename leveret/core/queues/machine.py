@@ -159,6 +159,11 @@ class QueueMachine:
         return sum(map(len, self._lines))
 
     @property
+    def is_exclusive(self) -> bool:
+        """Whether the consumers are one that wants to be alone."""
+        return self._exclusive and bool(self._lines)
+
+    @property
     def consumers(self) -> list[Consumer]:
         """All consumers in the order in which they are served next."""
         return [consumer for line in self._lines for consumer in line]

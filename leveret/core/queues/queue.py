@@ -86,6 +86,7 @@ class Queue(OpenQueue):
         "_learns",
         "_lease_next",
         "_noted",
+        "_reading_backlog",
         "_rests",
         "_retry_timer",
         "_searching",
@@ -115,26 +116,12 @@ class Queue(OpenQueue):
         super().__init__(definition, settings, owner, log, services)
         self.services = services
         self.died_count = 0  # messages given up since it was opened, for whatever reason
-        # The ledger, where it must learn of records what they are.
-        self._learner: PriorityLedger | GroupLedger | None = None
-        self._learns = RecordFlag(0)  # of which records
-        self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
         self._learning = False  # what the backlog's priorities are: until then nothing is offered
+        self._reading_backlog = 0  # how often it is being read, or will be
         self._until_learned: list[Waiter] = []
         self._rests = False  # nothing is handed out: it learns, or is paused
         self._undone_stop = 0  # some records before it are of atomic writes that were undone
-        self.machine = QueueMachine(
-            self._make_ledger(),
-            single_active=settings.single_active,
-            by_priority=settings.single_active_by_priority,
-            counts_returns=settings.counts_deliveries,
-            counts_every_return=services.counts_every_return,
-            delivery_limit=settings.delivery_limit,
-            retry_delay=settings.retry_delay,
-            returns=log.returns,
-        )
-        if isinstance(self._learner, GroupLedger):
-            self.machine.groups = self._learner
+        self.machine = self._make_machine()
         self.reader = QueueReader(self, self.touch)
         self.discards = Discards(self, services.dead_letter, services.timers)
         self.retry_topic = self._find_retry_topic()
@@ -149,20 +136,77 @@ class Queue(OpenQueue):
         self._retry_timer = services.timers.timer(self._release_delayed)
         self.used()
         self._keep_up()
+        self._take_up_backlog()
+
+    def _take_up_backlog(self) -> None:
+        """Offer what is there already, once it is known what must be known of it."""
+        log = self.log
         if log.settled.gaps(0, log.committed):
             self._learning = self._learner is not None or self.order is not None
-            services.read_backlog(self._learn_backlog)
+            self._read_backlog()
         elif self.order is not None and self.retry_topic is not None:
             self._learning = True
-            services.read_backlog(self._learn_backlog)
+            self._read_backlog()
         else:
             self.machine.committed(log.committed)
         self._follow_pause()
+
+    def _read_backlog(self) -> None:
+        self._reading_backlog += 1
+        self.services.read_backlog(self._learn_backlog)
 
     def _follow_pause(self) -> None:
         """Whether messages are handed out may have changed."""
         self._rests = self._learning or self.settings.is_paused
         self._lease_next = _nothing if self.settings.is_paused else self.machine.get
+
+    def _make_machine(self) -> QueueMachine:
+        """Who gets what, in the order that the settings ask for; nobody consumes yet."""
+        # The ledger, where it must learn of records what they are.
+        self._learner: PriorityLedger | GroupLedger | None = None
+        self._learns = RecordFlag(0)  # of which records
+        self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
+        settings = self.settings
+        machine = QueueMachine(
+            self._make_ledger(),
+            single_active=settings.single_active,
+            by_priority=settings.single_active_by_priority,
+            counts_returns=settings.counts_deliveries,
+            counts_every_return=self.services.counts_every_return,
+            delivery_limit=settings.delivery_limit,
+            retry_delay=settings.retry_delay,
+            returns=self.log.returns,
+        )
+        if isinstance(self._learner, GroupLedger):
+            machine.groups = self._learner
+        return machine
+
+    @property
+    def can_reorder(self) -> bool:
+        """Whether `reorder` may be called: nobody holds anything, all is known and committed."""
+        return (
+            self.is_caught_up
+            and not self._reading_backlog
+            and not self.machine.ledger.leased_count
+            and self.order is None
+        )
+
+    def reorder(self, settings: QueueSettings) -> None:
+        """Serve messages in another order from now on. The backlog is learned as at a start."""
+        assert self.can_reorder, "what is leased would be forgotten"
+        consumers, exclusive = self.machine.consumers, self.machine.is_exclusive
+        if self._upkeep is not None:
+            self._upkeep.close()
+            self._upkeep = None
+        super().reconfigure(settings)
+        self.machine = self._make_machine()
+        self.reader = QueueReader(self, self.touch)
+        self._searching = self._filtered = None
+        self._keep_order()
+        self._keep_up()
+        for consumer in consumers:
+            self.add_consumer(consumer, exclusive=exclusive)  # type: ignore[arg-type]  # were added so
+        self._take_up_backlog()
 
     def _make_ledger(self) -> Ledger:
         log, settings = self.log, self.settings
@@ -198,7 +242,7 @@ class Queue(OpenQueue):
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
-            self.services.read_backlog(self._learn_backlog)
+            self._read_backlog()
         self._unused_timer.set(None)
         self.used()
 
@@ -348,6 +392,7 @@ class Queue(OpenQueue):
         if self.order is not None and self.retry_topic is not None:
             await self.retry_topic.learn_keys(self.order)
         await learn_backlog(self, show=self._learning)
+        self._reading_backlog -= 1
         if self.deleted:
             return
         if self._upkeep is not None:

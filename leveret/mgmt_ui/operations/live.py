@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import InvalidFieldError, field_of
 from leveret.core.live import changing
-from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of, when_caught_up
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ async def _change(node: Administered, parameters: Parameters) -> None:
         arguments = field_of(parameters["arguments"])
     except InvalidFieldError as error:
         raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
+    await when_caught_up(queue)
     changing.change_arguments(broker_of(node), queue, arguments)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Arguments
 
-__all__ = ["TOPOLOGY", "broker_of", "queue_of", "vhost_of"]
+__all__ = ["TOPOLOGY", "broker_of", "queue_of", "vhost_of", "when_caught_up"]
 
 REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
@@ -52,7 +52,7 @@ def queue_of(node: Administered, parameters: Parameters) -> OpenQueue:
     return broker_of(node).find_queue(vhost, name, held.owner)
 
 
-async def _when_caught_up(queue: OpenQueue) -> None:
+async def when_caught_up(queue: OpenQueue) -> None:
     """Until all that was published to a queue before is to be seen in it."""
     if queue.is_caught_up:
         return
@@ -125,7 +125,7 @@ async def _queue_delete(node: Administered, parameters: Parameters) -> int:
     """Returns how many messages were ready."""
     queue, vhost = queue_of(node, parameters), vhost_of(node, parameters)
     if parameters["if_empty"]:
-        await _when_caught_up(queue)
+        await when_caught_up(queue)
     return broker_of(node).delete_queue(
         vhost, queue, if_unused=parameters["if_unused"], if_empty=parameters["if_empty"]
     )
@@ -136,7 +136,7 @@ async def _queue_purge(node: Administered, parameters: Parameters) -> int:
     queue = queue_of(node, parameters)
     if not isinstance(queue, Queue):
         raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
-    await _when_caught_up(queue)
+    await when_caught_up(queue)
     return queue.purge()
 
 

@@ -1,6 +1,8 @@
 """Changing queues while they are used."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.core.definitions.well_formed import AdministrationError
@@ -147,6 +149,9 @@ def restarted(floor):
     """Another broker over what the store and the logs have."""
     again = object.__new__(Floor)
     again.stage = Stage(topics=floor.stage.topics)
+    kept = floor.stage.metadata
+    left = {**kept.kept, **kept.unwritten}
+    again.stage.metadata.kept = {key: each for key, each in left.items() if each is not None}
     again.broker = again.stage.broker
     again.vhost = again.broker.vhosts["/"]
     kept = floor.kept()
@@ -205,19 +210,90 @@ def test_arguments_are_checked_as_at_declaration(floor, arguments, reason):
     assert floor.queue.definition.arguments == {}
 
 
+def test_a_backlog_is_served_by_priority_once_somebody_wants_it(floor):
+    for number in range(6):
+        floor.client.publish("q", b"%d" % number, priority=number % 3)
+    floor.change({"x-max-priority": 5})
+    floor.consume()
+    assert floor.bodies() == [b"2", b"5", b"1", b"4", b"0", b"3"]
+    floor.client.send(commands.Basic.Ack(multiple=True))
+    assert floor.queue.log.settled.count == 6
+    floor.change({"x-max-priority": None})
+    floor.client.publish("q", b"low", priority=0)
+    floor.client.publish("q", b"high", priority=5)
+    assert floor.bodies() == [b"low", b"high"]
+
+
+def test_a_classic_queue_becomes_a_quorum_queue_and_classic_again(floor):
+    floor.consume()
+    floor.pause()
+    floor.client.publish("q", b"1", b"2")
+    floor.change({"x-queue-type": "quorum", "x-delivery-limit": 1})
+    assert floor.queue.settings.delivery_limit == 1
+    floor.resume()
+    first, second = floor.client.deliveries()
+    assert (first.body, second.body) == (b"1", b"2")
+    floor.client.send(commands.Basic.Reject(delivery_tag=first.tag, requeue=True))
+    (again,) = floor.client.deliveries()
+    floor.client.send(commands.Basic.Reject(delivery_tag=again.tag, requeue=True))
+    assert floor.client.deliveries() == []  # it came back too often
+    floor.client.send(commands.Basic.Ack(delivery_tag=second.tag))
+    floor.change({"x-queue-type": None, "x-delivery-limit": None})
+    floor.client.publish("q", b"3")
+    assert floor.bodies() == [b"3"]
+    assert floor.queue.settings.delivery_limit is None
+
+
+def test_groups_take_turns_once_somebody_wants_it(floor):
+    for body in (b"a1", b"a2", b"b1"):
+        floor.client.publish("q", body, headers={"x-message-group": body[:1].decode()})
+    floor.change({"x-group-ordering": True})
+    floor.consume()
+    found = floor.client.deliveries()
+    assert sorted(one.body for one in found) == [b"a1", b"b1"]
+    floor.client.send(commands.Basic.Ack(multiple=True))
+    assert floor.bodies() == [b"a2"]
+
+
+def test_limits_and_lifetimes_stay_when_the_order_changes(floor):
+    floor.change({"x-max-length-bytes": 3})
+    floor.client.publish("q", b"1", b"2", expiration="1000")
+    floor.change({"x-max-priority": 2})
+    floor.client.publish("q", b"3", b"4", priority=1)
+    assert floor.queue.message_count == 3
+    floor.stage.advance(2)
+    floor.consume()
+    assert floor.bodies() == [b"4"]  # "3" was at the head when there was too much
+
+
+def test_filters_stay_when_the_order_changes(floor):
+    floor.consume(arguments={"x-filter-tags": "red"})
+    floor.client.publish("q", b"1", headers={"x-tags": "blue"})
+    floor.change({"x-max-priority": 2})
+    floor.client.publish("q", b"2", headers={"x-tags": "red"})
+    floor.client.publish("q", b"3", headers={"x-tags": "blue"})
+    assert floor.bodies() == [b"2"]
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [
-        {"x-queue-type": "quorum"},
-        {"x-queue-type": "stream"},
-        {"x-max-priority": 5},
-        {"x-group-ordering": True},
-    ],
+    [{"x-queue-type": "quorum"}, {"x-max-priority": 5}, {"x-group-ordering": True}],
 )
-def test_what_would_sort_messages_anew_is_refused_with_the_reason(floor, arguments):
-    with pytest.raises(AdministrationError, match="cannot change"):
+def test_the_order_stays_while_somebody_holds_messages(floor, arguments):
+    floor.client.publish("q", b"1")
+    floor.client.send(commands.Basic.Get(queue="q"))
+    with pytest.raises(AdministrationError, match="cannot change now"):
         floor.change(arguments)
     assert floor.queue.definition.arguments == {}
+
+
+def test_a_queue_becomes_no_stream_and_a_stream_no_queue(floor):
+    with pytest.raises(AdministrationError, match="cannot change from classic to stream"):
+        floor.change({"x-queue-type": "stream"})
+    floor.client.declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    with pytest.raises(AdministrationError, match="cannot change from stream to classic"):
+        floor.change({"x-queue-type": None}, name="s")
+    floor.change({"x-queue-type": "classic"})
 
 
 # -- other declarations
@@ -363,3 +439,96 @@ def test_after_a_restart_there_is_the_old_state_or_the_new_one(floor):
     assert old.vhost.queues.keys() == {"q"}
     old.consume()
     assert old.bodies() == [b"1", b"2"]
+
+
+# -- whatever is done, in whatever order
+
+
+class Hands:
+    """An operator's on one queue, which has one of three names, and a client's who knows `q`."""
+
+    NAMES = ("q", "a", "b")
+
+    def __init__(self):
+        self.floor = Floor()
+        self.published = 0
+        self.taken = []
+
+    @property
+    def definition(self):
+        return self.floor.find("q").definition
+
+    def publish(self):
+        number, self.published = self.published, self.published + 1
+        known = self.NAMES[number % 3]
+        self.floor.client.publish(
+            known if self.floor.find(known) else "q",
+            b"%d" % number,
+            priority=number % 5,
+            headers={"x-message-group": str(number % 3)},
+            delivery_mode=2,
+        )
+
+    def _got(self):
+        client = self.floor.client
+        client.send(commands.Basic.Get(queue="q"))
+        client.frames = [
+            (channel, frame)
+            for channel, frame in client.frames
+            if not isinstance(frame, commands.Basic.GetEmpty)
+        ]
+        return client.deliveries()
+
+    def take(self):
+        found = self._got()
+        for delivery in found:
+            self.taken.append(delivery.body)
+            self.floor.client.send(commands.Basic.Ack(delivery_tag=delivery.tag))
+        return bool(found)
+
+    def give_back(self):
+        for delivery in self._got():
+            self.floor.client.send(commands.Basic.Nack(delivery_tag=delivery.tag))
+
+    def toggle(self, key, value, without):
+        value = None if key in self.definition.arguments else value
+        self.floor.change({key: value, without: None})
+
+    def priorities(self):
+        if self.definition.arguments.get("x-queue-type") != "quorum":
+            self.toggle("x-max-priority", 4, without="x-group-ordering")
+
+    def groups(self):
+        self.toggle("x-group-ordering", True, without="x-max-priority")
+
+    def quorum(self):
+        self.toggle("x-queue-type", "quorum", without="x-max-priority")
+
+    def rename(self):
+        present = self.definition.name
+        self.floor.rename(self.NAMES[(self.NAMES.index(present) + 1) % 3], present)
+
+    def pause(self):
+        self.floor.resume() if self.definition.paused else self.floor.pause()
+
+    def restart(self):
+        self.floor = restarted(self.floor)
+
+
+STEPS = (
+    *("publish", "take", "give_back", "priorities", "groups", "quorum"),
+    *("rename", "pause", "restart"),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
+def test_no_change_loses_or_doubles_a_message(steps):
+    hands = Hands()
+    for step in steps:
+        getattr(hands, step)()
+    hands.floor.resume()
+    while hands.take():
+        pass
+    expected = [b"%d" % number for number in range(hands.published)]
+    assert sorted(hands.taken, key=int) == expected

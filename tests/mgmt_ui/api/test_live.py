@@ -52,7 +52,7 @@ async def test_arguments_and_the_name_change(desk):
         ({"name": 5}, 400),
         ({"type": "quorum"}, 400),
         ({"arguments": {"x-max-length": -1}}, 400),
-        ({"arguments": {"x-queue-type": "quorum"}}, 400),
+        ({"arguments": {"x-queue-type": "stream"}}, 400),
         ({"arguments": {"k": "\ud800"}}, 400),
         ({"name": "q"}, 400),
         ({"name": "amq.mine"}, 403),
