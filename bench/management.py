@@ -20,7 +20,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import httpx
 
@@ -58,7 +58,7 @@ class Watcher:
             threading.Thread(target=work) for work in (self._watch_live, self._look, self._scrape)
         ]
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
