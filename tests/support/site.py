@@ -26,6 +26,7 @@ class Site:
             on_vhost_added=self.broker.add_vhost,
             on_vhost_deleted=self.broker.remove_vhost,
             on_vhost_changed=self.broker.change_vhost,
+            on_user_deleted=self.broker.shut_user,
         )
         self.administration.restore(self.stage.definitions())
         self.serving = True
@@ -59,13 +60,11 @@ class Site:
         """Send a JSON body, or none."""
         return await self.get(path, user, method=method, json=body, **options)
 
-    async def get(
-        self, path, user="guest", *, peer="127.0.0.1", method="GET", headers=None, json=None
-    ):
+    async def get(self, path, user="guest", *, peer="127.0.0.1", method="GET", **said):
         transport = httpx.ASGITransport(self.app, client=(peer, 1), raise_app_exceptions=False)
         auth = (user, user) if user else None
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-            return await client.request(method, path, auth=auth, headers=headers, json=json)
+            return await client.request(method, path, auth=auth, **said)
 
     async def json(self, path, user="guest"):
         response = await self.get(path, user)

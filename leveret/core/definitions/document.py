@@ -34,17 +34,20 @@ from leveret.ports.definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from leveret.ports.definitions import Definition, Limits
 
 __all__ = [
+    "OPERATOR_POLICY",
+    "VHOST_LIMITS",
     "DefinitionsError",
     "Item",
     "Parsed",
     "VhostLimits",
     "decode",
     "document",
+    "parameter_rows",
     "parse",
     "policy_row",
     "user_row",
@@ -298,11 +301,11 @@ def document(
         "vhosts": [_vhost_row(one) for one in definitions.vhosts],
         "permissions": [_row(one) for one in definitions.permissions],
         "topic_permissions": [_row(one) for one in definitions.topic_permissions],
-        "parameters": [
-            *(_limits_row(one) for one in definitions.vhosts if one.limits),
-            *(_operator_row(one) for one in definitions.policies if one.operator),
-            *(_row(one) for one in definitions.parameters),
-        ],
+        "parameters": parameter_rows(
+            definitions.vhosts,
+            [policy for policy in definitions.policies if policy.operator],
+            definitions.parameters,
+        ),
         "global_parameters": [_row(one) for one in definitions.global_parameters],
         "policies": [policy_row(one) for one in definitions.policies if not one.operator],
         "queues": [_queue_row(queue) for queue in definitions.queues],
@@ -335,6 +338,19 @@ def _row(definition: Definition) -> dict[str, Json]:
     if "arguments" in values:
         values["arguments"] = plain(values["arguments"])
     return values
+
+
+def parameter_rows(
+    vhosts: Iterable[VhostDefinition],
+    operator_policies: Iterable[PolicyDefinition],
+    parameters: Iterable[ParameterDefinition],
+) -> list[dict[str, Json]]:
+    """What RabbitMQ keeps as parameters of virtual hosts: limits and operator policies, too."""
+    return [
+        *(_limits_row(one) for one in vhosts if one.limits),
+        *map(_operator_row, operator_policies),
+        *map(_row, parameters),
+    ]
 
 
 def user_row(user: UserDefinition) -> dict[str, Json]:

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
 
-__all__ = ["READ", "QueryHere", "Segment", "answer", "listed", "message_counts", "vhosts_of"]
+__all__ = [
+    "READ",
+    "QueryHere",
+    "Segment",
+    "answer",
+    "done",
+    "listed",
+    "message_counts",
+    "vhosts_of",
+]
 
 READ = ["GET", "HEAD"]
 NO_CACHE = {"cache-control": "no-cache"}
@@ -33,6 +42,11 @@ Segment = Annotated[str, AfterValidator(unquote)]
 def answer(value: Any, status: int = 200) -> Response:
     """The response that says `value`."""
     return JSONResponse(value, status, NO_CACHE)
+
+
+def done(*, is_new: bool = False) -> Response:
+    """It was made, or it was there and is as it should be."""
+    return Response(status_code=201 if is_new else 204)
 
 
 async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:

@@ -55,7 +55,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 ADMINISTRATORS = frozenset({"administrator"})
-POLICYMAKERS = frozenset({"administrator", "policymaker"})
 MONITORS = frozenset({"administrator", "monitoring"})
 MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -118,10 +117,21 @@ class Caller:
         if not self.is_monitor:
             raise self._refused("Not monitor user")
 
-    def require_policymaker(self) -> None:
-        """Raise ApiError 401 unless the caller may set policies, and what is like them."""
-        if POLICYMAKERS.isdisjoint(self.tags):
-            raise self._refused("Not policymaker user")
+    def require_policymaker(self, vhost: str | None = None) -> None:
+        """Raise ApiError 401 unless the caller may make policies, there or at all."""
+        if self.is_administrator:
+            return
+        if "policymaker" not in self.tags or not (vhost is None or self.enters(vhost)):
+            raise self._refused("User not authorised to access object")
+
+    def visible_vhost(self, name: str) -> Vhost:
+        """A virtual host whose existence and totals the caller may know. Raises ApiError."""
+        vhost = self.node.broker.vhosts.get(name)
+        if vhost is None:
+            raise ApiError(404, "not_found", "vhost_not_found")
+        if not (self.is_monitor or self.enters(name)):
+            raise self._refused("User not authorised to access virtual host")
+        return vhost
 
     def vhost(self, name: str) -> Vhost:
         """A virtual host to list. Raises ApiError 401, or 404 where there is none."""

@@ -23,6 +23,7 @@ __all__ = [
 REFUSALS = {
     "not_found": (404, "not_found"),
     "forbidden": (403, "forbidden"),
+    "protected": (412, "precondition_failed"),
     "storage": (503, "service_unavailable"),
 }
 

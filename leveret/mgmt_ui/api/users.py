@@ -1,47 +1,138 @@
-"""/api/users, /api/permissions and /api/whoami: who may do what."""
+"""/api/users and /api/whoami: who there is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, listed
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
+from leveret.mgmt_ui.api.bodies import json_object, require_fields, tags, text
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
+from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 if TYPE_CHECKING:
-    from leveret.ports.definitions import PermissionDefinition, UserDefinition
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.ports.definitions import UserDefinition
 
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = APIRouter(tags=["users"])
 
-users: Kind[UserDefinition] = Kind(lambda user: (user.name,), views.user_row, ("name",))
-permissions: Kind[PermissionDefinition] = Kind(
-    lambda permission: (permission.vhost, permission.user),
-    views.permission_row,
-    ("vhost", "user"),
-)
+USERS: Kind[UserDefinition] = Kind(lambda user: (user.name,), views.user_row, ("name",))
+USER_BODY = body({"password": "a long one", "tags": "monitoring"}, "tags")
 
 
 @router.api_route("/api/whoami", methods=READ)
 async def whoami(caller: CallerHere) -> Response:
     """The caller."""
-    return answer({"name": caller.name, "tags": list(caller.tags), "is_internal_user": True})
+    is_internal = caller.node.broker.access.user(caller.name) is not None
+    return answer({"name": caller.name, "tags": list(caller.tags), "is_internal_user": is_internal})
 
 
 @router.api_route("/api/users", methods=READ)
 async def list_users(caller: CallerHere, query: QueryHere) -> Response:
     """Users, for administrators."""
     caller.require_administrator()
-    return await listed(caller.node.broker.access.users(), users, query)
+    return await listed(caller.node.broker.access.users(), USERS, query)
 
 
-@router.api_route("/api/permissions", methods=READ)
-async def list_permissions(caller: CallerHere, query: QueryHere) -> Response:
-    """Permissions of all users in all virtual hosts, for administrators."""
+@router.api_route("/api/users/without-permissions", methods=READ)
+@router.api_route("/api/users/without-permissions/", methods=READ, include_in_schema=False)
+async def list_users_without_permissions(caller: CallerHere, query: QueryHere) -> Response:
+    """Users who may enter no virtual host."""
     caller.require_administrator()
-    return await listed(caller.node.broker.access.permissions(), permissions, query)
+    access = caller.node.broker.access
+    permitted = {permission.user for permission in access.permissions()}
+    found = [user for user in access.users() if user.name not in permitted]
+    return await listed(found, USERS, query)
+
+
+@router.post("/api/users/bulk-delete", openapi_extra=body({"users": ["one", "another"]}, "users"))
+async def delete_users(caller: CallerHere, request: Request) -> Response:
+    """Delete several users."""
+    caller.require_administrator()
+    asked = await json_object(request)
+    require_fields(asked, "users")
+    names = asked["users"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise bad_request("users is a list of names")
+    for name in names:
+        if caller.node.broker.access.user(name) is None:
+            raise bad_request(f"no_such_user {name}")
+    for name in dict.fromkeys(names):
+        await caller.perform("user.delete", name=name)
+    return done()
+
+
+@router.api_route("/api/users/{name}", methods=READ)
+async def show_user(caller: CallerHere, name: Segment) -> Response:
+    """One user, with the hash of the password."""
+    caller.require_administrator()
+    return answer(views.user_row(_existing(caller, name)))
+
+
+@router.put("/api/users/{name}", openapi_extra=USER_BODY)
+async def put_user(caller: CallerHere, request: Request, name: Segment) -> Response:
+    """Add a user, or give one another password and tags.
+
+    With neither `password` nor `password_hash` no password lets the user in.
+    """
+    caller.require_administrator()
+    asked = await json_object(request)
+    if "tags" not in asked and "administrator" not in asked:
+        raise bad_request("tags_not_present")
+    if "password" in asked and "password_hash" in asked:
+        raise bad_request("both_password_and_password_hash_are_provided")
+    is_new = caller.node.broker.access.user(name) is None
+    await caller.perform(
+        "user.put",
+        name=name,
+        password=text(asked, "password", None),
+        password_hash=text(asked, "password_hash", None),
+        hashing_algorithm=text(asked, "hashing_algorithm", None),
+        tags=tags(asked)
+        if "tags" in asked
+        else ["administrator"] * (asked["administrator"] is True),
+    )
+    return done(is_new=is_new)
+
+
+@router.delete("/api/users/{name}")
+async def delete_user(caller: CallerHere, name: Segment) -> Response:
+    """Delete a user and his permissions, and close his connections."""
+    caller.require_administrator()
+    _existing(caller, name)
+    await caller.perform("user.delete", name=name)
+    return done()
+
+
+@router.api_route("/api/users/{name}/permissions", methods=READ)
+async def list_permissions_of_user(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
+    """What one user may do in which virtual hosts."""
+    caller.require_administrator()
+    _existing(caller, name)
+    return await listed(caller.node.broker.access.permissions(user=name), PERMISSIONS, query)
+
+
+@router.api_route("/api/users/{name}/topic-permissions", methods=READ)
+async def list_topic_permissions_of_user(
+    caller: CallerHere, query: QueryHere, name: Segment
+) -> Response:
+    """Which routing keys one user may use."""
+    caller.require_administrator()
+    _existing(caller, name)
+    held = caller.node.broker.access.topic_permissions(user=name)
+    return await listed(held, TOPIC_PERMISSIONS, query)
+
+
+def _existing(caller: Caller, name: str) -> UserDefinition:
+    user = caller.node.broker.access.user(name)
+    if user is None:
+        raise not_found()
+    return user

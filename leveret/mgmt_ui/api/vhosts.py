@@ -1,27 +1,48 @@
-"""/api/vhosts."""
+"""/api/vhosts: virtual hosts, and who may do what in them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, listed, message_counts
+from leveret.mgmt_ui.api.answers import (
+    READ,
+    QueryHere,
+    Segment,
+    answer,
+    done,
+    listed,
+    message_counts,
+)
+from leveret.mgmt_ui.api.bodies import flag, json_object, tags, text
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.listing import Kind, select_columns
+from leveret.mgmt_ui.api.permissions import PERMISSIONS, TOPIC_PERMISSIONS
+from leveret.mgmt_ui.api.problems import bad_request
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.api.callers import Caller
 
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = APIRouter(tags=["virtual hosts"])
+
+EXAMPLE = {
+    "description": "of the shop",
+    "tags": ["production"],
+    "default_queue_type": "quorum",
+    "tracing": False,
+    "protected_from_deletion": False,
+}
 
 
 @router.api_route("/api/vhosts", methods=READ)
-async def listvhosts_of(caller: CallerHere, query: QueryHere) -> Response:
+async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
     """The virtual hosts that the caller may know of."""
     visible = caller.visible_vhosts()
     counts = {vhost.name: await message_counts([vhost]) for vhost in visible}
@@ -31,3 +52,129 @@ async def listvhosts_of(caller: CallerHere, query: QueryHere) -> Response:
         ("name",),
     )
     return await listed(visible, kind, query)
+
+
+@router.api_route("/api/vhosts/{name}", methods=READ)
+async def show_vhost(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
+    """One virtual host."""
+    vhost = caller.visible_vhost(name)
+    row = views.vhost_row(vhost, await message_counts([vhost]), caller.node.name)
+    return answer(select_columns(row, query.columns))
+
+
+@router.put("/api/vhosts/{name}", openapi_extra=body(EXAMPLE))
+async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Response:
+    """Add a virtual host, which its maker may use, or describe one anew."""
+    caller.require_administrator()
+    asked = _with_metadata(await json_object(request))
+    described = {
+        "description": text(asked, "description", None),
+        "tags": tags(asked) if "tags" in asked else None,
+        "default_queue_type": text(asked, "default_queue_type", None),
+    }
+    switches = {
+        key: flag(asked, key) for key in ("tracing", "protected_from_deletion") if key in asked
+    }
+    held = caller.node.broker.vhosts.get(name)
+    if held is None:
+        await caller.perform("vhost.add", name=name, **_filled(described, "", ()))
+        await _let_in(caller, name)
+    else:
+        definition = held.definition
+        filled = _filled(described, definition.description, definition.tags)
+        await caller.perform("vhost.set", name=name, **filled)
+    if "tracing" in switches:
+        await caller.perform(
+            "vhost.trace_on" if switches["tracing"] else "vhost.trace_off", name=name
+        )
+    if "protected_from_deletion" in switches:
+        protected = switches["protected_from_deletion"]
+        await caller.perform("vhost.protect", name=name, protected=protected)
+    return done(is_new=held is None)
+
+
+def _with_metadata(asked: dict[str, Any]) -> dict[str, Any]:
+    """What stands in `metadata`, as definitions have it, counts unless it is said outside."""
+    metadata = asked.get("metadata")
+    return {**metadata, **asked} if isinstance(metadata, dict) else asked
+
+
+def _filled(
+    described: dict[str, Any], description: str, known_tags: tuple[str, ...]
+) -> dict[str, Any]:
+    """A description in which nothing is left open but the type of queues."""
+    queue_type = described["default_queue_type"]
+    return {
+        "description": description
+        if described["description"] is None
+        else described["description"],
+        "tags": list(known_tags) if described["tags"] is None else described["tags"],
+        "default_queue_type": None if queue_type in {"", "undefined"} else queue_type,
+    }
+
+
+async def _let_in(caller: Caller, vhost: str) -> None:
+    """As in RabbitMQ, whoever makes a virtual host may do everything in it."""
+    if caller.node.broker.access.user(caller.name) is not None:
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        await caller.perform("permission.set", vhost=vhost, user=caller.name, **everything)
+
+
+@router.delete("/api/vhosts/{name}")
+async def delete_vhost(caller: CallerHere, name: Segment) -> Response:
+    """Delete a virtual host with everything in it, unless it is protected."""
+    caller.require_administrator()
+    caller.vhost(name)
+    await caller.perform("vhost.delete", name=name)
+    return done()
+
+
+@router.api_route("/api/vhosts/{name}/permissions", methods=READ)
+async def list_permissions_in_vhost(
+    caller: CallerHere, query: QueryHere, name: Segment
+) -> Response:
+    """Who may do what in one virtual host."""
+    caller.require_administrator()
+    caller.vhost(name)
+    return await listed(caller.node.broker.access.permissions(vhost=name), PERMISSIONS, query)
+
+
+@router.api_route("/api/vhosts/{name}/topic-permissions", methods=READ)
+async def list_topic_permissions_in_vhost(
+    caller: CallerHere, query: QueryHere, name: Segment
+) -> Response:
+    """Who may use which routing keys in one virtual host."""
+    caller.require_administrator()
+    caller.vhost(name)
+    held = caller.node.broker.access.topic_permissions(vhost=name)
+    return await listed(held, TOPIC_PERMISSIONS, query)
+
+
+@router.post("/api/vhosts/{name}/deletion/protection")
+async def protect_vhost(caller: CallerHere, name: Segment) -> Response:
+    """Protect a virtual host from deletion."""
+    return await _protect(caller, name, protected=True)
+
+
+@router.delete("/api/vhosts/{name}/deletion/protection")
+async def unprotect_vhost(caller: CallerHere, name: Segment) -> Response:
+    """Let a virtual host be deleted again."""
+    return await _protect(caller, name, protected=False)
+
+
+async def _protect(caller: Caller, name: str, *, protected: bool) -> Response:
+    caller.require_administrator()
+    caller.vhost(name)
+    await caller.perform("vhost.protect", name=name, protected=protected)
+    return done()
+
+
+@router.post("/api/vhosts/{name}/start/{node}")
+async def start_vhost(caller: CallerHere, name: Segment, node: Segment) -> Response:
+    """Start a virtual host that is down: here none is while the node runs."""
+    caller.require_administrator()
+    if node != caller.node.name:
+        raise bad_request(f"Request to node {node} failed with nodedown")
+    if name not in caller.node.broker.vhosts:
+        raise bad_request(f"Request to node {node} failed with no_such_vhost {name}")
+    return done()

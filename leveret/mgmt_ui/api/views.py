@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from leveret.core.routing.bindings import Binding, QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
-    from leveret.ports.definitions import Arguments, PermissionDefinition
+    from leveret.ports.definitions import (
+        Arguments,
+        PermissionDefinition,
+        TopicPermissionDefinition,
+    )
 
 __all__ = [
     "Row",
@@ -34,6 +38,7 @@ __all__ = [
     "queue_basics",
     "queue_counts",
     "queue_row",
+    "topic_permission_row",
     "user_row",
     "vhost_row",
 ]
@@ -235,6 +240,17 @@ def permission_row(permission: PermissionDefinition) -> Row:
         "user": permission.user,
         "vhost": permission.vhost,
         "configure": permission.configure,
+        "write": permission.write,
+        "read": permission.read,
+    }
+
+
+def topic_permission_row(permission: TopicPermissionDefinition) -> Row:
+    """Which routing keys a user may use."""
+    return {
+        "user": permission.user,
+        "vhost": permission.vhost,
+        "exchange": permission.exchange,
         "write": permission.write,
         "read": permission.read,
     }

@@ -43,6 +43,19 @@ async def _user_add(node: Administered, parameters: Parameters) -> None:
     node.administration.add_user(parameters["name"], password_hash, parameters["tags"])
 
 
+async def _user_put(node: Administered, parameters: Parameters) -> None:
+    """Add a user, or replace password and tags of one; without either hash or password no login."""
+    password_hash = ""
+    if parameters["password_hash"] or parameters["password"]:
+        password_hash = await _checked_hash(parameters)
+    name, tags = parameters["name"], parameters["tags"]
+    if node.administration.access.user(name) is None:
+        node.administration.add_user(name, password_hash, tags)
+    else:
+        node.administration.set_user_tags(name, tags)
+        node.administration.set_password_hash(name, password_hash)
+
+
 async def _user_set_password(node: Administered, parameters: Parameters) -> None:
     password_hash = await _checked_hash(parameters)
     node.administration.set_password_hash(parameters["name"], password_hash)
@@ -147,6 +160,7 @@ _OF_VHOST: Final = {"name": str, "description": str, "tags": list, "default_queu
 _PATTERNS: Final = {"vhost": str, "user": str, "configure": str, "write": str, "read": str}
 ACCESS: Final[Operations] = {
     "user.add": (_user_add, {**_WITH_PASSWORD, "tags": list}),
+    "user.put": (_user_put, {**_WITH_PASSWORD, "tags": list}),
     "user.set_password": (_user_set_password, _WITH_PASSWORD),
     "user.set_tags": (_user_set_tags, {"name": str, "tags": list}),
     "user.delete": (_user_delete, {"name": str}),

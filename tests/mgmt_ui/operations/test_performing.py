@@ -85,6 +85,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("vhost.protect", {"name": "v", "protected": True}),
         ("vhost.protect", {"name": "v", "protected": False}),
         ("user.add", {"name": "u", "password": "p", "tags": []}),
+        ("user.put", {"name": "u", "password": "p", "tags": []}),
         ("user.set_password", {"name": "u", "password": "q"}),
         ("user.set_tags", {"name": "u", "tags": ["t"]}),
         ("user.list", {}),

@@ -1,0 +1,149 @@
+"""/api/permissions and /api/topic-permissions: what users may do in virtual hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
+from leveret.mgmt_ui.api.bodies import json_object, require_fields
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import bad_request, not_found
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.ports.definitions import PermissionDefinition, TopicPermissionDefinition
+
+
+__all__ = ["PERMISSIONS", "TOPIC_PERMISSIONS", "router"]
+
+router = APIRouter(tags=["permissions"])
+
+PERMISSIONS: Kind[PermissionDefinition] = Kind(
+    lambda permission: (permission.vhost, permission.user), views.permission_row, ("vhost", "user")
+)
+TOPIC_PERMISSIONS: Kind[TopicPermissionDefinition] = Kind(
+    lambda permission: (permission.vhost, permission.user, permission.exchange),
+    views.topic_permission_row,
+    ("vhost", "user", "exchange"),
+)
+PATTERNS = {"configure": "^orders-", "write": ".*", "read": ".*"}
+TOPIC_PATTERNS = {"exchange": "amq.topic", "write": r"^{username}\.", "read": ".*"}
+
+
+# -- permissions
+
+
+@router.api_route("/api/permissions", methods=READ)
+async def list_permissions(caller: CallerHere, query: QueryHere) -> Response:
+    """Permissions of all users in all virtual hosts, for administrators."""
+    caller.require_administrator()
+    return await listed(caller.node.broker.access.permissions(), PERMISSIONS, query)
+
+
+@router.api_route("/api/permissions/{vhost}/{user}", methods=READ)
+async def show_permission(caller: CallerHere, vhost: Segment, user: Segment) -> Response:
+    """What one user may do in one virtual host."""
+    caller.require_administrator()
+    return answer(views.permission_row(_held(caller, vhost, user)[0]))
+
+
+@router.put("/api/permissions/{vhost}/{user}", openapi_extra=body(PATTERNS, *PATTERNS))
+async def put_permission(
+    caller: CallerHere, request: Request, vhost: Segment, user: Segment
+) -> Response:
+    """Let a user into a virtual host; three patterns say for which names he may do what."""
+    caller.require_administrator()
+    asked = await json_object(request)
+    require_fields(asked, *PATTERNS)
+    _require_both(caller, vhost, user)
+    is_new = not caller.node.broker.access.permissions(user=user, vhost=vhost)
+    patterns = {name: asked[name] for name in PATTERNS}
+    await caller.perform("permission.set", vhost=vhost, user=user, **patterns)
+    return done(is_new=is_new)
+
+
+@router.delete("/api/permissions/{vhost}/{user}")
+async def delete_permission(caller: CallerHere, vhost: Segment, user: Segment) -> Response:
+    """Keep a user out of a virtual host."""
+    caller.require_administrator()
+    _held(caller, vhost, user)
+    await caller.perform("permission.clear", vhost=vhost, user=user)
+    return done()
+
+
+# -- topic permissions
+
+
+@router.api_route("/api/topic-permissions", methods=READ)
+async def list_topic_permissions(caller: CallerHere, query: QueryHere) -> Response:
+    """Topic permissions of all users in all virtual hosts, for administrators."""
+    caller.require_administrator()
+    return await listed(caller.node.broker.access.topic_permissions(), TOPIC_PERMISSIONS, query)
+
+
+@router.api_route("/api/topic-permissions/{vhost}/{user}", methods=READ)
+async def show_topic_permissions(
+    caller: CallerHere, query: QueryHere, vhost: Segment, user: Segment
+) -> Response:
+    """Which routing keys of topic exchanges one user may use in one virtual host."""
+    caller.require_administrator()
+    return await listed(_held_topics(caller, vhost, user), TOPIC_PERMISSIONS, query)
+
+
+@router.put(
+    "/api/topic-permissions/{vhost}/{user}", openapi_extra=body(TOPIC_PATTERNS, *TOPIC_PATTERNS)
+)
+async def put_topic_permission(
+    caller: CallerHere, request: Request, vhost: Segment, user: Segment
+) -> Response:
+    """Restrict a user to some routing keys of a topic exchange."""
+    caller.require_administrator()
+    asked = await json_object(request)
+    require_fields(asked, *TOPIC_PATTERNS)
+    _require_both(caller, vhost, user)
+    held = caller.node.broker.access.topic_permissions(user=user, vhost=vhost)
+    is_new = asked["exchange"] not in [one.exchange for one in held]
+    said = {name: asked[name] for name in TOPIC_PATTERNS}
+    await caller.perform("topic_permission.set", vhost=vhost, user=user, **said)
+    return done(is_new=is_new)
+
+
+@router.delete("/api/topic-permissions/{vhost}/{user}")
+@router.delete("/api/topic-permissions/{vhost}/{user}/{exchange}")
+async def delete_topic_permissions(
+    caller: CallerHere, vhost: Segment, user: Segment, exchange: Segment | None = None
+) -> Response:
+    """Lift the restrictions on one topic exchange, or on all."""
+    caller.require_administrator()
+    held = _held_topics(caller, vhost, user)
+    if exchange is not None and exchange not in [one.exchange for one in held]:
+        raise not_found()
+    await caller.perform("topic_permission.clear", vhost=vhost, user=user, exchange=exchange)
+    return done()
+
+
+def _held(caller: Caller, vhost: str, user: str) -> list[PermissionDefinition]:
+    """The permission of the path, alone in a list. Raises ApiError 404."""
+    held = caller.node.broker.access.permissions(user=user, vhost=vhost)
+    if not held:
+        raise not_found()
+    return held
+
+
+def _held_topics(caller: Caller, vhost: str, user: str) -> list[Any]:
+    """The topic permissions of the path, at least one. Raises ApiError 404."""
+    held = caller.node.broker.access.topic_permissions(user=user, vhost=vhost)
+    if not held:
+        raise not_found()
+    return held
+
+
+def _require_both(caller: Caller, vhost: str, user: str) -> None:
+    """Raise ApiError 400, as RabbitMQ does, where there is no such virtual host or user."""
+    if vhost not in caller.node.broker.vhosts or caller.node.broker.access.user(user) is None:
+        raise bad_request("vhost_or_user_not_found")
