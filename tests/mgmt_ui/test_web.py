@@ -142,7 +142,8 @@ async def test_overview(site, amqp):
         "exchanges": 8,
         "queues": 1,
     }
-    assert overview["queue_totals"] == {
+    totals = {name: n for name, n in overview["queue_totals"].items() if "details" not in name}
+    assert totals == {
         "messages": 2,
         "messages_ready": 1,
         "messages_unacknowledged": 1,
@@ -174,6 +175,9 @@ async def test_overview_without_statistics(site):
 async def test_queue(site, amqp):
     queue = await site.json("/api/queues/%2F/q")
     assert queue == (await site.json("/api/queues"))[0] == (await site.json("/api/queues/%2f"))[0]
+    assert queue.pop("message_stats")["publish"] == 2
+    assert queue.pop("consumer_capacity") == queue.pop("consumer_utilisation") == 0.0
+    queue = {name: value for name, value in queue.items() if "_details" not in name}
     assert queue == {
         "name": "q",
         "vhost": "/",
@@ -226,7 +230,7 @@ async def test_names_with_slashes_and_percent_signs(site):
 
 async def test_exchanges_and_bindings(site, amqp):
     amqp.call(commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="k.#"))
-    default = await site.json("/api/exchanges/%2F/amq.default")
+    default = await site.json("/api/exchanges/%2F/amq.default?disable_stats=true")
     assert default == {
         "name": "",
         "vhost": "/",

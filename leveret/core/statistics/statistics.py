@@ -118,6 +118,11 @@ class Statistics:
         found: Series | None = counters.series
         return found
 
+    def idle_since(self, subject: Counted) -> int | None:
+        """When a subject moved last, in milliseconds since 1970; None: just now, or never."""
+        series = self.series(subject)
+        return None if series is None or series.last_ms == self.tick_ms else series.last_ms
+
     def history(
         self, subject: Counted | None, names: Sequence[str], age_s: int, incr_s: int
     ) -> list[tuple[int, tuple[int, ...]]]:

@@ -16,6 +16,7 @@ from pydantic import AfterValidator
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_slices, one_page
+from leveret.mgmt_ui.api.message_stats import Shown
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -30,6 +31,7 @@ __all__ = [
     "done",
     "listed",
     "message_counts",
+    "shown",
     "vhosts_of",
 ]
 
@@ -69,6 +71,11 @@ QueryHere = Annotated[Query, Depends(_query)]
 def vhosts_of(caller: Caller, name: str | None) -> list[Vhost]:
     """The virtual host of the path, or all whose contents the caller may list."""
     return caller.open_vhosts() if name is None else [caller.vhost(name)]
+
+
+def shown(caller: Caller, query: Query) -> Shown:
+    """The statistics that a query asks for."""
+    return Shown(caller.node.broker.statistics, query.ranges)
 
 
 async def message_counts(hosts: Iterable[Vhost]) -> Row:

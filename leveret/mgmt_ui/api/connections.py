@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
@@ -16,6 +16,8 @@ from leveret.mgmt_ui.api.problems import not_found
 if TYPE_CHECKING:
     from leveret.core.clients import Client
     from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.api.listing import Query
+    from leveret.mgmt_ui.api.views import Row
 
 
 __all__ = ["router"]
@@ -26,14 +28,14 @@ router = APIRouter()
 @router.api_route("/api/connections", methods=READ)
 async def list_connections(caller: CallerHere, query: QueryHere) -> Response:
     """Clients' connections."""
-    return await listed(caller.visible_clients(), _kind(caller), query)
+    return await listed(caller.visible_clients(), _kind(caller, query), query)
 
 
 @router.api_route("/api/connections/{name}", methods=READ)
 async def show_connection(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
     """One connection."""
     client = _existing(caller, name)
-    return answer(select_columns(views.connection_row(client, caller.node.name), query.columns))
+    return answer(select_columns(_connection_row(client, caller, query), query.columns))
 
 
 @router.delete("/api/connections/{name}")
@@ -49,7 +51,7 @@ async def close_connection(caller: CallerHere, request: Request, name: Segment) 
 async def list_connections_of_user(caller: CallerHere, query: QueryHere, user: Segment) -> Response:
     """The connections of one user."""
     found = [client for client in caller.visible_clients() if client.user == user]
-    return await listed(found, _kind(caller), query)
+    return await listed(found, _kind(caller, query), query)
 
 
 @router.delete("/api/connections/username/{user}")
@@ -71,7 +73,7 @@ async def list_connections_to_vhost(
     """The connections to one virtual host."""
     caller.vhost(vhost)
     found = [client for client in caller.visible_clients() if client.vhost.name == vhost]
-    return await listed(found, _kind(caller), query)
+    return await listed(found, _kind(caller, query), query)
 
 
 def _existing(caller: Caller, name: str) -> Client:
@@ -82,8 +84,13 @@ def _existing(caller: Caller, name: str) -> Client:
     raise not_found()
 
 
-def _kind(caller: Caller) -> Kind[Client]:
+def _kind(caller: Caller, query: Query) -> Kind[Client]:
     return Kind(
         lambda client: (client.vhost.name, str(client.describe().endpoints)),
-        partial(views.connection_row, node_name=caller.node.name),
+        partial(_connection_row, caller=caller, query=query),
     )
+
+
+def _connection_row(client: Client, caller: Caller, query: Query) -> Row:
+    wanted = None if query.disable_stats else shown(caller, query)
+    return views.connection_row(client, caller.node.name, wanted)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.arguments import ALTERNATE_EXCHANGE
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
@@ -21,15 +22,13 @@ if TYPE_CHECKING:
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.api.listing import Query
+    from leveret.mgmt_ui.api.views import Row
 
 
 __all__ = ["require_to_declare", "router"]
 
 router = APIRouter()
-
-EXCHANGES: Kind[Exchange] = Kind(
-    lambda exchange: (exchange.definition.vhost, exchange.name), views.exchange_row
-)
 
 
 @router.api_route("/api/exchanges", methods=READ)
@@ -39,7 +38,11 @@ async def list_exchanges(
 ) -> Response:
     """Exchanges, the predeclared ones included."""
     found = [found for host in vhosts_of(caller, vhost) for found in host.exchanges.values()]
-    return await listed(found, EXCHANGES, query)
+    kind: Kind[Exchange] = Kind(
+        lambda exchange: (exchange.definition.vhost, exchange.name),
+        partial(_exchange_row, caller=caller, query=query),
+    )
+    return await listed(found, kind, query)
 
 
 @router.api_route("/api/exchanges/{vhost}/{name}", methods=READ)
@@ -48,7 +51,11 @@ async def show_exchange(
 ) -> Response:
     """One exchange; the default one is called `amq.default` here."""
     exchange = _existing(caller, vhost, name)
-    return answer(select_columns(views.exchange_row(exchange), query.columns))
+    return answer(select_columns(_exchange_row(exchange, caller, query), query.columns))
+
+
+def _exchange_row(exchange: Exchange, caller: Caller, query: Query) -> Row:
+    return views.exchange_row(exchange, None if query.disable_stats else shown(caller, query))
 
 
 @router.put("/api/exchanges/{vhost}/{name}")

@@ -13,9 +13,10 @@ import heapq
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from leveret.mgmt_ui.api.message_stats import Ranges
 from leveret.mgmt_ui.api.problems import ApiError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Query:
     columns: tuple[tuple[str, ...], ...] = ()
     disable_stats: bool = False
     enable_queue_totals: bool = False
+    ranges: Ranges = field(default_factory=Ranges)
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> Query:
@@ -69,6 +71,7 @@ class Query:
             columns=_columns(parameters.get("columns", "")),
             disable_stats=parameters.get("disable_stats") == "true",
             enable_queue_totals=parameters.get("enable_queue_totals") == "true",
+            ranges=Ranges.parse(parameters),
         )
 
 

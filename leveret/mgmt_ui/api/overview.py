@@ -9,11 +9,14 @@ from fastapi import APIRouter, Response
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, message_counts
+from leveret.mgmt_ui.api.answers import shown as shown_statistics
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.listing import in_slices, select_columns
+from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED, added, retention_policies
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query
+    from leveret.mgmt_ui.api.views import Row
     from leveret.mgmt_ui.managed import ManagedNode
 
 __all__ = ["object_totals", "router"]
@@ -26,21 +29,46 @@ async def overview(caller: CallerHere, query: QueryHere) -> Response:
     """What the node is and, unless `disable_stats=true`, what it holds."""
     shown = _identity(caller.node, query)
     if not query.disable_stats:
-        shown |= {"message_stats": {}, "churn_rates": {}, "statistics_db_event_queue": 0}
+        shown |= _message_stats(caller, query)
     if not query.disable_stats or query.enable_queue_totals:
-        shown["queue_totals"] = await message_counts(caller.visible_vhosts())
+        totals = await message_counts(caller.visible_vhosts())
+        shown["queue_totals"] = _queue_totals(caller, query, totals)
         shown["object_totals"] = await object_totals(caller)
     if caller.is_monitor:
         shown |= _addresses(caller.node)
     return answer(select_columns(shown, query.columns))
 
 
+def _message_stats(caller: Caller, query: Query) -> Row:
+    """Of the node for monitors; for others, of the virtual hosts that they may know of."""
+    wanted = shown_statistics(caller, query)
+    if caller.is_monitor:
+        rows = [wanted.messages(None, (*PUBLISHED, *HANDED_OUT))]
+    else:
+        rows = [wanted.messages(v, (*PUBLISHED, *HANDED_OUT)) for v in caller.visible_vhosts()]
+    return {
+        "message_stats": added(rows) if rows else {},
+        "churn_rates": wanted.churn(),
+        "statistics_db_event_queue": 0,
+    }
+
+
+def _queue_totals(caller: Caller, query: Query, totals: Row) -> Row:
+    if query.disable_stats:
+        return totals
+    wanted = shown_statistics(caller, query)
+    if caller.is_monitor:
+        return wanted.lengths(None, totals)
+    rows = [wanted.lengths(vhost, {}) for vhost in caller.visible_vhosts()]
+    return {**(added(rows) if rows else {}), **totals}
+
+
 def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
     configuration = node.configuration
     return {
         "management_version": __version__,
-        "rates_mode": "none",
-        "sample_retention_policies": {"global": [], "basic": [], "detailed": []},
+        "rates_mode": "basic",
+        "sample_retention_policies": retention_policies(),
         "exchange_types": [
             {
                 "name": name,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
@@ -41,7 +41,7 @@ async def list_queues(
     found = [queue for host in vhosts_of(caller, vhost) for queue in host.queues.values()]
     kind: Kind[QueueLike] = Kind(
         lambda queue: (queue.definition.vhost, queue.definition.name),
-        partial(_queue_row, node_name=caller.node.name, query=query),
+        partial(_queue_row, caller=caller, query=query),
     )
     return await listed(found, kind, query)
 
@@ -52,13 +52,13 @@ async def show_queue(
 ) -> Response:
     """One queue."""
     queue = _existing(caller, vhost, name)
-    return answer(select_columns(_queue_row(queue, caller.node.name, query), query.columns))
+    return answer(select_columns(_queue_row(queue, caller, query), query.columns))
 
 
-def _queue_row(queue: QueueLike, node_name: str, query: Query) -> Row:
+def _queue_row(queue: QueueLike, caller: Caller, query: Query) -> Row:
     if not query.disable_stats:
-        return views.queue_row(queue, node_name)
-    row = views.queue_basics(queue, node_name)
+        return views.queue_row(queue, caller.node.name, shown(caller, query))
+    row = views.queue_basics(queue, caller.node.name)
     return row | views.queue_counts(queue) if query.enable_queue_totals else row
 
 

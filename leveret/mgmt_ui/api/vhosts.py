@@ -15,6 +15,7 @@ from leveret.mgmt_ui.api.answers import (
     done,
     listed,
     message_counts,
+    shown,
 )
 from leveret.mgmt_ui.api.bodies import flag, json_object, tags, text
 from leveret.mgmt_ui.api.callers import CallerHere
@@ -48,7 +49,9 @@ async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
     counts = {vhost.name: await message_counts([vhost]) for vhost in visible}
     kind: Kind[Vhost] = Kind(
         lambda vhost: (vhost.name,),
-        lambda vhost: views.vhost_row(vhost, counts[vhost.name], caller.node.name),
+        lambda vhost: views.vhost_row(
+            vhost, counts[vhost.name], caller.node.name, shown(caller, query)
+        ),
         ("name",),
     )
     return await listed(visible, kind, query)

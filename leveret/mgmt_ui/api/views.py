@@ -1,7 +1,7 @@
 """What the HTTP API shows of the broker's objects: plain values under RabbitMQ's names.
 
 Read-only and synchronous: one call is some microseconds, whatever the object holds. What Leveret
-has not, such as message rates, is left out and not invented.
+has not is left out and not invented. Statistics are shown where `shown` says which.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote_plus
 
 from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
+from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED
+from leveret.ports.counters import RECV_CNT, SEND_CNT
 
 if TYPE_CHECKING:
     from leveret.core.clients import ChannelFacts, Client, ConsumerFacts, Endpoints
     from leveret.core.routing.bindings import Binding, QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.api.message_stats import Shown
     from leveret.ports.definitions import (
         Arguments,
         PermissionDefinition,
@@ -81,11 +85,12 @@ def queue_counts(queue: QueueLike) -> Row:
     }
 
 
-def queue_row(queue: QueueLike, node_name: str) -> Row:
+def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
     """All there is to say of a queue."""
+    counts = queue_counts(queue)
     return {
         **queue_basics(queue, node_name),
-        **queue_counts(queue),
+        **(counts if shown is None else _queue_statistics(queue, counts, shown)),
         "messages_delayed": queue.delayed_count,
         "consumers": queue.consumer_count,
         "policy": queue.policy.policy,
@@ -94,15 +99,37 @@ def queue_row(queue: QueueLike, node_name: str) -> Row:
     }
 
 
+def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
+    idle_since = shown.statistics.idle_since(queue)
+    capacity = _consumer_capacity(queue, counts)
+    return {
+        **shown.lengths(queue, counts),
+        "message_stats": shown.message_stats(queue, ("publish",), HANDED_OUT),
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
+        **({} if idle_since is None else {"idle_since": iso(idle_since)}),
+    }
+
+
+def _consumer_capacity(queue: QueueLike, counts: Row) -> float:
+    """Whether consumers take messages as they come: 1 if so, 0 if some wait for them."""
+    return float(queue.consumer_count > 0 and not counts["messages_ready"])
+
+
+def iso(time_ms: int) -> str:
+    """A moment, as RabbitMQ writes it."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
 def _owner(client: Client) -> Row:
     ends = client.describe().endpoints
     return {"name": str(ends), "peer_host": ends.peer_host, "peer_port": ends.peer_port}
 
 
-def exchange_row(exchange: Exchange) -> Row:
+def exchange_row(exchange: Exchange, shown: Shown | None = None) -> Row:
     """An exchange."""
     definition = exchange.definition
-    return {
+    row = {
         "name": definition.name,
         "vhost": definition.vhost,
         "type": definition.type,
@@ -111,6 +138,9 @@ def exchange_row(exchange: Exchange) -> Row:
         "internal": definition.internal,
         "arguments": plain(definition.arguments),
     }
+    if shown is not None:
+        row["message_stats"] = shown.message_stats(exchange, ("publish_in", "publish_out"))
+    return row
 
 
 def binding_row(binding: Binding) -> Row:
@@ -137,10 +167,11 @@ def properties_key(routing_key: str, arguments: Arguments) -> str:
     return f"{quoted}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
-def connection_row(client: Client, node_name: str) -> Row:
+def connection_row(client: Client, node_name: str, shown: Shown | None = None) -> Row:
     """A client's connection."""
     facts = client.describe()
     return {
+        **({} if shown is None else _socket_statistics(client, shown)),
         "name": str(facts.endpoints),
         "node": node_name,
         "vhost": client.vhost.name,
@@ -207,6 +238,15 @@ def consumer_row(
     }
 
 
+def _socket_statistics(client: Client, shown: Shown) -> Row:
+    counters = client.counters
+    return {
+        **shown.octets(client),
+        "recv_cnt": counters.value(RECV_CNT),
+        "send_cnt": counters.value(SEND_CNT),
+    }
+
+
 def _ends(ends: Endpoints) -> Row:
     return {
         "peer_host": ends.peer_host,
@@ -216,7 +256,7 @@ def _ends(ends: Endpoints) -> Row:
     }
 
 
-def vhost_row(vhost: Vhost, counts: Row, node_name: str) -> Row:
+def vhost_row(vhost: Vhost, counts: Row, node_name: str, shown: Shown | None = None) -> Row:
     """A virtual host; `counts` are those of its queues together."""
     definition = vhost.definition
     described = {
@@ -230,7 +270,15 @@ def vhost_row(vhost: Vhost, counts: Row, node_name: str) -> Row:
         "metadata": described,
         "tracing": vhost.traced,
         "cluster_state": {node_name: "running"},
-        **counts,
+        **(counts if shown is None else _vhost_statistics(vhost, counts, shown)),
+    }
+
+
+def _vhost_statistics(vhost: Vhost, counts: Row, shown: Shown) -> Row:
+    return {
+        **shown.lengths(vhost, counts),
+        **shown.octets(vhost),
+        "message_stats": shown.message_stats(vhost, PUBLISHED, HANDED_OUT),
     }
 
 
