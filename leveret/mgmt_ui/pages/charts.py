@@ -14,23 +14,23 @@ Unit = Literal["count", "rate", "bytes", "bytes-rate", "seconds", "share"]
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """How far back a chart looks, and at which steps."""
+    """How far back a chart looks."""
 
     name: str
     title: str
     age_seconds: int
-    step_seconds: int
 
 
 PERIODS = (
-    Period("hour", "last hour", 3_600, 15),
-    Period("day", "last day", 86_400, 300),
-    Period("week", "last week", 604_800, 1_800),
+    Period("minutes", "10 minutes", 600),
+    Period("hour", "Hour", 3_600),
+    Period("day", "Day", 86_400),
+    Period("week", "Week", 604_800),
 )
 
 
 def period_named(name: str) -> Period:
-    """The period of an address's parameter; the hour where it names none."""
+    """The period of an address's parameter; the shortest where it names none."""
     return next((period for period in PERIODS if period.name == name), PERIODS[0])
 
 

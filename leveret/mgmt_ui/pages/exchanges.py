@@ -33,10 +33,10 @@ router = APIRouter()
 
 COLUMNS = (
     Column("Name", "name"),
-    Column("Virtual host", "vhost"),
+    Column("Virtual host", "vhost", minor=True),
     Column("Type", "type"),
-    Column("Properties"),
-    Column("Policy", "policy"),
+    Column("Properties", minor=True),
+    Column("Policy", "policy", minor=True),
     Column("Bindings from it", "outgoing", numeric=True),
     Column("Bindings to it", "incoming", numeric=True),
 )

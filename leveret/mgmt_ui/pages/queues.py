@@ -15,9 +15,17 @@ from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.api.queues import DELETION_OFF, require_to_declare
 from leveret.mgmt_ui.pages import clients, formats
 from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.charts import PERIODS, period_named
 from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.histories import (
+    OUTFLOW,
+    chart_of_lengths,
+    chart_of_rates,
+    latest_lengths,
+    latest_rates,
+)
 from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
@@ -34,15 +42,18 @@ router = APIRouter()
 
 COLUMNS = (
     Column("Name", "name"),
-    Column("Virtual host", "vhost"),
-    Column("Type", "type"),
+    Column("Virtual host", "vhost", minor=True),
+    Column("Type", "type", minor=True),
     Column("State", "state"),
-    Column("Properties"),
-    Column("Policy", "policy"),
+    Column("Properties", minor=True),
+    Column("Policy", "policy", minor=True),
     Column("Ready", "messages_ready", numeric=True),
-    Column("Unacknowledged", "messages_unacknowledged", numeric=True),
-    Column("Messages", "messages", numeric=True),
+    Column("Unacked", "messages_unacknowledged", numeric=True),
+    Column("Total", "messages", numeric=True),
     Column("Consumers", "consumers", numeric=True),
+    Column("In", "publish_rate", numeric=True),
+    Column("Delivered", "deliver_rate", numeric=True),
+    Column("Acked", "ack_rate", numeric=True),
 )
 STATES = ("running", "paused")
 
@@ -58,7 +69,6 @@ async def _list(
 ) -> Response:
     """The list; with a form that failed, the form as it was filled in."""
     filters = chosen(request, "vhost", "type", "state")
-    row = partial(views.queue_row, node_name=viewer.node.name)
     wanted = {name: value for name, value in filters.items() if value}
     found = [
         queue
@@ -67,7 +77,9 @@ async def _list(
         if not wanted or _is_wanted(queue, wanted)
     ]
     kind: Kind[Any] = Kind(
-        lambda queue: (queue.definition.name, queue.definition.vhost), row, ("name", "vhost")
+        lambda queue: (queue.definition.name, queue.definition.vhost),
+        partial(_row, viewer),
+        ("name", "vhost"),
     )
     return page(
         request,
@@ -81,6 +93,16 @@ async def _list(
         form=form,
         failure=failure,
     )
+
+
+def _row(viewer: Viewer, queue: Any) -> Row:
+    rate = partial(viewer.broker.statistics.rate, queue)
+    return {
+        **views.queue_row(queue, viewer.node.name),
+        "publish_rate": rate("publish"),
+        "deliver_rate": rate("deliver_get"),
+        "ack_rate": rate("ack"),
+    }
 
 
 def _is_wanted(queue: Any, wanted: dict[str, str]) -> bool:
@@ -119,6 +141,7 @@ async def show_queue(
 ) -> Response:
     """One queue: how full it is, who consumes it, how messages come to it."""
     queue = _existing(viewer, vhost, name)
+    period = period_named(request.query_params.get("period", ""))
     row = views.queue_row(queue, viewer.node.name)
     bindings = viewer.caller.vhost(vhost).topology.graph.queue_bindings.get(name, {})
     channels = clients.channels_of(viewer.broker.connections)
@@ -129,6 +152,12 @@ async def show_queue(
         "queue.html.j2",
         queue=row,
         figures=_figures(queue),
+        charts=(
+            chart_of_lengths(viewer.broker.statistics, queue, period),
+            chart_of_rates(viewer.broker.statistics, queue, OUTFLOW, period),
+        ),
+        periods=PERIODS,
+        period=period,
         log=_log_facts(queue),
         consumers=[clients.consumer_row(each) for each in consumers],
         bindings=[views.binding_row(binding) for binding in bindings.values()],
@@ -140,9 +169,15 @@ async def show_queue(
 async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
     """Its figures, as they change; the stream ends with the queue."""
     _existing(viewer, vhost, name)
+    statistics = viewer.broker.statistics
 
     async def frame() -> Frame:
-        return {"figures": _figures(_existing(viewer, vhost, name)), "points": {}}
+        queue = _existing(viewer, vhost, name)
+        points = {
+            "lengths": latest_lengths(statistics, views.queue_counts(queue)),
+            "rates": latest_rates(statistics, queue, OUTFLOW),
+        }
+        return {"figures": _figures(queue), "points": points}
 
     return live_stream(request, viewer, frame)
 

@@ -29,11 +29,15 @@ PAGE_SIZES = (50, 100, 200, 500)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`key` names what the column is sorted by, as `name` or `message_stats.publish`; "" = not."""
+    """`key` names what the column is sorted by, as `name` or `message_stats.publish`; "" = not.
+
+    A `minor` one is not shown on a phone; its cells have the class of that name, too.
+    """
 
     title: str
     key: str = ""
     numeric: bool = False
+    minor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Header:
 
     title: str
     numeric: bool
+    minor: bool
     address: str  # "" where it cannot be sorted
     order: str  # as aria-sort has it: "ascending", "descending" or "none"
 
@@ -155,4 +160,4 @@ def _header(column: Column, listing: Listing, kind: Kind[Any]) -> Header:
         sort_reverse="true" if reverse else "",
         page_size=listing.page_size if listing.page_size != PAGE_ROWS else None,
     )
-    return Header(column.title, column.numeric, address if column.key else "", order)
+    return Header(column.title, column.numeric, column.minor, address if column.key else "", order)

@@ -38,6 +38,13 @@
   // ----- charts
 
   const HEIGHT = 180;
+  const two = (value) => String(value).padStart(2, "0");
+  const clock = (at, step) => {
+    const date = new Date(at * 1000);
+    if (step >= 86400) return `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+    const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
+    return step < 60 ? `${minutes}:${two(date.getSeconds())}` : minutes;
+  };
   const colour = (name) => {
     // The variables hold light-dark(); only a property of an element has the colour itself.
     const probe = document.createElement("i");
@@ -59,15 +66,15 @@
       height: HEIGHT,
       cursor: { y: false, points: { size: 6 } },
       legend: { live: true },
-      scales: { y: { range: (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: 64, values: (_, values) => values.map(say) }],
+      scales: { x: { range: (_, __, end) => { const last = end ?? Date.now() / 1000; return [last - spec.window, last]; } }, y: { range: (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, values: (_, splits, __, ___, step) => splits.map((at) => clock(at, step)) }, { ...axis, size: 64, values: (_, values) => values.map(say) }],
       series: [
-        { value: (_, at) => (at == null ? "now" : new Date(at * 1000).toLocaleTimeString()) , label: "Time" },
+        { label: "Time" },
         ...spec.labels.map((label, i) => ({
           label, stroke: colour(`--series-${i % 6 + 1}`), width: 1.5, points: { show: false }, spanGaps: false,
-          value: (self, value) => {
-            const shown = value ?? self.data[i + 1].at(-1);
-            return shown == null ? "–" : say(shown);
+          value: (self, value, _, at) => {
+            const shown = at == null ? self.data[i + 1].at(-1) : value;
+            return shown == null ? "–" : say(shown) + (at == null ? "" : ` at ${clock(self.data[0][at], 1)}`);
           },
         })),
       ],

@@ -1,0 +1,156 @@
+"""What statistics tell of the past and of now, as points of charts.
+
+Samples are taken only where something has moved: between two that are further apart than their
+step, everything stayed as it was, and the points say so. Pure functions of a node's `Statistics`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from leveret.mgmt_ui.pages.charts import Chart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from leveret.core.statistics.series import Samples
+    from leveret.core.statistics.statistics import Counted, Statistics
+    from leveret.mgmt_ui.pages.charts import Period
+
+__all__ = [
+    "FLOW",
+    "LENGTHS",
+    "OUTFLOW",
+    "chart_of_lengths",
+    "chart_of_rates",
+    "latest_lengths",
+    "latest_rates",
+    "quantile",
+]
+
+Point: TypeAlias = tuple[float, tuple[float, ...]]
+Counters: TypeAlias = "Mapping[str, tuple[str, ...]]"
+
+# The lines of charts, each with the counters that it sums.
+DELIVERED = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+FLOW: Counters = {
+    "Published": ("publish",),
+    "Delivered": DELIVERED,
+    "Acknowledged": ("ack",),
+    "Redelivered": ("redeliver",),
+    "Confirmed": ("confirm",),
+    "Unroutable": ("return_unroutable", "drop_unroutable"),
+}
+OUTFLOW: Counters = {name: FLOW[name] for name in list(FLOW)[:4]}
+LENGTHS: Counters = {
+    "Ready": ("messages_ready",),
+    "Unacknowledged": ("messages_unacknowledged",),
+}
+
+
+def chart_of_rates(
+    statistics: Statistics, subject: Counted | None, lines: Counters, period: Period
+) -> Chart:
+    """How much came per second; of a subject, or of the node (None)."""
+    points: list[Point] = []
+    samples = _samples(statistics, subject, period)
+    if samples is not None:
+        begin_ms = statistics.tick_ms - period.age_seconds * 1000
+        points = _per_second(samples, lines, statistics.tick_ms, begin_ms)
+    return Chart("rates", "Message rates", "rate", tuple(lines), points, period.age_seconds)
+
+
+def chart_of_lengths(statistics: Statistics, subject: Counted | None, period: Period) -> Chart:
+    """How many messages there were."""
+    points: list[Point] = []
+    samples = _samples(statistics, subject, period)
+    if samples is not None:
+        begin_ms = statistics.tick_ms - period.age_seconds * 1000
+        points = _as_they_were(samples, LENGTHS, statistics.tick_ms, begin_ms)
+    return Chart("lengths", "Messages", "count", tuple(LENGTHS), points, period.age_seconds)
+
+
+def latest_rates(
+    statistics: Statistics, subject: Counted | None, lines: Counters
+) -> list[float | None]:
+    """The newest point of the same chart, for `live`: its time, and a value for each line."""
+    values = [sum(statistics.rate(subject, name) for name in names) for names in lines.values()]
+    return [statistics.tick_ms / 1000, *values]
+
+
+def latest_lengths(statistics: Statistics, counts: Mapping[str, int]) -> list[float | None]:
+    """The newest point of lengths, of counts under their names."""
+    values = [float(sum(counts[name] for name in names)) for names in LENGTHS.values()]
+    return [statistics.tick_ms / 1000, *values]
+
+
+def quantile(bounds: Sequence[float], counts: Sequence[int], part: float) -> float | None:
+    """The value that a part of what was counted does not exceed; None where nothing was.
+
+    Within a bucket, values are taken to be spread evenly; those above the last bound are taken to
+    be at it.
+    """
+    wanted = sum(counts) * part
+    if not wanted:
+        return None
+    below, seen = 0.0, 0
+    for bound, count in zip(bounds, counts, strict=False):
+        if count and seen + count >= wanted:
+            return below + (bound - below) * (wanted - seen) / count
+        seen, below = seen + count, bound
+    return float(bounds[-1])
+
+
+def _samples(statistics: Statistics, subject: Counted | None, period: Period) -> Samples | None:
+    series = statistics.series(subject)
+    return None if series is None else series.finest(period.age_seconds * 1000)
+
+
+def _per_second(samples: Samples, lines: Counters, now_ms: int, begin_ms: int) -> list[Point]:
+    step_ms, nothing = samples.retention.step_ms, (0.0,) * len(lines)
+    points: list[Point] = []
+    before_ms, before = 0.0, nothing
+    for time_ms, values in _sums(samples, lines):
+        if before_ms and time_ms > begin_ms:
+            passed_ms = time_ms - before_ms
+            if passed_ms > 2 * step_ms:  # it moved in the last step of them only
+                points += [(before_ms + step_ms, nothing), (time_ms - step_ms, nothing)]
+                passed_ms = step_ms
+            moved = zip(values, before, strict=True)
+            rates = tuple(max(now - then, 0) * 1000 / passed_ms for now, then in moved)
+            points.append((time_ms, rates))
+        before_ms, before = time_ms, values
+    if before_ms and now_ms > before_ms + step_ms:
+        points += [(max(before_ms + step_ms, begin_ms), nothing), (now_ms, nothing)]
+    return points
+
+
+def _as_they_were(samples: Samples, lines: Counters, now_ms: int, begin_ms: int) -> list[Point]:
+    step_ms = samples.retention.step_ms
+    points: list[Point] = []
+    for time_ms, values in _sums(samples, lines):
+        if points and time_ms > points[-1][0] + 2 * step_ms:
+            points.append((time_ms - step_ms, points[-1][1]))
+        points.append((time_ms, values))
+    older = [point for point in points if point[0] < begin_ms]
+    points = points[len(older) :]
+    if older:
+        points.insert(0, (begin_ms, older[-1][1]))
+    if points and now_ms > points[-1][0]:
+        points.append((now_ms, points[-1][1]))
+    return points
+
+
+def _sums(samples: Samples, lines: Counters) -> list[Point]:
+    """Every sample with the sums of the lines' counters."""
+    columns = samples.columns
+    return [
+        (
+            time_ms,
+            tuple(
+                float(sum(columns[name][i] for name in names if name in columns))
+                for names in lines.values()
+            ),
+        )
+        for i, time_ms in enumerate(samples.times)
+    ]
