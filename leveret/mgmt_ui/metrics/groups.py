@@ -129,14 +129,17 @@ async def one_by_one(
         async for piece in summed(group, reading, exposition):
             yield piece
         return
-    labelled: list[tuple[str, T]] = []
+    # Two lists, not one of pairs: the garbage collector would stop the loop to look at them all.
+    items: list[T] = []
+    labels: list[str] = []
     async for part in in_slices(group.objects(reading)):
-        labelled += [(labels_text(group.labels(item)), item) for item in part]
+        items += part
+        labels += [labels_text(group.labels(item)) for item in part]
     for column in group.columns:
         family, value = _named(column.family, prefix), column.value
         yield exposition.head(family)
-        async for slice_ in in_slices(labelled):
-            yield exposition.samples(family, [(labels, value(item)) for labels, item in slice_])
+        async for some in in_slices(zip(labels, items, strict=True)):
+            yield exposition.samples(family, [(text, value(item)) for text, item in some])
 
 
 def _named(family: Family, prefix: str) -> Family:
