@@ -37,7 +37,7 @@ KINDS = ("connections", "channels", "consumers", "queues")
 GAP = "   "
 KEYS = {"i": "in", "o": "out", "r": "ready", "u": "unacked", "n": "name"}
 HELP = "q quit; sort by i in, o out, r ready, u unacked, n name"
-CHROME_LINES = 12  # of the screen that are no queues
+CHROME_LINES = 13  # of the screen that are no queues
 
 
 class _Sort(StrEnum):
@@ -217,11 +217,18 @@ def _summary(seen: dict[str, Any]) -> list[str]:
     return [
         GAP.join([seen["name"], seen["version"], f"up {span(seen['uptime_ms'] // 1000)}"]),
         f"alarms: {', '.join(seen['alarms']) or 'none'}",
-        GAP.join([*moved, f"loop {seen['lag_ms']:.1f} ms late"]),
+        GAP.join(moved),
+        f"latency {_latency(seen['latency_ms'])}{GAP}loop {seen['lag_ms']:.1f} ms late",
         GAP.join(held),
         GAP.join(counted),
         GAP.join(full),
     ]
+
+
+def _latency(seen: dict[str, int | None]) -> str:
+    """How long messages waited for their first delivery; bounds, for it is counted in classes."""
+    known = [f"{name} up to {bound:,} ms" for name, bound in seen.items() if bound is not None]
+    return ", ".join(known) or "-"
 
 
 def _figure(value: object) -> str:

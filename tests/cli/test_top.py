@@ -45,9 +45,10 @@ def test_one_look(command):
     done = subprocess.run([*command, "--once"], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert lines[1] == "alarms: none"
-    assert lines[2].startswith("published 0/s (0.0 MiB/s)   delivered 0/s (0.0 MiB/s)   loop ")
-    assert "3 queues" in lines[4]
-    assert lines[5] == "messages 6 ready   0 unacknowledged"
+    assert lines[2].startswith("published 0/s (0.0 MiB/s)   delivered 0/s (0.0 MiB/s)")
+    assert lines[3].startswith("latency -   loop ")
+    assert "3 queues" in lines[5]
+    assert lines[6] == "messages 6 ready   0 unacknowledged"
     assert "\x1b" not in done.stdout
 
 
@@ -79,6 +80,7 @@ def test_rates_are_those_of_the_window(command, port):
         channel.queue_delete("busy")
     assert seen["rates"]["messages_in"] > 0
     assert seen["rates"]["messages_out"] > 0
+    assert seen["latency_ms"]["p50"] is not None
     assert seen["queues_shown"][0]["name"] == "busy"
     assert seen["queues_shown"][0]["in_rate"] > 0
 

@@ -7,9 +7,9 @@ numbers is looked through in slices, since clients share the loop.
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
+from itertools import islice, pairwise
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
 from leveret.ports.findings import Finding, Severity
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.core.broker import Broker
     from leveret.core.routing.bindings import QueueLike
+    from leveret.core.statistics.statistics import Counted
     from leveret.mgmt_ui.operations.runtime import Runtime
     from leveret.ports.definitions import UserDefinition
 
@@ -27,6 +28,9 @@ __all__ = ["diagnose"]
 NEAR: Final = 0.8  # of a limit: time to do something before it is reached
 BACKLOG_MIN: Final = 10_000  # messages that nobody takes; a few are somebody's habit
 UNACKNOWLEDGED_MIN: Final = 10_000  # deliveries of a queue that nobody settles
+GROWN_MIN: Final = 100  # by which they have grown at least, to twice as many
+GROWTH_SECONDS: Final = 600  # and for so long
+GROWTH_STEP_SECONDS: Final = 60
 QUEUES_NAMED_MAX: Final = 20  # of one kind of finding; the rest is counted
 OVERDUE_MS: Final = 60_000  # for which what is due may lie: a busy node comes to it within seconds
 LAG_SECONDS_MAX: Final = 0.1  # of the event loop: each client waits that long for each answer
@@ -106,6 +110,7 @@ def _near(check: str, what: str, why: str, remedy: str) -> Finding:
 async def _check_queues(broker: Broker) -> list[Finding]:
     unread: list[QueueLike] = []
     unsettled: list[QueueLike] = []
+    growing: list[QueueLike] = []
     queues = iter([queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()])
     while part := list(islice(queues, SLICE_QUEUES)):
         for queue in part:
@@ -113,10 +118,39 @@ async def _check_queues(broker: Broker) -> list[Finding]:
                 unread.append(queue)
             if queue.leased_count >= UNACKNOWLEDGED_MIN:
                 unsettled.append(queue)
+            elif queue.leased_count >= GROWN_MIN and _grows(broker, queue):
+                growing.append(queue)
         await asyncio.sleep(0)
     unread.sort(key=lambda queue: -queue.message_count)
     unsettled.sort(key=lambda queue: -queue.leased_count)
-    return [*_named(unread, _unread), *_named(unsettled, _unsettled)]
+    return [
+        *_named(unread, _unread),
+        *_named(unsettled, _unsettled),
+        *_named(growing, _growing),
+    ]
+
+
+def _grows(broker: Broker, queue: QueueLike) -> bool:
+    """Whether ever more deliveries of a queue have not been acknowledged for some time."""
+    counted = cast("Counted", queue)  # routing knows queues as less than they are
+    past = broker.statistics.history(
+        counted, ["messages_unacknowledged"], GROWTH_SECONDS, GROWTH_STEP_SECONDS
+    )
+    counts = [values[0] for _, values in past]
+    risen = all(earlier <= later for earlier, later in pairwise(counts))
+    return risen and len(counts) > 2 and counts[-1] >= 2 * counts[0] + GROWN_MIN
+
+
+def _growing(queue: QueueLike) -> Finding:
+    definition = queue.definition
+    return Finding(
+        "queue.unacknowledged.growing",
+        Severity.WARNING,
+        f"queue '{definition.name}' in vhost '{definition.vhost}'",
+        f"has {queue.leased_count:,} deliveries that were not acknowledged, and ever more",
+        "its consumers forget to acknowledge, or take more than they can do",
+        "give its consumers a prefetch, and see that they acknowledge",
+    )
 
 
 def _unread(queue: QueueLike) -> Finding:

@@ -18,12 +18,12 @@ from leveret.mgmt_ui.api import views
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leveret.core.broker import Broker
     from leveret.core.telemetry.usage import Metered
 
-__all__ = ["SORTS", "measure"]
+__all__ = ["SORTS", "measure", "quantile"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,8 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
     if sort not in SORTS:
         raise AdministrationError("invalid", f"queues are sorted by one of {', '.join(SORTS)}")
     loop = asyncio.get_running_loop()
-    before = await _used(broker)
+    statistics = broker.statistics
+    before, waited = await _used(broker), statistics.latency.counts
     begun = loop.time()
     await asyncio.sleep(window_ms / 1000)
     seconds = loop.time() - begun
@@ -64,13 +65,30 @@ async def measure(broker: Broker, window_ms: int, limit: int, sort: str) -> dict
             else:
                 clients = clients.plus(usage)
         await asyncio.sleep(0)
+    waits = [now - then for now, then in zip(statistics.latency.counts, waited, strict=True)]
     first = heapq.nsmallest if sort == "name" else heapq.nlargest
     return {
         "window_ms": round(seconds * 1000),
         "lag_ms": round(seconds * 1000 - window_ms, 1),  # by which the loop came back too late
         "rates": _rates(clients, seconds),
+        # Of the messages that were delivered for the first time in the window.
+        "latency_ms": {
+            name: quantile(statistics.latency.bounds, waits, part)
+            for name, part in (("p50", 0.5), ("p99", 0.99))
+        },
         "queues_shown": first(min(max(limit, 0), ROWS_MAX), rows, key=itemgetter(SORTS[sort])),
     }
+
+
+def quantile(bounds: Sequence[int], counts: Sequence[int], part: float) -> int | None:
+    """The bound below which so great a part was seen; None where none was, or beyond all bounds."""
+    wanted = part * sum(counts)
+    seen = 0
+    for bound, count in zip(bounds, counts, strict=False):
+        seen += count
+        if seen and seen >= wanted:
+            return bound
+    return None
 
 
 async def _used(broker: Broker) -> dict[Metered, Usage]:

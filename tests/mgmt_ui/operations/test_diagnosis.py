@@ -76,6 +76,27 @@ async def test_queues_that_nobody_reads_or_settles(site, monkeypatch):
     assert rows[1]["what"].startswith("2 more queues")
 
 
+@pytest.mark.parametrize(
+    ("counts", "grows"),
+    [
+        ([0, 100, 100, 250], True),
+        ([0, 250, 100, 250], False),
+        ([200, 220, 250], False),
+        ([], False),
+    ],
+)
+async def test_deliveries_that_nobody_acknowledges_grow(site, monkeypatch, counts, grows):
+    monkeypatch.setattr(diagnosis, "GROWN_MIN", 2)
+    client = Client(site.stage).open()
+    client.declare("q")
+    client.publish("q", b"1", b"2")
+    client.consume("q")
+    past = [(0, (count,)) for count in counts]
+    monkeypatch.setattr(type(site.broker.statistics), "history", lambda *_: past)
+    checks = [row["check"] for row in await found(site)]
+    assert checks == ["queue.unacknowledged.growing"] * grows
+
+
 class Room:
     next_due_ms = 1
 

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.mgmt_ui.operations.overview import measure
+from leveret.mgmt_ui.operations.overview import measure, quantile
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -37,3 +37,18 @@ async def test_what_cannot_be_measured(site):
             await measure(site.broker, window_ms, 1, "name")
     with pytest.raises(AdministrationError, match="sorted by one of in, out"):
         await measure(site.broker, 1, 1, "shape")
+
+
+@pytest.mark.parametrize(
+    ("counts", "median", "last"),
+    [
+        ([0, 0, 0, 0], None, None),
+        ([10, 0, 0, 0], 1, 1),
+        ([5, 4, 1, 0], 1, 5),
+        ([0, 0, 0, 3], None, None),
+        ([0, 9, 0, 1], 2, None),
+    ],
+)
+def test_latency_is_a_bound_that_was_kept(counts, median, last):
+    assert quantile((1, 2, 5), counts, 0.5) == median
+    assert quantile((1, 2, 5), counts, 0.99) == last
