@@ -44,6 +44,7 @@ def _describe_channel(channel: Channel) -> ChannelFacts:
         unconfirmed=0 if confirms is None else channel.slot.published - confirms.answered,
         confirms=confirms is not None,
         transactional=channel.transaction is not None,
+        counters=channel.slot.counters,
         consumers=tuple(map(_describe_consumer, channel.consumers.values())),
     )
 

@@ -69,6 +69,7 @@ class ChannelFacts:
     confirms: bool
     transactional: bool
     consumers: tuple[ConsumerFacts, ...]
+    counters: Counters
 
 
 class Client(Protocol):

@@ -61,7 +61,8 @@ async def list_vhosts(caller: CallerHere, query: QueryHere) -> Response:
 async def show_vhost(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
     """One virtual host."""
     vhost = caller.visible_vhost(name)
-    row = views.vhost_row(vhost, await message_counts([vhost]), caller.node.name)
+    counts = await message_counts([vhost])
+    row = views.vhost_row(vhost, counts, caller.node.name, shown(caller, query))
     return answer(select_columns(row, query.columns))
 
 

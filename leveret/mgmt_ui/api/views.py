@@ -192,7 +192,9 @@ def connection_row(client: Client, node_name: str, shown: Shown | None = None) -
     }
 
 
-def channel_row(client: Client, channel: ChannelFacts, node_name: str) -> Row:
+def channel_row(
+    client: Client, channel: ChannelFacts, node_name: str, shown: Shown | None = None
+) -> Row:
     """A channel of a client."""
     return {
         "name": f"{client.describe().endpoints} ({channel.number})",
@@ -210,6 +212,11 @@ def channel_row(client: Client, channel: ChannelFacts, node_name: str) -> Row:
         "confirm": channel.confirms,
         "transactional": channel.transactional,
         "connection_details": _owner(client),
+        **(
+            {}
+            if shown is None
+            else {"message_stats": shown.message_stats(channel, PUBLISHED, HANDED_OUT)}
+        ),
     }
 
 

@@ -1,0 +1,113 @@
+"""What a real client does is counted exactly, and the week's samples survive a restart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from urllib.request import Request, urlopen
+
+import pika
+import pytest
+
+from tests.harness.broker import BrokerProcess
+
+SAMPLED_SECONDS_MAX = 20
+
+
+def ask(process: BrokerProcess, path: str) -> dict:
+    port = re.findall(r"^ready .*http=\S+:(\d+)", process.log(), re.MULTILINE)[-1]
+    login = base64.b64encode(b"guest:guest").decode()
+    request = Request(
+        f"http://127.0.0.1:{port}/api/{path}", headers={"Authorization": f"Basic {login}"}
+    )
+    with urlopen(request) as answer:
+        return json.load(answer)
+
+
+def wait_for(process: BrokerProcess, path: str, is_so) -> dict:
+    deadline = time.monotonic() + SAMPLED_SECONDS_MAX
+    while not is_so(found := ask(process, path)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    return found
+
+
+def use(channel) -> None:
+    """40 published with confirms, one of them dropped and one returned; 38 are taken."""
+    channel.confirm_delivery()
+    channel.queue_declare("q", durable=True)
+    for _ in range(38):
+        channel.basic_publish("", "q", b"x" * 50, pika.BasicProperties(delivery_mode=2))
+    channel.basic_publish("", "nowhere", b"x" * 500)
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish("", "nowhere", b"x" * 5000, mandatory=True)
+    got, _, _ = channel.basic_get("q")
+    channel.basic_ack(got.delivery_tag)
+    channel.basic_get("q", auto_ack=True)
+    got, _, _ = channel.basic_get("q")
+    channel.basic_nack(got.delivery_tag, requeue=True)
+    taken = 0
+    for method, _, _ in channel.consume("q", inactivity_timeout=1):
+        if method is None:
+            break
+        taken += 1
+        channel.basic_ack(method.delivery_tag)
+    assert taken == 36
+    channel.cancel()
+    assert channel.basic_get("q") == (None, None, None)
+
+
+def test_a_session_is_counted_exactly(tmp_path):
+    with BrokerProcess(tmp_path / "data", statistics_interval_ms=1000) as process:
+        parameters = pika.ConnectionParameters("127.0.0.1", process.port)
+        connection = pika.BlockingConnection(parameters)
+        use(connection.channel())
+        handed_out = {
+            "get": 2,
+            "get_no_ack": 1,
+            "get_empty": 1,
+            "deliver": 36,
+            "deliver_no_ack": 0,
+            "deliver_get": 39,
+            "redeliver": 1,
+            "ack": 37,
+        }
+        published = {
+            "publish": 40,
+            "confirm": 40,
+            "return_unroutable": 1,
+            "drop_unroutable": 1,
+        }
+        overview = wait_for(process, "overview", lambda o: o["message_stats"]["ack"] == 37)
+        for stats in (overview["message_stats"], ask(process, "vhosts/%2F")["message_stats"]):
+            assert {name: stats[name] for name in (published | handed_out)} == (
+                published | handed_out
+            )
+        queue = ask(process, "queues/%2F/q")["message_stats"]
+        assert queue["publish"] == 38
+        assert {name: queue[name] for name in handed_out} == handed_out
+        exchange = ask(process, "exchanges/%2F/amq.default")["message_stats"]
+        assert (exchange["publish_in"], exchange["publish_out"]) == (40, 38)
+        (row,) = ask(process, "connections")
+        assert row["recv_oct"] > 38 * 50
+        connection.close()
+        query = "overview?msg_rates_age=7200&msg_rates_incr=3600"
+        wait_for(
+            process,
+            query,
+            lambda o: o["message_stats"]["publish_details"]["samples"][0]["sample"] == 40,
+        )
+        process.stop()
+        process.start()
+        before = wait_for(
+            process,
+            query,
+            lambda o: (
+                "samples" in o["message_stats"]["publish_details"]
+                and o["message_stats"]["publish_details"]["samples"][0]["sample"] == 40
+            ),
+        )
+        assert before["message_stats"]["publish"] == 0
+        process.check_untroubled()
