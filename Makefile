@@ -9,7 +9,7 @@ PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 # The requirements of one of pyproject.toml's extras, as words of a pip command.
 extra = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"])')
 
-.PHONY: build serve test lint docs install interop bench soak asan clean
+.PHONY: build serve test lint docs install interop screenshots bench soak asan clean
 
 build: $(VENV)/.built
 
@@ -35,6 +35,10 @@ install:
 
 interop: build $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
+
+# Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone.
+screenshots: build $(VENV)/.interop
+	LEVERET_SCREENSHOTS=docs/images $(BIN)/python -m pytest interop_tests/ui
 
 # bench/README.md says how to read it.
 bench: build
@@ -64,7 +68,7 @@ $(VENV)/.built: pyproject.toml setup.py $(PYX)
 # Other people's clients, and the other broker to compare with.
 $(VENV)/.interop: pyproject.toml $(VENV)/.built
 	.ci/packages rabbitmq-server amqp-tools librabbitmq-client-java ruby-bunny \
-		golang-go golang-github-rabbitmq-amqp091-go-dev prometheus
+		golang-go golang-github-rabbitmq-amqp091-go-dev prometheus chromium
 	command -v javac >/dev/null || .ci/packages default-jdk-headless
 	command -v npm >/dev/null || .ci/packages npm  # Node's own distribution brings it along
 	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')

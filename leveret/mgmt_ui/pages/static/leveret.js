@@ -59,7 +59,7 @@
     const spec = JSON.parse(element.dataset.chart);
     const old = charts.get(spec.name);
     if (old && old.element === element) { spec.data = old.plot.data; old.plot.destroy(); }
-    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const axis = { size: 30, stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     const say = written[spec.unit];
     const plot = new uPlot({
       width: Math.max(element.clientWidth, 120),
