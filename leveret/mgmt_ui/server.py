@@ -30,7 +30,7 @@ class ManagementServer:
 
     _protocol = "http"
     _setting = "http_port"
-    _application = "create_app"  # of leveret.mgmt_ui.web
+    _maker = "management_server"  # of leveret.mgmt_ui.web
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
@@ -69,7 +69,7 @@ class ManagementServer:
             return
         self._done.clear()
         try:
-            self._web = await asyncio.to_thread(_load, self._application, node)
+            self._web = await asyncio.to_thread(_load, self._maker, node)
             self._web.should_exit = self._closing
             await self._web.serve(self._sockets)
         finally:
@@ -94,11 +94,11 @@ class MetricsServer(ManagementServer):
 
     _protocol = "http/prometheus"
     _setting = "prometheus_port"
-    _application = "create_metrics_app"
+    _maker = "metrics_server"
 
 
-def _load(application: str, node: ManagedNode) -> WebServer:
+def _load(maker: str, node: ManagedNode) -> WebServer:
     """Import FastAPI, pydantic's models of it and uvicorn, and build the application."""
     web = importlib.import_module("leveret.mgmt_ui.web")
-    server: WebServer = web.WebServer(getattr(web, application)(node))
+    server: WebServer = getattr(web, maker)(node)
     return server

@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.managed import ManagedNode
 
-__all__ = ["WebServer", "create_app", "create_metrics_app"]
+__all__ = ["WebServer", "create_app", "create_metrics_app", "management_server", "metrics_server"]
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
+SCRAPERS_MAX = 16  # on their own port: anybody may come, and each goes through all that there is
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
@@ -119,6 +120,16 @@ class Parted:
         """See the ASGI specification."""
         room = scope.get("path", "").split("/")[1:2]
         await (self._api if room in API_ROOMS else self._pages)(scope, receive, send)
+
+
+def management_server(node: ManagedNode) -> WebServer:
+    """What answers on the management port."""
+    return WebServer(create_app(node), HTTP_CONNECTIONS_MAX)
+
+
+def metrics_server(node: ManagedNode) -> WebServer:
+    """What answers on the metrics' own port."""
+    return WebServer(create_metrics_app(node), SCRAPERS_MAX)
 
 
 class EncodedPaths:
@@ -202,7 +213,7 @@ class ImpatientProtocol(H11Protocol):
 class WebServer(uvicorn.Server):
     """A server that leaves signals, logging and the event loop to the node."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, connections_max: int) -> None:
         """Takes tens of milliseconds, and touches nothing of the node: made in a worker thread."""
         configuration = uvicorn.Config(
             app,
@@ -215,7 +226,7 @@ class WebServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,  # or anybody could say to come from loopback
-            limit_concurrency=HTTP_CONNECTIONS_MAX,
+            limit_concurrency=connections_max,
             timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )
         configuration.load()

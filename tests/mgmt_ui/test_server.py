@@ -11,7 +11,7 @@ import pytest
 
 from leveret.errors import StorageError
 from leveret.mgmt_ui import web
-from leveret.mgmt_ui.server import ManagementServer
+from leveret.mgmt_ui.server import ManagementServer, MetricsServer
 from tests.process import node_addresses
 from tests.support.site import Site
 
@@ -58,6 +58,18 @@ def test_metrics_have_a_port_of_their_own(tmp_path):
         url = f"http://{addresses['prometheus']}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             assert b"rabbitmq_identity_info{" in response.read()
+
+
+async def test_scrapers_are_few(monkeypatch):
+    monkeypatch.setattr(web, "SCRAPERS_MAX", 2)
+    server = MetricsServer()
+    listener = await server.open("127.0.0.1", 0)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(Site().node))
+        _, idle = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert b" 503 " in await ask(listener.port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        idle.close()
+        await server.close()
 
 
 def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
