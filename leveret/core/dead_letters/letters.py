@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.window import LogWindow
 from leveret.core.routing.message import read_properties
-from leveret.errors import StorageError
 from leveret.features.redrive import DeadLetter, Selection, dead_letter
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.ports.records import Batch
 
-__all__ = ["Letter", "delete", "find", "letter_at", "letters"]
+__all__ = ["Letter", "delete", "letter_at", "letters"]
 
 
 class Letter(NamedTuple):
@@ -73,19 +72,6 @@ async def letters(
             if selection.has((letter := letter_at(batch, at)).told)
         ]
         offset = queue.log.settled.gaps(behind, stop).first
-
-
-async def find(queue: Queue, offset: int) -> Letter | None:
-    """One message by its offset; None where it is not there (any more)."""
-    if offset in queue.log.settled or not queue.log.first <= offset < queue.log.committed:
-        return None
-    window = LogWindow(queue.log)
-    try:
-        batches = window.at_hand(offset) or await window.fill(offset)
-    except StorageError:
-        return None
-    batch = next(each for each in batches if each.base_offset <= offset < each.stop_offset)
-    return letter_at(batch, offset)
 
 
 async def delete(queue: Queue, selection: Selection) -> int:

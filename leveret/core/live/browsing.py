@@ -27,9 +27,10 @@ __all__ = ["SCANNED_MAX", "Seen", "Walk", "find", "states"]
 # Of one walk: a moment's work where messages are small, a second's where they are large.
 SCANNED_MAX = 10_000
 READ_BYTES_MAX = 64 * 1024 * 1024
-# Records between two turns of the loop: some milliseconds. Of large records fewer are read at once.
+# Records between two turns of the loop: some milliseconds. Of large records fewer are read at once,
+# down to one of any size.
 SLICE_RECORDS_MAX = 500
-SLICE_RECORDS_MIN = 8
+SLICE_RECORDS_MIN = 1
 SLICE_BYTES = 1024 * 1024
 
 

@@ -5,6 +5,7 @@ import pytest
 from leveret.core.dead_letters import letters
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.live.browsing import find
 from leveret.features.redrive import Phase, Selection
 from leveret.ports.contents import headers_table
 from leveret.ports.records import RecordFlag
@@ -224,5 +225,5 @@ def test_dead_letters_are_deleted_by_what_they_tell(yard):
     held, _ = dead.get()
     assert run(yard, letters.delete(dead, Selection(reason="rejected"))) == 2
     assert dead.message_count == 0
-    assert run(yard, letters.find(dead, held)).body == b"0"
-    assert run(yard, letters.find(dead, 1)) is None
+    assert run(yard, find(dead, held)).message.body == b"0"
+    assert run(yard, find(dead, 1)) is None
