@@ -30,7 +30,7 @@ from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operati
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["router"]
+__all__ = ["require_to_browse", "require_to_transfer", "router"]
 
 EDIT_BYTES_MAX = 32 * 1024 * 1024  # of a changed payload, in base64 or with every byte escaped
 NUMBERS = {"from", "after", "limit", "truncate"}
@@ -46,7 +46,7 @@ router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}/messages")
 @router.api_route("", methods=READ)
 async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Messages, whoever has them, without any effect on them."""
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     query = request.query_params
     if unknown := query.keys() - KNOWN:
         raise bad_request(f"unknown parameter {min(unknown)!r}")
@@ -98,7 +98,7 @@ async def show(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
     """One message."""
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     query = request.query_params
     return answer(
         await caller.perform(
@@ -115,7 +115,7 @@ async def show(
 @router.api_route("/{offset}/body", methods=READ)
 async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segment) -> Response:
     """A message's payload; nothing that a publisher says of it makes it anything but bytes."""
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     host = caller.vhost(vhost)
     if name not in host.queues:
         raise not_found("queue_not_found")
@@ -139,7 +139,7 @@ async def edit(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
     """Put a changed copy in a message's place, at the tail of the queue."""
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     await caller.require(vhost, "queue", name, "write")
     changes = await json_object(request, EDIT_BYTES_MAX)
     return answer(
@@ -154,7 +154,7 @@ async def delete_one(
     caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
     """Settle one message, unless a consumer has it."""
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     select = {"offsets": [_offset(offset)]}
     deleted = await caller.perform(
         "message.delete", vhost=vhost, queue=name, select=select, after=None, limit=None
@@ -169,7 +169,7 @@ async def delete_one(
 @router.post("/delete")
 async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Settle those that are selected."""
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     asked = await json_object(request, known=CHOICE)
     return answer(await caller.perform("message.delete", vhost=vhost, queue=name, **_chosen(asked)))
 
@@ -189,16 +189,21 @@ async def copy(caller: CallerHere, request: Request, vhost: Segment, name: Segme
 async def _transfer(
     operation: str, caller: Caller, request: Request, vhost: str, name: str
 ) -> Response:
-    await _permit(caller, vhost, name)
+    await require_to_browse(caller, vhost, name)
     asked = await json_object(request, known={*CHOICE, "to_queue", "exchange", "routing_key"})
-    exchange = asked.get("exchange")
-    await caller.require(vhost, "exchange", exchange if isinstance(exchange, str) else "", "write")
     where = {key: asked.get(key) for key in ("to_queue", "exchange", "routing_key")}
-    if where["to_queue"] is not None:
-        await caller.require(vhost, "queue", str(where["to_queue"]), "write")
+    await require_to_transfer(caller, vhost, where)
     return answer(
         await caller.perform(operation, vhost=vhost, queue=name, **_chosen(asked), **where)
     )
+
+
+async def require_to_transfer(caller: Caller, vhost: str, where: Mapping[str, Any]) -> None:
+    """Raise ApiError 401 unless the caller may publish to where messages shall go."""
+    exchange = where["exchange"]
+    await caller.require(vhost, "exchange", exchange if isinstance(exchange, str) else "", "write")
+    if where["to_queue"] is not None:
+        await caller.require(vhost, "queue", str(where["to_queue"]), "write")
 
 
 def _chosen(asked: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +220,7 @@ def _offset(text: str) -> int:
     return offset
 
 
-async def _permit(caller: Caller, vhost: str, name: str) -> None:
+async def require_to_browse(caller: Caller, vhost: str, name: str) -> None:
     """Raise ApiError unless the caller may read from a queue of a virtual host that he may see.
 
     What belongs to one connection is nobody else's, but for administrators.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
     from leveret.ports.sessions import Got, Session
 
-__all__ = ["payload_row", "router"]
+__all__ = ["payload_row", "publish_message", "router"]
 
 PUBLISH_BYTES_MAX = 32 << 20  # of a request; who sends larger messages uses AMQP
 GOT_BYTES_MAX = 64 << 20  # of bodies in one answer; fewer messages than asked for is no error
@@ -89,6 +89,11 @@ async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Se
     """Publish one message, and tell whether a queue has taken it."""
     caller.vhost(vhost)
     asked = await json_object(request, PUBLISH_BYTES_MAX)
+    return answer({"routed": await publish_message(caller, vhost, name, asked)})
+
+
+async def publish_message(caller: Caller, vhost: str, name: str, asked: dict[str, Any]) -> bool:
+    """Publish what somebody asks for as JSON; whether a queue has taken it. Raises ApiError."""
     body = _body(asked)
     header = _header(asked.get("properties") or {}, body)
     routing_key = asked.get("routing_key")
@@ -96,8 +101,7 @@ async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Se
         raise bad_request("[{key_missing,routing_key}]")
     exchange = "" if name == "amq.default" else name
     async with _session(caller, vhost) as session:
-        routed = await session.publish(exchange, routing_key, header, body)
-    return answer({"routed": routed})
+        return await session.publish(exchange, routing_key, header, body)
 
 
 def _body(asked: dict[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from leveret.mgmt_ui.pages import (
     connections,
     exchanges,
+    messages,
     overview,
     problems,
     queues,
@@ -34,6 +35,7 @@ ROUTERS = (
     overview.router,
     connections.router,
     exchanges.router,
+    messages.router,
     queues.router,
     vhosts.router,
 )

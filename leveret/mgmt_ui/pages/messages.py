@@ -1,0 +1,306 @@
+"""The messages of a queue or topic: browsed, searched, looked at, published, deleted and moved.
+
+Browsing goes by a cursor, as queues are logs: an answer looks at a bounded number of messages and
+says where the next one goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.live.criteria import State
+from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.publish_get import publish_message
+from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
+from leveret.mgmt_ui.pages.declaring import arguments_of
+from leveret.mgmt_ui.pages.formats import path, with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.times import epoch_ms
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+ROWS = 50
+PREVIEW_BYTES = 160  # of each body in the list
+TEXTS = ("state", "exchange", "routing_key", "text", "tags", "sql")
+TIMES = ("since", "until")
+CRITERIA = (*TEXTS, *TIMES, "header", "message_id")
+VERBS = {"delete": "deleted", "move": "moved", "copy": "copied"}
+
+router = APIRouter(prefix="/queues/{vhost}/{name}/messages")
+
+
+class Found(NamedTuple):
+    """What one look at a queue has found, and where another one goes on."""
+
+    messages: list[dict[str, Any]]
+    scanned: int
+    after: int | None
+
+
+# -- looking
+
+
+@router.get("")
+async def browse(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
+    """Messages that fit what the address says, from the oldest or from the newest."""
+    await require_to_browse(viewer.caller, vhost, name)
+    queue = _existing(viewer, vhost, name)
+    query = request.query_params
+    asked = {key: query.get(key, "") for key in (*CRITERIA, "from", "order")}
+    found, failure = Found([], 0, None), ""
+    try:
+        answer = await viewer.caller.perform(
+            "message.list",
+            vhost=vhost,
+            queue=name,
+            select=_selection(asked),
+            backwards=asked.get("order") != "forwards",
+            after=_offset(query, "after"),
+            limit=ROWS,
+            truncate=PREVIEW_BYTES,
+            encoding=None,
+            **{"from": _offset(asked, "from")},
+        )
+        found = Found(**answer)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        failure = error.reason
+    here = path("queues", vhost, name, "messages")
+    return page(
+        request,
+        viewer,
+        "messages.html.j2",
+        vhost=vhost,
+        queue=name,
+        asked=asked,
+        found=found,
+        failure=failure,
+        states=list(State),
+        is_filtered=any(asked[key] for key in CRITERIA),
+        is_first=not query.get("after"),
+        following=None
+        if found.after is None
+        else with_query(here, **asked, after=str(found.after)),
+        first=with_query(here, **asked),
+        may=_rights(viewer, queue),
+    )
+
+
+@router.get("/{offset}")
+async def show(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
+    """One message: what it is addressed with, its properties and headers, its body."""
+    await require_to_browse(viewer.caller, vhost, name)
+    queue = _existing(viewer, vhost, name)
+    found = await viewer.caller.perform(
+        "message.show",
+        vhost=vhost,
+        queue=name,
+        offset=_offset({"offset": offset}, "offset"),
+        truncate=BODY_BYTES_MAX,
+        encoding=None,
+    )
+    properties = dict(found["properties"])
+    headers = properties.pop("headers", None) or {}
+    form, text = shown_as(body_of(found), request.query_params.get("as", ""))
+    return page(
+        request,
+        viewer,
+        "message.html.j2",
+        vhost=vhost,
+        queue=name,
+        message=found,
+        properties=properties,
+        headers=headers,
+        text=text,
+        form=form,
+        forms=FORMS,
+        may=_rights(viewer, queue),
+    )
+
+
+def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
+    """A queue that the viewer may see. Raises ApiError 401 and 404."""
+    host = viewer.caller.vhost(vhost)
+    held = host.queues.get(name)
+    if held is None:
+        raise not_found("queue_not_found")
+    return viewer.broker.find_queue(host, name, held.owner)
+
+
+def _rights(viewer: Viewer, queue: OpenQueue) -> dict[str, bool]:
+    """What is offered. Nothing leaves a stream before its time."""
+    vhost = queue.definition.vhost
+    return {
+        "take": isinstance(queue, Queue),
+        "publish": viewer.may("write", "exchange", vhost, "amq.default"),
+    }
+
+
+# -- what is asked for
+
+
+def _selection(asked: Mapping[str, str]) -> dict[str, Any]:
+    """Criteria as operations take them, of what people typed. Raises ApiError 400."""
+    select: dict[str, Any] = {key: asked[key] for key in TEXTS if asked.get(key)}
+    for key in TIMES:
+        if asked.get(key):
+            select[key] = epoch_ms(asked[key])
+    if asked.get("message_id"):
+        select["message_ids"] = [asked["message_id"].strip()]
+    if asked.get("header"):
+        header, equals, value = asked["header"].partition("=")
+        if not equals:
+            raise bad_request("a header is stated as name=value")
+        select["headers"] = {header.strip(): value.strip()}
+    return select
+
+
+def _offset(asked: Mapping[str, str], key: str) -> int | None:
+    text = asked.get(key, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise bad_request(f"an offset is a whole number, not {text}")
+    return int(text)
+
+
+def _chosen(form: Form) -> dict[str, Any]:
+    """The messages whose boxes are checked, or all that fit the filter. Raises ApiError 400."""
+    if form.word("which") == "matching":
+        return _selection({key: form.word(key) for key in CRITERIA})
+    offsets = [_offset({"offset": text}, "offset") for text in form.all("offset")]
+    if not offsets:
+        raise bad_request("choose some messages first")
+    return {"offsets": offsets}
+
+
+# -- doing
+
+
+@router.post("/delete")
+async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Settle those that are chosen."""
+    return await _deal(viewer, form, "delete", (vhost, name), {})
+
+
+@router.post("/move")
+async def move(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Publish those that are chosen elsewhere, and settle them here."""
+    return await _deal(viewer, form, "move", (vhost, name), _destination(form))
+
+
+@router.post("/copy")
+async def copy(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Publish those that are chosen elsewhere, too."""
+    return await _deal(viewer, form, "copy", (vhost, name), _destination(form))
+
+
+async def _deal(
+    viewer: Viewer, form: Form, verb: str, queue: tuple[str, str], where: dict[str, str | None]
+) -> Response:
+    vhost, name = queue
+    await require_to_browse(viewer.caller, vhost, name)
+    _existing(viewer, vhost, name)
+    if where:
+        await require_to_transfer(viewer.caller, vhost, where)
+    try:
+        answer = await viewer.caller.perform(
+            f"message.{verb}",
+            vhost=vhost,
+            queue=name,
+            select=_chosen(form),
+            after=None,
+            limit=None,
+            **where,
+        )
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+    else:
+        viewer.session.tell(_told(answer, VERBS[verb], name), failed=not answer[VERBS[verb]])
+    asked = {key: form.word(key) for key in (*CRITERIA, "from", "order")}
+    return seeing(with_query(path("queues", vhost, name, "messages"), **asked))
+
+
+def _told(answer: Mapping[str, Any], verb: str, name: str) -> str:
+    """What became of the chosen messages."""
+    parts = [f"{answer[verb]} messages of queue {name} were {verb}"]
+    if answer["skipped"]:
+        parts.append(f"{answer['skipped']} are with consumers and were left")
+    if answer.get("unroutable"):
+        parts.append(f"{answer['unroutable']} would have gone nowhere and were left")
+    if answer.get("refused"):
+        parts.append("the destination took no more")
+    if answer["after"] is not None:
+        parts.append("not all were looked at: do it again to go on")
+    return "; ".join(parts) + "."
+
+
+def _destination(form: Form) -> dict[str, str | None]:
+    """A queue, or else an exchange; without a key each message keeps its own."""
+    if form.word("to") == "exchange":
+        exchange = form.text("exchange_to")
+        return {"to_queue": None, "exchange": exchange, "routing_key": form.text("key_to") or None}
+    return {"to_queue": form.text("to_queue"), "exchange": None, "routing_key": None}
+
+
+@router.post("/publish")
+async def publish(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Publish one message, to the queue or to an exchange."""
+    _existing(viewer, vhost, name)
+    exchange = form.text("exchange") or "amq.default"
+    key = form.text("routing_key")
+    try:
+        asked = {
+            "properties": _properties(form),
+            "routing_key": key,
+            "payload": form.text("payload"),
+            "payload_encoding": "base64" if form.flag("base64") else "string",
+        }
+        is_routed = await publish_message(viewer.caller, vhost, exchange, asked)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+    else:
+        where = f"exchange {exchange} with routing key {key}" if form.text("exchange") else key
+        said = f"The message was published to {where}."
+        if not is_routed:
+            said = f"No queue took the message: nothing is bound to {where}."
+        viewer.session.tell(said, failed=not is_routed)
+    return seeing(path("queues", vhost, name, "messages"))
+
+
+def _properties(form: Form) -> dict[str, Any]:
+    """Properties that have fields of their own; headers are a JSON object. Raises ApiError 400."""
+    properties: dict[str, Any] = {
+        key: form.word(key)
+        for key in ("content_type", "message_id", "expiration")
+        if form.word(key)
+    }
+    properties["delivery_mode"] = 2 if form.flag("persistent") else 1
+    headers = arguments_of(form)
+    delay_seconds = form.integer("delay_seconds")
+    if delay_seconds is not None:
+        headers["x-delay"] = delay_seconds * 1000
+    if headers:
+        properties["headers"] = headers
+    return properties

@@ -1,0 +1,61 @@
+"""Somebody with a browser at a running node: signs in, reads pages, sends their forms."""
+
+import re
+from html import unescape
+
+import httpx
+
+from tests.support.browser import TOKEN
+
+
+class Visitor:
+    """At `http://host:port`; `api` is the same user with credentials."""
+
+    def __init__(self, address, user="guest", password=None):
+        password = password or user
+        self.client = httpx.Client(base_url=address, timeout=30)
+        self.api = httpx.Client(base_url=f"{address}/api", auth=(user, password), timeout=30)
+        answer = self.client.post("/login", data={"user": user, "password": password})
+        assert answer.status_code == 303, answer.text
+        self.token = unescape(TOKEN.search(self.text("/overview"))[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.client.close()
+        self.api.close()
+
+    def text(self, path):
+        """A page that is there."""
+        answer = self.client.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.text
+
+    def submit(self, path, **fields):
+        """Send a form; the answer, without following it."""
+        return self.client.post(path, data={"csrf_token": self.token, **fields})
+
+    def done(self, path, **fields):
+        """Send a form that leads to a page; what that says of what was done."""
+        answer = self.submit(path, **fields)
+        assert answer.status_code == 303, (answer.status_code, answer.text)
+        text = self.text(answer.headers["location"])
+        return [unescape(each) for each in re.findall(r'<p class="notice[^>]*>([^<]*)</p>', text)]
+
+    def publish(self, key, body, exchange="amq.default", **properties):
+        """By the HTTP API."""
+        asked = {
+            "properties": properties,
+            "routing_key": key,
+            "payload": body,
+            "payload_encoding": "string",
+        }
+        answer = self.api.post(f"/exchanges/%2F/{exchange}/publish", json=asked)
+        assert answer.json() == {"routed": True}, answer.text
+
+    def declare(self, name, **arguments):
+        """A queue that is empty."""
+        self.api.delete(f"/queues/%2F/{name}")
+        asked = {"durable": True, "arguments": arguments}
+        assert self.api.put(f"/queues/%2F/{name}", json=asked).status_code == 201
