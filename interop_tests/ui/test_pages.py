@@ -73,6 +73,10 @@ def test_lists_are_filtered_sorted_and_paged(desk: View) -> None:
     desk.page.wait_for_function(
         "() => document.querySelector('#list tbody td').innerText.includes('worker.19')"
     )
+    desk.page.get_by_label("Name contains").fill("worker.2")
+    desk.page.wait_for_function(
+        "() => document.querySelector('#list tbody td').innerText.includes('worker.29')"
+    )  # what it is sorted by stays
 
 
 def test_names_are_text(desk: View) -> None:
