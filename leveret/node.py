@@ -466,6 +466,7 @@ class Node:
             emit=broker.events.emit,
             on_policies_changed=broker.apply_policies,
             policies=policies,
+            parameters=broker.parameters,
             trace=lambda vhost, on: broker.trace(vhost, on=on),
         )
         definitions = await metadata.load()

@@ -347,7 +347,9 @@ class Connection:
         self._header = b""
         self.state = State.START
         mechanisms = offered(self.link.certificate_login, self.configuration.anonymous_login_user)
-        self.send(handshake.start(self.configuration, self.broker.platform, mechanisms))
+        broker = self.broker
+        name = broker.parameters.cluster_name
+        self.send(handshake.start(self.configuration, broker.platform, mechanisms, name))
         return data[missing:]
 
     def take_rights(self, rights: Rights) -> None:

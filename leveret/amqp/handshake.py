@@ -69,13 +69,16 @@ class Tuned:
 
 
 def start(
-    configuration: Configuration, platform: str, mechanisms: Iterable[str]
+    configuration: Configuration,
+    platform: str,
+    mechanisms: Iterable[str],
+    cluster_name: str | None = None,
 ) -> commands.Connection.Start:
     """connection.start with the server's properties."""
     return commands.Connection.Start(
         server_properties={
             "capabilities": dict.fromkeys(CAPABILITIES, True),
-            "cluster_name": configuration.cluster_name,
+            "cluster_name": cluster_name or configuration.cluster_name,
             "copyright": "Copyright the Leveret authors",
             "information": "Licensed under the Apache License 2.0",
             "platform": platform,

@@ -15,6 +15,7 @@ from leveret.core.command_replies import CommandReplies
 from leveret.core.dead_letters.dead_lettering import DeadLettering
 from leveret.core.dead_letters.redrive import Redrives
 from leveret.core.dead_letters.topics import DeadLetterTopics
+from leveret.core.definitions.parameters import Parameters
 from leveret.core.definitions.policies import NO_POLICY, Policies
 from leveret.core.delay.delayed_delivery import DelayedDelivery
 from leveret.core.delay.delayed_messages import DelayServices
@@ -109,6 +110,7 @@ class Broker:
     ) -> None:
         self.access = access
         self.policies = policies or Policies()
+        self.parameters = Parameters()
         self.metadata = metadata
         self.turn = turn
         self.platform = platform

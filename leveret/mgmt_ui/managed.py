@@ -36,4 +36,10 @@ class ManagedNode:
     sessions: Sessions  # by which the API publishes and gets
     listeners: tuple[Listener, ...]
     is_serving: Callable[[], bool]
+
+    @property
+    def cluster_name(self) -> str:
+        """What an administrator has called the cluster, or else the configuration."""
+        return self.broker.parameters.cluster_name or self.configuration.cluster_name
+
     instruments: Instruments | None = None  # on a running node

@@ -20,8 +20,12 @@ from leveret.mgmt_ui.api import (
     alerts,
     audit,
     bindings,
+    channels,
+    cluster,
     connections,
+    definitions,
     exchanges,
+    features,
     health,
     limits,
     live,
@@ -33,6 +37,7 @@ from leveret.mgmt_ui.api import (
     publish_get,
     pull,
     queues,
+    sign_in,
     users,
     vhosts,
 )
@@ -58,6 +63,11 @@ ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over 
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
     overview,
+    cluster,
+    sign_in,
+    definitions,
+    features,
+    channels,
     vhosts,
     queues,
     exchanges,

@@ -67,19 +67,20 @@ class Administration:
         on_user_changed: Callable[[str], None] = nothing,
         on_policies_changed: Callable[[str], None] = nothing,
         policies: Policies | None = None,
+        parameters: Parameters | None = None,
         emit: Emit = silent,
         trace: Callable[[str, bool], None] | None = None,
     ) -> None:
         """The callbacks are called after the change, before a flush.
 
-        So is `emit`, which is told what changed (see leveret.core.telemetry.events). `policies` are
-        those that a broker consults too; `trace(vhost, on)` turns the firehose on or off where a
-        node runs.
+        So is `emit`, which is told what changed (see leveret.core.telemetry.events). `policies` and
+        `parameters` are those that a broker consults too; `trace(vhost, on)` turns the firehose on
+        or off where a node runs.
         """
         self.access = access
         self.store = store
         self.policies = policies or Policies()
-        self.parameters = Parameters()
+        self.parameters = parameters or Parameters()
         self._vhosts: dict[str, VhostDefinition] = {}
         self._on_vhost_added = on_vhost_added
         self._on_vhost_deleted = on_vhost_deleted

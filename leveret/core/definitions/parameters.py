@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from leveret.ports.definitions import GlobalParameterDefinition, ParameterDefinition
 
-__all__ = ["Parameters"]
+__all__ = ["CLUSTER_NAME", "Parameters"]
+
+CLUSTER_NAME = "cluster_name"  # RabbitMQ's name of the parameter
 
 
 class Parameters:
@@ -47,6 +49,12 @@ class Parameters:
     def all_global(self) -> list[GlobalParameterDefinition]:
         """Those of the node, by name."""
         return sorted(self._global.values(), key=lambda held: held.name)
+
+    @property
+    def cluster_name(self) -> str | None:
+        """What an administrator has called the cluster; None where nobody has."""
+        held = self._global.get(CLUSTER_NAME)
+        return held.value if held is not None and isinstance(held.value, str) else None
 
     def put(self, parameter: ParameterDefinition) -> None:
         """Add or replace one."""

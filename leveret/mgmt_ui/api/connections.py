@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
 
 
-__all__ = ["router"]
+__all__ = ["existing", "router"]
 
 router = APIRouter()
 
@@ -34,14 +34,14 @@ async def list_connections(caller: CallerHere, query: QueryHere) -> Response:
 @router.api_route("/api/connections/{name}", methods=READ)
 async def show_connection(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
     """One connection."""
-    client = _existing(caller, name)
+    client = existing(caller, name)
     return answer(select_columns(_connection_row(client, caller, query), query.columns))
 
 
 @router.delete("/api/connections/{name}")
 async def close_connection(caller: CallerHere, request: Request, name: Segment) -> Response:
     """Close a connection; its client is told the reason in the header `X-Reason`."""
-    _existing(caller, name)
+    existing(caller, name)
     reason = request.headers.get("x-reason")
     await caller.perform("connection.close", name=name, reason=reason)
     return Response(status_code=204)
@@ -76,7 +76,7 @@ async def list_connections_to_vhost(
     return await listed(found, _kind(caller, query), query)
 
 
-def _existing(caller: Caller, name: str) -> Client:
+def existing(caller: Caller, name: str) -> Client:
     """A connection that the caller may see. Raises ApiError 404."""
     for client in caller.visible_clients():
         if str(client.describe().endpoints) == name:

@@ -5,13 +5,15 @@ As in RabbitMQ, the two that load balancers and orchestrators ask need no passwo
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from cryptography import x509
 from fastapi import APIRouter, Depends, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.callers import NodeHere, authenticated
-from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.api.callers import CallerHere, NodeHere, authenticated
+from leveret.mgmt_ui.api.problems import ApiError, not_found
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.managed import ManagedNode
@@ -20,6 +22,9 @@ __all__ = ["router"]
 
 CHECKS = "/api/health/checks"
 PORT_MAX = 65_535
+DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+DAY_MS = 86_400_000
+PERIODS_DIGITS_MAX = 6
 # RabbitMQ's other names for what a node may listen to.
 PROTOCOLS = {
     **dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp0_9_1"), "amqp"),
@@ -107,6 +112,104 @@ async def protocol_listener(node: NodeHere, protocol: Segment) -> Response:
     return _failed("No active listener", missing=protocol, protocols=protocols)
 
 
-router = APIRouter()
+@guarded.api_route("/node-is-quorum-critical", methods=READ)
+@guarded.api_route("/node-is-mirror-sync-critical", methods=READ)
+async def node_is_critical() -> Response:
+    """Whether queues would be lost or stand still without this node: it has no others."""
+    return _ok(reason="single node cluster")
+
+
+@guarded.api_route("/metadata-store/initialized", methods=READ)
+@guarded.api_route("/metadata-store/initialized/with-data", methods=READ)
+async def metadata_store_initialized() -> Response:
+    """Whether definitions were read: before, nobody is answered."""
+    return _ok()
+
+
+@guarded.api_route("/below-node-connection-limit", methods=READ)
+async def below_node_connection_limit(node: NodeHere) -> Response:
+    """Whether there is room for connections."""
+    count, limit = len(node.broker.connections), node.configuration.connections_max
+    if count < limit:
+        return _ok(current=count, limit=limit)
+    return _failed("node connection limit is reached", current=count, limit=limit)
+
+
+@guarded.api_route("/reached-target-cluster-size", methods=READ)
+async def reached_target_cluster_size() -> Response:
+    """Whether all nodes are there: a cluster has one."""
+    return _ok(target_size=1, actual_size=1)
+
+
+ELECTED = "/quorum-queues-without-elected-leaders"
+
+
+@guarded.api_route(f"{ELECTED}/all-vhosts", methods=READ)
+@guarded.api_route(f"{ELECTED}/all-vhosts/pattern/{{pattern}}", methods=READ)
+@guarded.api_route(f"{ELECTED}/vhost/{{vhost}}", methods=READ)
+@guarded.api_route(f"{ELECTED}/vhost/{{vhost}}/pattern/{{pattern}}", methods=READ)
+async def quorum_queues_have_leaders() -> Response:
+    """Whether all quorum queues have a leader: their only replica is it."""
+    return _ok()
+
+
+@guarded.api_route("/certificate-expiration/{within}/{unit}", methods=READ)
+async def certificate_expiration(node: NodeHere, within: Segment, unit: Segment) -> Response:
+    """Whether the certificates that the node shows or trusts are good for so long."""
+    if unit.lower().rstrip("s") not in DAYS:
+        supported = "Supported units: days, weeks, months, years."
+        raise ApiError(400, "bad_request", f"Time unit not recognised. {supported}")
+    if not (within.isascii() and within.isdigit() and len(within) <= PERIODS_DIGITS_MAX):
+        raise ApiError(400, "bad_request", "Invalid expiration period.")
+    until_ms = node.broker.timers.wall_ms() + int(within) * DAYS[unit.lower().rstrip("s")] * DAY_MS
+    expired = await asyncio.to_thread(_expiring, node, until_ms)
+    return _failed("Certificates expiring", expired=expired) if expired else _ok()
+
+
+def _expiring(node: ManagedNode, until_ms: int) -> list[dict[str, object]]:
+    """Files with certificates that end before a moment, or that cannot be read."""
+    configuration = node.configuration
+    found: list[dict[str, object]] = []
+    for kind, file in (
+        ("certfile_expires_on", configuration.tls_certificate_file),
+        ("cacertfile_expires_on", configuration.tls_ca_file),
+    ):
+        if file is None:
+            continue
+        try:
+            certificates = x509.load_pem_x509_certificates(file.read_bytes())
+        except (OSError, ValueError):
+            found.append({"node": node.name, kind: None})
+            continue
+        ends = min(certificate.not_valid_after_utc for certificate in certificates)
+        if ends.timestamp() * 1000 < until_ms:
+            found.append({"node": node.name, kind: f"{ends:%Y-%m-%d %H:%M:%S}"})
+    return found
+
+
+# -- the checks of before: what asks them wants to hear yes or no, as RabbitMQ 4 answers them
+
+
+deprecated = APIRouter()
+
+
+@deprecated.api_route("/api/aliveness-test/{vhost}", methods=READ)
+async def aliveness_test(caller: CallerHere, vhost: Segment) -> Response:
+    """Whether a virtual host that the caller may enter is there."""
+    caller.vhost(vhost)
+    return _ok()
+
+
+@deprecated.api_route("/api/healthchecks/node", methods=READ)
+@deprecated.api_route("/api/healthchecks/node/{name}", methods=READ)
+async def node_check(caller: CallerHere, name: Segment | None = None) -> Response:
+    """Whether this node answers."""
+    if name not in {None, caller.node.name}:
+        raise not_found()
+    return _ok()
+
+
+router = APIRouter(tags=["health"])
+router.include_router(deprecated)
 router.include_router(public)
 router.include_router(guarded)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
     from leveret.mgmt_ui.managed import ManagedNode
 
-__all__ = ["object_totals", "router"]
+__all__ = ["contexts", "exchange_types", "object_totals", "router"]
 
 router = APIRouter()
 
@@ -69,18 +69,11 @@ def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
         "management_version": __version__,
         "rates_mode": "basic",
         "sample_retention_policies": retention_policies(),
-        "exchange_types": [
-            {
-                "name": name,
-                "description": describe_type(name),
-                "enabled": True,
-            }
-            for name in sorted(EXCHANGE_TYPES)
-        ],
+        "exchange_types": exchange_types(),
         "product_name": configuration.product,
         "product_version": configuration.version,
         "rabbitmq_version": configuration.version,
-        "cluster_name": configuration.cluster_name,
+        "cluster_name": node.cluster_name,
         "cluster_tags": {},
         "node_tags": {},
         "default_queue_type": "classic",
@@ -118,7 +111,12 @@ def _addresses(node: ManagedNode) -> dict[str, Any]:
         }
         for listener in sorted(node.listeners, key=lambda each: (each.protocol, each.port))
     ]
-    contexts = [
+    return {"node": node.name, "listeners": listeners, "contexts": contexts(node)}
+
+
+def contexts(node: ManagedNode) -> list[dict[str, Any]]:
+    """Where the HTTP API is served."""
+    return [
         {
             "node": node.name,
             "description": "Leveret management",
@@ -129,4 +127,11 @@ def _addresses(node: ManagedNode) -> dict[str, Any]:
         for listener in node.listeners
         if listener.protocol == "http"
     ]
-    return {"node": node.name, "listeners": listeners, "contexts": contexts}
+
+
+def exchange_types() -> list[dict[str, Any]]:
+    """What exchanges can be."""
+    return [
+        {"name": name, "description": describe_type(name), "enabled": True}
+        for name in sorted(EXCHANGE_TYPES)
+    ]

@@ -34,6 +34,7 @@ router = APIRouter()
 
 @router.api_route("/api/queues", methods=READ)
 @router.api_route("/api/queues/{vhost}", methods=READ)
+@router.api_route("/api/queues/detailed", methods=READ)
 async def list_queues(
     caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:

@@ -52,7 +52,7 @@ def identity_info(reading: Reading, endpoint: str) -> Group[Mapping[str, str]]:
     """Whose figures these are; dashboards join it to all the others."""
     labels = {
         "rabbitmq_node": reading.node.name,
-        "rabbitmq_cluster": reading.node.configuration.cluster_name,
+        "rabbitmq_cluster": reading.node.cluster_name,
         "rabbitmq_endpoint": endpoint,
     }
     return _told("identity_info", "RabbitMQ node & cluster identity info", labels)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret import __version__
+from leveret.core.definitions.parameters import CLUSTER_NAME
+from leveret.core.definitions.well_formed import check_name
 from leveret.mgmt_ui.operations.diagnosis import diagnose
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.overview import measure
 from leveret.mgmt_ui.operations.runtime import runtime_of
 from leveret.mgmt_ui.operations.topology import broker_of
+from leveret.ports.definitions import GlobalParameterDefinition
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
@@ -23,7 +26,7 @@ async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
         "name": broker.node_name,
         "version": __version__,
         "platform": broker.platform,
-        "cluster_name": runtime.configuration.cluster_name,
+        "cluster_name": broker.parameters.cluster_name or runtime.configuration.cluster_name,
         "alarms": [resource.value for resource in broker.alarms.low],
         **await runtime.facts(),
         **await object_totals(node),
@@ -44,7 +47,15 @@ async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
     return [finding.as_json() for finding in found]
 
 
+async def _cluster_set_name(node: Administered, parameters: Parameters) -> None:
+    """Kept where RabbitMQ keeps it, so that it travels with definitions."""
+    name = parameters["name"]
+    check_name("cluster", name)
+    node.administration.set_global_parameter(GlobalParameterDefinition(CLUSTER_NAME, name))
+
+
 NODE: Final[Operations] = {
+    "cluster.set_name": (_cluster_set_name, {"name": str}),
     "node.status": (_status, {}),
     "node.overview": (_overview, {"window_ms": int, "limit": int, "sort": str}),
     "node.diagnose": (_diagnose, {}),

@@ -1,0 +1,114 @@
+"""/api/channels and /api/consumers: what clients have open on their connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from fastapi import APIRouter, Response
+
+from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.connections import existing
+from leveret.mgmt_ui.api.listing import Kind, in_slices, select_columns
+from leveret.mgmt_ui.api.problems import not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.clients import ChannelFacts, Client, ConsumerFacts
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.api.views import Row
+
+    Open: TypeAlias = tuple[Client, ChannelFacts]
+    Consuming: TypeAlias = tuple[Client, ChannelFacts, ConsumerFacts]
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["channels"])
+
+
+@router.api_route("/api/channels", methods=READ)
+async def list_channels(caller: CallerHere, query: QueryHere) -> Response:
+    """Channels of the connections that the caller may see."""
+    return await _listed(caller, query, caller.visible_clients())
+
+
+@router.api_route("/api/vhosts/{vhost}/channels", methods=READ)
+async def list_channels_in_vhost(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
+    """Channels of connections to one virtual host."""
+    caller.visible_vhost(vhost)
+    clients = [client for client in caller.visible_clients() if client.vhost.name == vhost]
+    return await _listed(caller, query, clients)
+
+
+@router.api_route("/api/connections/{name}/channels", methods=READ)
+async def list_channels_of_connection(
+    caller: CallerHere, query: QueryHere, name: Segment
+) -> Response:
+    """Channels of one connection."""
+    return await _listed(caller, query, [existing(caller, name)])
+
+
+@router.api_route("/api/connections/{name}/sessions", methods=READ)
+async def list_sessions_of_connection(caller: CallerHere, name: Segment) -> Response:
+    """Sessions of AMQP 1.0, which AMQP 0-9-1 has not."""
+    existing(caller, name)
+    return answer([])
+
+
+@router.api_route("/api/channels/{name}", methods=READ)
+async def show_channel(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
+    """One channel, with its consumers."""
+    client = existing(caller, name.rpartition(" (")[0])
+    for channel in client.channel_facts():
+        row = views.channel_row(client, channel, caller.node.name)
+        if row["name"] == name:
+            row["consumer_details"] = [
+                views.consumer_row(client, channel, consumer, caller.node.name)
+                for consumer in channel.consumers
+            ]
+            return answer(select_columns(row, query.columns))
+    raise not_found()
+
+
+@router.api_route("/api/consumers", methods=READ)
+@router.api_route("/api/consumers/{vhost}", methods=READ)
+async def list_consumers(
+    caller: CallerHere, query: QueryHere, vhost: Segment | None = None
+) -> Response:
+    """Consumers in one virtual host, or in all whose contents the caller may list."""
+    names = {host.name for host in vhosts_of(caller, vhost)}
+    clients = [client for client in caller.node.broker.connections if client.vhost.name in names]
+    found = [
+        (client, channel, consumer)
+        for client, channel in await _channels(clients)
+        for consumer in channel.consumers
+    ]
+
+    def row(item: Consuming) -> Row:
+        return views.consumer_row(*item, caller.node.name)
+
+    kind: Kind[Consuming] = Kind(
+        lambda item: (item[0].vhost.name, item[2].queue, item[2].tag),
+        row,
+        ("vhost", "queue", "consumer_tag"),
+    )
+    return await listed(found, kind, query)
+
+
+async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -> Response:
+    kind: Kind[Open] = Kind(
+        lambda item: (f"{item[0].describe().endpoints} ({item[1].number:5})",),
+        lambda item: views.channel_row(*item, caller.node.name),
+        ("name",),
+    )
+    return await listed(await _channels(clients), kind, query)
+
+
+async def _channels(clients: Iterable[Client]) -> list[Open]:
+    """All channels of some connections."""
+    found: list[Open] = []
+    async for part in in_slices(clients):
+        found += [(client, channel) for client in part for channel in client.channel_facts()]
+    return found

@@ -1,0 +1,189 @@
+"""What the node is: its cluster's name, its figures, its version, and what it could be told.
+
+A node of Leveret is a cluster of its own; what only several nodes can do says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret import __version__
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done
+from leveret.mgmt_ui.api.bodies import json_object, require_fields
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.listing import select_columns
+from leveret.mgmt_ui.api.overview import contexts, exchange_types
+from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.process import memory_bytes_total, read_process
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+    from leveret.mgmt_ui.managed import ManagedNode
+
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.api_route("/api/cluster-name", methods=READ)
+async def show_cluster_name(caller: CallerHere) -> Response:
+    """What the cluster is called."""
+    return answer({"name": caller.node.cluster_name})
+
+
+@router.put("/api/cluster-name", openapi_extra=body({"name": "orders"}, "name"))
+async def put_cluster_name(caller: CallerHere, request: Request) -> Response:
+    """Give the cluster a name, which clients that connect are told."""
+    caller.require_administrator()
+    asked = await json_object(request)
+    require_fields(asked, "name")
+    await caller.perform("cluster.set_name", name=asked["name"])
+    return done()
+
+
+@router.api_route("/api/nodes", methods=READ)
+async def list_nodes(caller: CallerHere, query: QueryHere) -> Response:
+    """All nodes of the cluster: this one."""
+    caller.require_monitor()
+    return answer([select_columns(await _node_row(caller.node), query.columns)])
+
+
+@router.api_route("/api/nodes/{name}", methods=READ)
+async def show_node(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
+    """One node."""
+    caller.require_monitor()
+    _require_this(caller, name)
+    return answer(select_columns(await _node_row(caller.node), query.columns))
+
+
+@router.api_route("/api/nodes/{name}/memory", methods=READ)
+async def show_memory(caller: CallerHere, name: Segment) -> Response:
+    """What the node's memory consists of, in bytes."""
+    caller.require_monitor()
+    _require_this(caller, name)
+    figures = await asyncio.to_thread(read_process, caller.node.configuration.data_dir)
+    total = {"rss": figures.resident_bytes}
+    return answer({"memory": {**figures.memory_bytes, "strategy": "rss", "total": total}})
+
+
+@router.api_route("/api/nodes/{name}/memory/relative", methods=READ)
+async def show_relative_memory(caller: CallerHere, name: Segment) -> Response:
+    """The same in percent of the whole, rounded up."""
+    caller.require_monitor()
+    _require_this(caller, name)
+    figures = await asyncio.to_thread(read_process, caller.node.configuration.data_dir)
+    whole = max(1, sum(figures.memory_bytes.values()))
+    kinds = {kind: -(-100 * count // whole) for kind, count in figures.memory_bytes.items()}
+    return answer({"memory": {"total": 100, **kinds}})
+
+
+@router.api_route("/api/version", methods=READ)
+async def show_version(caller: CallerHere) -> Response:
+    """The version that clients are told."""
+    return answer(caller.node.configuration.version)
+
+
+@router.api_route("/api/extensions", methods=READ)
+async def list_extensions(caller: CallerHere) -> Response:  # noqa: ARG001  # must be somebody
+    """Extensions of the pages: there are none."""
+    return answer([])
+
+
+@router.api_route("/api/config/effective", methods=READ)
+async def show_configuration(caller: CallerHere) -> Response:
+    """The settings that the node runs with, without secrets; for administrators."""
+    caller.require_administrator()
+    return answer(caller.node.configuration.model_dump(mode="json"))
+
+
+@router.post("/api/rebalance/queues")
+async def rebalance_queues(caller: CallerHere) -> Response:
+    """Spread the leaders of queues over the nodes: on one node they are."""
+    caller.require_administrator()
+    return done()
+
+
+@router.delete("/api/reset")
+@router.delete("/api/reset/{name}")
+async def reset_statistics(caller: CallerHere, name: Segment | None = None) -> Response:
+    """Refused: whoever reads counters over time must not see them fall while the node runs."""
+    caller.require_administrator()
+    if name is not None:
+        _require_this(caller, name)
+    raise bad_request("counters begin with the node's start and cannot be reset")
+
+
+@router.api_route("/api/auth/attempts/{name}", methods=READ)
+async def show_login_attempts(caller: CallerHere, name: Segment) -> Response:
+    """How many logins, by whatever protocol, were tried since the node's start."""
+    caller.require_monitor()
+    _require_this(caller, name)
+    tally = caller.node.broker.tally
+    return answer(
+        [
+            {
+                "protocol": "all",
+                "auth_attempts": tally.logins_accepted + tally.logins_refused,
+                "auth_attempts_failed": tally.logins_refused,
+                "auth_attempts_succeeded": tally.logins_accepted,
+            }
+        ]
+    )
+
+
+@router.api_route("/api/auth/attempts/{name}/source", methods=READ)
+async def list_login_attempts(caller: CallerHere, name: Segment) -> Response:
+    """The same by address and user, which are not kept: as in RabbitMQ unless it is told to."""
+    caller.require_monitor()
+    _require_this(caller, name)
+    return answer([])
+
+
+def _require_this(caller: Caller, name: str) -> None:
+    """Raise ApiError 404 unless the node of the path is this one."""
+    if name != caller.node.name:
+        raise not_found()
+
+
+async def _node_row(node: ManagedNode) -> dict[str, Any]:
+    configuration = node.configuration
+    figures = await asyncio.to_thread(read_process, configuration.data_dir)
+    low = {resource.value for resource in node.broker.alarms.low}
+    return {
+        "name": node.name,
+        "type": "disc",
+        "running": True,
+        "being_drained": not node.is_serving(),
+        "partitions": [],
+        "cluster_links": [],
+        "os_pid": str(os.getpid()),
+        "uptime": int(figures.uptime_seconds * 1000),
+        "processors": os.cpu_count(),
+        "mem_used": figures.resident_bytes,
+        "mem_limit": int(configuration.memory_fraction_max * memory_bytes_total()),
+        "mem_alarm": "memory" in low,
+        "mem_calculation_strategy": "rss",
+        "disk_free": figures.disk_free_bytes,
+        "disk_free_limit": configuration.disk_free_bytes_min,
+        "disk_free_alarm": "disk" in low,
+        "fd_used": figures.open_files,
+        "fd_total": figures.open_files_max,
+        "sockets_used": len(node.broker.connections),
+        "sockets_total": configuration.connections_max,
+        "rates_mode": "basic",
+        "exchange_types": exchange_types(),
+        "applications": [
+            {"name": "leveret", "description": "Leveret", "version": __version__},
+        ],
+        "contexts": contexts(node),
+        "db_dir": str(configuration.data_dir.absolute()),
+        "config_files": [],
+        "log_files": [],
+        "enabled_plugins": [],
+    }

@@ -1,0 +1,90 @@
+"""/api/definitions: all that a broker was told to keep, to be told another."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from email.message import Message
+from email.parser import BytesParser
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.definitions.document import DefinitionsError, decode
+from leveret.mgmt_ui.api.answers import READ, Segment, answer, done
+from leveret.mgmt_ui.api.bodies import read_body
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+
+__all__ = ["router"]
+
+DOCUMENT_BYTES_MAX = 64 << 20  # some hundred thousand queues
+FILE_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
+EXAMPLE = body({"queues": [{"name": "orders", "vhost": "/", "durable": True}]})
+
+router = APIRouter(tags=["definitions"])
+
+
+@router.api_route("/api/definitions", methods=READ)
+@router.api_route("/api/definitions/{vhost}", methods=READ)
+@router.api_route("/api/all-configuration", methods=READ, include_in_schema=False)
+async def export_definitions(
+    caller: CallerHere, vhost: Segment | None = None, download: str | None = None
+) -> Response:
+    """Everything, or what one virtual host holds; `download` names the file to keep it in."""
+    caller.require_administrator()
+    if vhost is not None and vhost not in caller.node.broker.vhosts:
+        raise bad_request("vhost_not_found")
+    if download is not None and not FILE_NAME.fullmatch(download):
+        raise bad_request("download is the name of a file")
+    response = answer(await caller.perform("definitions.export", vhost=vhost))
+    if download is not None:
+        response.headers["content-disposition"] = f"attachment; filename={download}"
+    return response
+
+
+@router.post("/api/definitions", openapi_extra=EXAMPLE)
+@router.post("/api/definitions/{vhost}", openapi_extra=EXAMPLE)
+@router.post("/api/all-configuration", include_in_schema=False)
+async def import_definitions(
+    caller: CallerHere, request: Request, vhost: Segment | None = None
+) -> Response:
+    """Import a document, all of it or nothing: as JSON, or as a file that a form brings."""
+    caller.require_administrator()
+    if vhost is not None:
+        caller.vhost(vhost)
+    document = await asyncio.to_thread(
+        _understand,
+        await read_body(request, DOCUMENT_BYTES_MAX),
+        request.headers.get("content-type", ""),
+    )
+    await caller.perform("definitions.import", document=document, vhost=vhost)
+    return done()
+
+
+def _understand(said: bytes, content_type: str) -> Any:
+    """The document of a request; runs in a thread. Raises ApiError 400."""
+    if content_type.lower().startswith("multipart/form-data"):
+        said = _file(said, content_type)
+    try:
+        return decode(said.removeprefix(b"\xef\xbb\xbf")) if said else {}
+    except DefinitionsError:
+        raise bad_request("failed_to_parse_json") from None
+
+
+def _file(said: bytes, content_type: str) -> bytes:
+    """The part `file` of a form (RFC 7578). Raises ApiError 400."""
+    head = f"content-type: {content_type}\r\n\r\n".encode("latin-1", "replace")
+    form = BytesParser().parsebytes(head + said)
+    parts = form.get_payload()
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, Message) and _field(part) == "file":
+            payload = part.get_payload(decode=True)
+            if isinstance(payload, bytes):
+                return payload
+    raise ApiError(400, "bad_request", "the form has no part 'file'")
+
+
+def _field(part: Message) -> object:
+    return part.get_param("name", header="content-disposition")

@@ -1,0 +1,77 @@
+"""/api/login and /api/auth: for tools that begin as RabbitMQ's own pages do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
+from leveret.mgmt_ui.api.answers import READ, answer
+from leveret.mgmt_ui.api.bodies import json_object, read_body, require_fields, text
+from leveret.mgmt_ui.api.callers import CallerHere, log_in, require_manager
+from leveret.mgmt_ui.api.describing import body, form
+from leveret.mgmt_ui.api.problems import not_authorized, not_found
+from leveret.mgmt_ui.sessions import COOKIE, SESSION_MS_MAX
+
+__all__ = ["router"]
+
+FORM_BYTES_MAX = 8192
+INSTEAD = (
+    "Passing the password in the URL is no longer supported. "
+    'Use POST /auth/hash_password with a JSON body {"password": "..."} instead.'
+)
+
+router = APIRouter(tags=["authentication"])
+
+
+@router.api_route("/api/auth", methods=READ)
+async def show_ways() -> Response:
+    """How people sign in: by name and password."""
+    return answer({"oauth_enabled": False, "enable_uaa": False})
+
+
+@router.post(
+    "/api/login",
+    openapi_extra=form({"username": "guest", "password": "guest"}, "username", "password"),
+)
+async def sign_in(request: Request) -> Response:
+    """Open a session, whose cookie comes with the answer; the password is not in it."""
+    said = await read_body(request, FORM_BYTES_MAX)
+    fields = parse_qs(said.decode("latin-1"), encoding="utf-8", max_num_fields=100)
+    user, password = fields.get("username"), fields.get("password")
+    if not user or not password:
+        raise not_authorized()
+    caller = await log_in(request, user[0], password[0])
+    require_manager(caller)
+    session = request.app.state.sessions.open(caller.rights)
+    response = answer("ok")
+    response.set_cookie(
+        COOKIE,
+        session.token,
+        max_age=SESSION_MS_MAX // 1000,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@router.post("/api/auth/hash_password", openapi_extra=body({"password": "secret"}, "password"))
+async def hash_password(caller: CallerHere, request: Request) -> Response:
+    """The hash of a password, as definitions of RabbitMQ's have it."""
+    caller.require_administrator()
+    asked = await json_object(request)
+    require_fields(asked, "password")
+    password = text(asked, "password", "")
+    salt = os.urandom(RABBITMQ_SALT_BYTES)
+    return answer({"ok": await asyncio.to_thread(hash_password_as_rabbitmq, password, salt)})
+
+
+@router.api_route("/api/auth/hash_password/{password}", methods=READ)
+async def refuse_password_in_address(caller: CallerHere, password: str) -> Response:  # noqa: ARG001
+    """Not found, as in RabbitMQ 4: addresses are written into logs."""
+    caller.require_administrator()
+    raise not_found(INSTEAD)
