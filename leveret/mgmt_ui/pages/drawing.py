@@ -24,7 +24,7 @@ ROWS_MAX = 14  # of each side
 BOX_WIDTH, BOX_HEIGHT, ROW_HEIGHT = 220, 30, 44
 COLUMN_GAP = 190  # for routing keys
 MARGIN = 16
-NAME_CHARACTERS_MAX, KEY_CHARACTERS_MAX = 30, 24
+NAME_CHARACTERS_MAX, KEY_CHARACTERS_MAX = 30, 20
 
 
 @dataclass(frozen=True, slots=True)

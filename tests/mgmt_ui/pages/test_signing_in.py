@@ -153,12 +153,16 @@ async def test_api_takes_the_session_for_looking(guest):
 
 
 async def test_api_takes_the_session_for_changing_with_the_token_only(site, guest):
-    body = {"json": {"durable": True}}
-    path = "/api/queues/%2F/q"
+    path, queues = "/api/queues/%2F/q", site.broker.vhosts["/"].queues
     for headers in ({}, {"x-csrf-token": "wrong"}):
-        answer = await guest.client.put(path, headers=headers, **body)
-        assert answer.status_code in {403, 405}, answer.text
-        assert "q" not in site.broker.vhosts["/"].queues
+        answer = await guest.client.put(path, headers=headers, json={"durable": True})
+        assert (answer.status_code, answer.json()["error"]) == (403, "forbidden")
+        assert "q" not in queues
+    answer = await guest.client.put(
+        path, headers={"x-csrf-token": guest.token}, json={"durable": True}
+    )
+    assert answer.status_code == 201
+    assert "q" in queues
 
 
 async def test_credentials_go_before_the_session(site, guest):

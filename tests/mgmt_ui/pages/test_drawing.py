@@ -1,0 +1,57 @@
+"""How messages flow through an exchange, as boxes and lines."""
+
+from leveret.mgmt_ui.pages.drawing import KEY_CHARACTERS_MAX, ROWS_MAX, draw
+
+
+def binding(source="x", destination="q", kind="queue", key=""):
+    return {
+        "source": source,
+        "destination": destination,
+        "destination_type": kind,
+        "routing_key": key,
+    }
+
+
+def texts(drawing):
+    return [box.text for box in drawing.boxes]
+
+
+def test_an_exchange_by_itself():
+    drawing = draw("/", "", [], [])
+    assert texts(drawing) == ["(default)"]
+    assert drawing.boxes[0].is_here
+    assert drawing.edges == []
+
+
+def test_sources_stand_left_and_destinations_right():
+    drawing = draw("/", "x", [binding("a", "x", "exchange")], [binding(), binding("x", "q2")])
+    here, source, *targets = drawing.boxes
+    assert source.x < here.x < targets[0].x == targets[1].x
+    assert [box.address for box in drawing.boxes] == [
+        "",
+        "/exchanges/%2F/a",
+        "/queues/%2F/q",
+        "/queues/%2F/q2",
+    ]
+
+
+def test_one_line_for_all_keys_between_two_ends():
+    keys = [binding(key=key) for key in ("b", "a", "c", "a", "")]
+    (edge,) = draw("/", "x", [], keys).edges
+    assert (edge.text, edge.title) == ("a +2", "a, b, c")
+
+
+def test_long_names_and_keys_are_cut_and_told_in_full():
+    drawing = draw("/", "x", [], [binding(destination="q" * 200, key="k" * 200)])
+    assert len(drawing.boxes[1].text) < 40
+    assert drawing.boxes[1].title == "queue " + "q" * 200
+    assert len(drawing.edges[0].text) == KEY_CHARACTERS_MAX
+
+
+def test_everything_is_within_and_many_are_counted():
+    drawing = draw("/", "x", [], [binding(destination=f"q{n}") for n in range(500)])
+    assert texts(drawing)[-1] == f"and {500 - ROWS_MAX} more"
+    assert len(drawing.edges) == ROWS_MAX
+    for box in drawing.boxes:
+        assert 0 <= box.x <= drawing.width - drawing.box_width
+        assert 0 <= box.y <= drawing.height - drawing.box_height
