@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from fastapi import APIRouter, Response
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.connections import existing
-from leveret.mgmt_ui.api.listing import Kind, in_slices, select_columns
+from leveret.mgmt_ui.api.listing import Kind, Query, in_slices, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def show_channel(caller: CallerHere, query: QueryHere, name: Segment) -> R
     """One channel, with its consumers."""
     client = existing(caller, name.rpartition(" (")[0])
     for channel in client.channel_facts():
-        row = views.channel_row(client, channel, caller.node.name)
+        row = _row((client, channel), caller, query)
         if row["name"] == name:
             row["consumer_details"] = [
                 views.consumer_row(client, channel, consumer, caller.node.name)
@@ -100,7 +100,7 @@ async def list_consumers(
 async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -> Response:
     kind: Kind[Open] = Kind(
         lambda item: (f"{item[0].describe().endpoints} ({item[1].number:5})",),
-        lambda item: views.channel_row(*item, caller.node.name),
+        lambda item: _row(item, caller, query),
         ("name",),
     )
     return await listed(await _channels(clients), kind, query)
@@ -112,3 +112,8 @@ async def _channels(clients: Iterable[Client]) -> list[Open]:
     async for part in in_slices(clients):
         found += [(client, channel) for client in part for channel in client.channel_facts()]
     return found
+
+
+def _row(item: Open, caller: Caller, query: Query) -> Row:
+    wanted = None if query.disable_stats else shown(caller, query)
+    return views.channel_row(*item, caller.node.name, wanted)

@@ -100,6 +100,16 @@ async def test_connections_show_what_went_over_their_sockets(site, busy):
     assert "recv_oct" not in bare
 
 
+async def test_channels_show_what_they_did(site, busy):
+    (row,) = await site.json(f"/api/channels?{RANGE}")
+    published = {"publish": 71, "confirm": 71, "drop_unroutable": 1}
+    handed_out = {"deliver": 40, "deliver_get": 40, "ack": 10}
+    assert counts(row["message_stats"]) == {**published, **handed_out}
+    assert len(row["message_stats"]["publish_details"]["samples"]) == 3
+    (bare,) = await site.json("/api/channels?disable_stats=true")
+    assert "message_stats" not in bare
+
+
 async def test_what_rests_says_since_when(site, busy):
     busy.declare("idle")
     assert "idle_since" not in await site.json("/api/queues/%2F/q")
