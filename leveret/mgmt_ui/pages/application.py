@@ -9,11 +9,14 @@ from fastapi.responses import RedirectResponse
 
 from leveret.mgmt_ui.pages import (
     connections,
+    dead_letters,
     exchanges,
     messages,
     overview,
     problems,
     queues,
+    retries,
+    schedules,
     signing_in,
     vhosts,
 )
@@ -37,6 +40,9 @@ ROUTERS = (
     exchanges.router,
     messages.router,
     queues.router,
+    schedules.router,
+    retries.router,
+    dead_letters.router,
     vhosts.router,
 )
 

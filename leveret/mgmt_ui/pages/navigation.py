@@ -49,6 +49,14 @@ SECTIONS = (
             Entry("Virtual hosts", "/vhosts"),
         ),
     ),
+    Section(
+        "Messages",
+        (
+            Entry("Schedules", "/schedules"),
+            Entry("Retries", "/retries"),
+            Entry("Dead letters", "/dead-letters"),
+        ),
+    ),
 )
 
 

@@ -1,0 +1,56 @@
+"""What pages about the messages of one queue have in common: the queue, and the form's choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.api.messages import require_to_browse
+from leveret.mgmt_ui.api.problems import bad_request, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.mgmt_ui.pages.forms import Form
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["CHOSEN_MAX", "chosen_ids", "readable_queue", "readable_queues"]
+
+CHOSEN_MAX = 200  # boxes on a page
+
+
+async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
+    """A queue whose messages the viewer may have. Raises ApiError 401 and 404."""
+    await require_to_browse(viewer.caller, vhost, name)
+    host = viewer.caller.vhost(vhost)
+    held = host.queues.get(name)
+    if held is None:
+        raise not_found("queue_not_found")
+    found = viewer.broker.find_queue(host, name, held.owner)
+    if not isinstance(found, Queue):
+        raise not_found("queue_not_found")
+    return found
+
+
+def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) -> list[Queue]:
+    """Those of all virtual hosts that the viewer may have messages of, by name."""
+    found = [
+        queue
+        for vhost in viewer.caller.open_vhosts()
+        for queue in vhost.queues.values()
+        if isinstance(queue, Queue)
+        and is_wanted(queue)
+        and (queue.owner is None or viewer.caller.is_administrator)
+        and viewer.may("read", "queue", vhost.name, queue.name)
+    ]
+    return sorted(found, key=lambda queue: (queue.definition.vhost, queue.name))
+
+
+def chosen_ids(form: Form) -> list[str]:
+    """The boxes that are checked. Raises ApiError 400 for none."""
+    ids = [id_ for id_ in form.all("id") if id_]
+    if not ids:
+        raise bad_request("choose some messages first")
+    if len(ids) > CHOSEN_MAX:
+        raise bad_request(f"choose at most {CHOSEN_MAX} messages at a time")
+    return ids

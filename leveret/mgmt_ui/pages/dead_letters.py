@@ -1,0 +1,229 @@
+"""Dead letters: the queues in which messages end that others gave up, and the way back.
+
+Who may consume from such a queue sees them and may throw them away; who may also publish to where
+they go may redrive them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.dead_letters.topics import SUFFIX
+from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.messages import require_to_transfer
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
+from leveret.mgmt_ui.pages.formats import path, with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.times import epoch_ms
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+ROWS = 50
+CRITERIA = ("reason", "source", "header", "since", "until")
+CONTROLS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+
+router = APIRouter(prefix="/dead-letters")
+
+
+@router.get("")
+async def list_queues(request: Request, viewer: ViewerHere) -> Response:
+    """The queues that take what others give up."""
+    sources = {vhost.name: _sources(vhost) for vhost in viewer.caller.open_vhosts()}
+    queues = readable_queues(viewer, lambda queue: queue.name in sources[queue.definition.vhost])
+    rows = [
+        {
+            "vhost": queue.definition.vhost,
+            "name": queue.name,
+            "sources": sorted(sources[queue.definition.vhost][queue.name]),
+            "ready": queue.message_count,
+            "unacked": queue.leased_count,
+        }
+        for queue in queues
+    ]
+    return page(request, viewer, "dead_letters.html.j2", rows=rows)
+
+
+def _sources(vhost: Vhost) -> dict[str, set[str]]:
+    """The queues that dead letters come to, and from which queues, as it is set now."""
+    found: dict[str, set[str]] = {name: set() for name in vhost.queues if name.endswith(SUFFIX)}
+    for queue in vhost.queues.values():
+        if not isinstance(queue, Queue):
+            continue
+        for target in _targets(vhost, queue):
+            found.setdefault(target, set()).add(queue.name)
+    return found
+
+
+def _targets(vhost: Vhost, queue: Queue) -> set[str]:
+    settings = queue.settings
+    exchange, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
+    if exchange is None:
+        topic = queue.name + SUFFIX
+        return {topic} if settings.dead_letter_topic and topic in vhost.queues else set()
+    if not exchange:  # the default one, to the queue that the key names
+        return {key} if key is not None and key in vhost.queues else set()
+    if exchange not in vhost.exchanges:
+        return set()
+    edges = vhost.exchanges[exchange].outgoing.values()
+    return {
+        edge.definition.destination
+        for edge in edges
+        if edge.definition.destination_type == "queue" and edge.definition.destination != queue.name
+    }
+
+
+@router.get("/{vhost}/{name}")
+async def list_letters(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
+) -> Response:
+    """The dead letters of one queue, the oldest first, and how far a redrive is."""
+    await readable_queue(viewer, vhost, name)
+    query = request.query_params
+    asked = {key: query.get(key, "") for key in CRITERIA}
+    after = query.get("after", "")
+    found: dict[str, Any] = {"rows": [], "after": None, "ready": 0, "unacknowledged": 0}
+    failure = ""
+    try:
+        found = await viewer.caller.perform(
+            "dlq.list",
+            vhost=vhost,
+            queue=name,
+            limit=ROWS,
+            after=int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None,
+            **_selection(asked, []),
+        )
+    except ApiError as error:
+        failure = error.reason
+    here = path("dead-letters", vhost, name)
+    following = None
+    if found["after"] is not None:
+        following = with_query(here, **asked, after=str(found["after"]))
+    return page(
+        request,
+        viewer,
+        "dead_letter.html.j2",
+        vhost=vhost,
+        queue=name,
+        asked=asked,
+        found=found,
+        failure=failure,
+        first=with_query(here, **asked),
+        is_first=not after,
+        following=following,
+        is_filtered=any(asked.values()),
+        redrive=await _status(viewer, vhost, name),
+        may_redrive=viewer.may("write", "exchange", vhost, "amq.default"),
+    )
+
+
+async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | None:
+    """The redrive that runs or ran last; None where there was none."""
+    try:
+        found: dict[str, Any] = await viewer.caller.perform("dlq.status", vhost=vhost, queue=name)
+    except ApiError:
+        return None
+    return found
+
+
+# -- what is asked for
+
+
+def _selection(asked: Mapping[str, str], ids: list[str]) -> dict[str, Any]:
+    """Which messages, as operations take it. Raises ApiError 400."""
+    headers: dict[str, str] = {}
+    if asked["header"]:
+        header, equals, value = asked["header"].partition("=")
+        if not equals:
+            raise bad_request("a header is stated as name=value")
+        headers[header.strip()] = value.strip()
+    return {
+        "ids": ids,
+        "reason": asked["reason"] or None,
+        "source": asked["source"] or None,
+        "headers": headers,
+        "since": epoch_ms(asked["since"]) if asked["since"] else None,
+        "until": epoch_ms(asked["until"]) if asked["until"] else None,
+    }
+
+
+def _chosen(form: Form) -> dict[str, Any]:
+    """The boxes that are checked, or all that fit the filter, which may be all there are."""
+    if form.word("which") == "matching":
+        return _selection({key: form.word(key) for key in CRITERIA}, [])
+    return _selection(dict.fromkeys(CRITERIA, ""), chosen_ids(form))
+
+
+# -- doing
+
+
+@router.post("/{vhost}/{name}/redrive")
+async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Send those that are chosen back to where they came from, or elsewhere."""
+    await readable_queue(viewer, vhost, name)
+    exchange = form.text("exchange") if form.word("to") == "exchange" else None
+    await require_to_transfer(viewer.caller, vhost, {"exchange": exchange, "to_queue": None})
+    here = path("dead-letters", vhost, name)
+    try:
+        await viewer.caller.perform(
+            "dlq.redrive",
+            vhost=vhost,
+            queue=name,
+            exchange=exchange,
+            routing_key=(form.text("routing_key") or None) if exchange is not None else None,
+            routed=form.word("to") == "routed",
+            rate=form.integer("rate"),
+            **_chosen(form),
+        )
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+    return seeing(here)
+
+
+@router.post("/{vhost}/{name}/redrive/{control}")
+async def control_redrive(
+    viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment, control: str
+) -> Response:
+    """Pause it, resume it, or cancel it: what has gone has gone."""
+    await readable_queue(viewer, vhost, name)
+    await require_to_transfer(viewer.caller, vhost, {"exchange": None, "to_queue": None})
+    if control not in CONTROLS:
+        raise ApiError(404, "not_found", "Object Not Found")
+    return await act(
+        viewer,
+        f"dlq.{control}",
+        vhost=vhost,
+        queue=name,
+        done=f"The redrive of queue {name} is {CONTROLS[control]}.",
+        then=path("dead-letters", vhost, name),
+    )
+
+
+@router.post("/{vhost}/{name}/delete")
+async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Throw those that are chosen away."""
+    await readable_queue(viewer, vhost, name)
+    try:
+        chosen = _chosen(form)
+        count = await viewer.caller.perform("dlq.delete", vhost=vhost, queue=name, **chosen)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+    else:
+        viewer.session.tell(f"{count} messages of queue {name} were deleted.")
+    return seeing(path("dead-letters", vhost, name))

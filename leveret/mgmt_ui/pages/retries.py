@@ -1,0 +1,115 @@
+"""Messages that failed and wait to be tried again, queue by queue.
+
+Who may consume from a queue may have them back at once, or give them up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
+from leveret.mgmt_ui.pages.formats import path, with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+ROWS = 50
+CURSOR_DIGITS_MAX = 18
+
+router = APIRouter(prefix="/retries")
+
+
+@router.get("")
+async def list_queues(request: Request, viewer: ViewerHere) -> Response:
+    """The queues that try failed messages again."""
+    queues = readable_queues(
+        viewer, lambda queue: queue.settings.retry is not None or queue.retry_topic is not None
+    )
+    rows = [
+        {
+            "vhost": queue.definition.vhost,
+            "name": queue.name,
+            "pending": 0 if queue.retry_topic is None else queue.retry_topic.pending_count,
+            "died": queue.died_count,
+        }
+        for queue in queues
+    ]
+    return page(request, viewer, "retries.html.j2", rows=rows)
+
+
+@router.get("/{vhost}/{name}")
+async def list_retries(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment
+) -> Response:
+    """What waits for one queue, the next one first."""
+    await readable_queue(viewer, vhost, name)
+    after = _cursor(request.query_params.get("after", ""))
+    found = await viewer.caller.perform(
+        "retry.list", vhost=vhost, queue=name, limit=ROWS, after=after
+    )
+    following = None
+    if found["after"] is not None:
+        following = with_query(
+            path("retries", vhost, name), after="-".join(map(str, found["after"]))
+        )
+    return page(
+        request,
+        viewer,
+        "retry.html.j2",
+        vhost=vhost,
+        queue=name,
+        rows=found["rows"],
+        pending=found["pending"],
+        following=following,
+        is_first=after is None,
+        now_ms=viewer.now_ms,
+    )
+
+
+def _cursor(text: str) -> list[int] | None:
+    parts = text.split("-")
+    if len(parts) == 2 and all(
+        part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
+    ):
+        return [int(part) for part in parts]
+    return None
+
+
+@router.post("/{vhost}/{name}/now")
+async def retry_now(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Bring the chosen messages, or all, back at once."""
+    return await _deal(viewer, form, "retry.retry_now", "are tried again now", (vhost, name))
+
+
+@router.post("/{vhost}/{name}/cancel")
+async def cancel(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Try them no more."""
+    return await _deal(viewer, form, "retry.cancel", "are not tried any more", (vhost, name))
+
+
+async def _deal(
+    viewer: Viewer, form: Form, operation: str, done: str, queue: tuple[str, str]
+) -> Response:
+    vhost, name = queue
+    await readable_queue(viewer, vhost, name)
+    every = form.word("which") == "all"
+    try:
+        chosen: dict[str, Any] = {"ids": [] if every else chosen_ids(form), "all": every}
+        count = await viewer.caller.perform(operation, vhost=vhost, queue=name, **chosen)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+    else:
+        viewer.session.tell(f"{count} messages of queue {name} {done}.")
+    return seeing(path("retries", vhost, name))

@@ -1,0 +1,153 @@
+"""Delayed messages of a virtual host: when they come, and what can be done about it.
+
+Who may publish to the exchange of a message may also put it off, have it now, or call it off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.choosing import chosen_ids
+from leveret.mgmt_ui.pages.declaring import open_names
+from leveret.mgmt_ui.pages.formats import with_query
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.histogram import histogram
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.times import epoch_ms
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+ROWS = 50
+DRAWN_MAX = 2000  # messages in the drawing, the next ones
+CURSOR_DIGITS_MAX = 18
+
+router = APIRouter(prefix="/schedules")
+
+
+@router.get("")
+async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
+    """The messages of one virtual host that wait for their time, the next one first."""
+    names = open_names(viewer)
+    query = request.query_params
+    vhost = query.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
+    viewer.caller.vhost(vhost)
+    asked = {key: query.get(key, "") for key in ("exchange", "routing_key")}
+    after = _cursor(query.get("after", ""))
+    found = await _list(viewer, vhost, asked, ROWS, after)
+    upcoming = await _list(viewer, vhost, asked, DRAWN_MAX, None)
+    following = None
+    if found["after"] is not None:
+        cursor = "-".join(map(str, found["after"]))
+        following = with_query("/schedules", vhost=vhost, **asked, after=cursor)
+    rows = [
+        {**row, "may": viewer.may("write", "exchange", vhost, row["exchange"] or "amq.default")}
+        for row in found["rows"]
+    ]
+    return page(
+        request,
+        viewer,
+        "schedules.html.j2",
+        vhost=vhost,
+        vhosts=names,
+        asked=asked,
+        rows=rows,
+        pending=found["pending"],
+        following=following,
+        is_first=after is None,
+        is_filtered=any(asked.values()),
+        drawing=histogram([row["due_ms"] for row in upcoming["rows"]], viewer.now_ms),
+        drawn=len(upcoming["rows"]),
+        now_ms=viewer.now_ms,
+    )
+
+
+async def _list(
+    viewer: Viewer, vhost: str, asked: dict[str, str], limit: int, after: list[int] | None
+) -> dict[str, Any]:
+    if viewer.node.administered.schedules is None:  # of a node that keeps none
+        return {"rows": [], "after": None, "pending": 0}
+    found: dict[str, Any] = await viewer.caller.perform(
+        "schedule.list",
+        vhost=vhost,
+        exchange=asked["exchange"] or None,
+        routing_key=asked["routing_key"] or None,
+        headers={},
+        due_from_ms=None,
+        due_before_ms=None,
+        queue=None,
+        limit=limit,
+        after=after,
+    )
+    return found
+
+
+def _cursor(text: str) -> list[int] | None:
+    """Due time and offset of the last message that was shown; None for what is none."""
+    parts = text.split("-")
+    if len(parts) == 2 and all(
+        part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
+    ):
+        return [int(part) for part in parts]
+    return None
+
+
+@router.post("/cancel")
+async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
+    """Never deliver the chosen messages."""
+    return await _each(viewer, form, "schedule.cancel", "called off", queue=None)
+
+
+@router.post("/deliver")
+async def deliver_now(viewer: ViewerHere, form: FormHere) -> Response:
+    """Deliver them at once."""
+    return await _each(viewer, form, "schedule.deliver_now", "sent on their way")
+
+
+@router.post("/reschedule")
+async def reschedule(viewer: ViewerHere, form: FormHere) -> Response:
+    """Deliver them at another time, which is stated, or some minutes from now."""
+    minutes, time = form.integer("delay_minutes"), form.word("due")
+    if (minutes is None) == (not time):
+        raise bad_request("state either a time, or minutes from now")
+    when = {
+        "delay_ms": None if minutes is None else minutes * 60_000,
+        "due_ms": epoch_ms(time) if time else None,
+    }
+    return await _each(viewer, form, "schedule.reschedule", "put to another time", **when)
+
+
+async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: object) -> Response:
+    vhost, count = form.text("vhost"), 0
+    viewer.caller.vhost(vhost)
+    try:
+        for id_ in chosen_ids(form):
+            held = await viewer.caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
+            exchange = held["exchange"] or "amq.default"
+            await viewer.caller.require(vhost, "exchange", exchange, "write")
+            count += await viewer.caller.perform(
+                operation,
+                vhost=vhost,
+                exchange=None,
+                routing_key=None,
+                headers={},
+                due_from_ms=None,
+                due_before_ms=None,
+                id=id_,
+                all=False,
+                **more,
+            )
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        viewer.session.tell(error.reason, failed=True)
+    if count:
+        viewer.session.tell(f"{count} messages of {vhost} were {done}.")
+    return seeing(with_query("/schedules", vhost=vhost))

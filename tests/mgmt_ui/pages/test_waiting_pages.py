@@ -1,0 +1,186 @@
+"""Schedules, retries and dead letters: what waits, what died, and what is done about it."""
+
+import re
+import time
+
+import pytest
+
+from leveret.ports.definitions import PermissionDefinition
+from tests.mgmt_ui.pages.running import running_node
+from tests.support.browser import Browser
+from tests.support.client import Client
+from tests.support.visitor import Visitor
+
+HOSTILE = "<script>alert(1)</script>"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with running_node(tmp_path_factory.mktemp("node")) as address:
+        yield address
+
+
+@pytest.fixture
+def guest(address):
+    with Visitor(address) as visitor:
+        visitor.declare("q")
+        yield visitor
+
+
+def ids(text):
+    return re.findall(r'name="id" value="([^"]+)"', text)
+
+
+def delay(guest, key="q", milliseconds=HOUR_MS, **more):
+    """By AMQP a key that nobody takes is fine; here the queue takes it when it is due."""
+    properties = {"headers": {"x-delay": milliseconds}, **more}
+    asked = {"properties": properties, "routing_key": key, "payload": "x"}
+    answer = guest.api.post(
+        "/exchanges/%2F/amq.default/publish", json={**asked, "payload_encoding": "string"}
+    )
+    assert answer.status_code == 200
+
+
+def fail(guest, queue, *bodies):
+    """Let a queue's consumer reject messages."""
+    for number, body in enumerate(bodies):
+        guest.publish(queue, body, message_id=f"m{number}")
+    asked = {"count": len(bodies), "ackmode": "reject_requeue_false", "encoding": "auto"}
+    assert len(guest.api.post(f"/queues/%2F/{queue}/get", json=asked).json()) == len(bodies)
+
+
+def eventually(look):
+    deadline = time.monotonic() + 15
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def clear_schedules(guest):
+    while found := ids(guest.text("/schedules")):
+        guest.done("/schedules/cancel", vhost="/", id=found)
+
+
+def test_schedules(guest):
+    clear_schedules(guest)
+    assert "No message waits" in guest.text("/schedules")
+    for hours in (1, 2, 2, 5):
+        delay(guest, milliseconds=hours * HOUR_MS)
+    text = guest.text("/schedules")
+    assert text.count('<rect class="bar"') == 3
+    first, second, third, fourth = ids(text)
+    assert "No waiting message fits" in guest.text("/schedules?exchange=elsewhere")
+    said = guest.done("/schedules/deliver", vhost="/", id=first)
+    assert said == ["1 messages of / were sent on their way."]
+    eventually(lambda: 'name="offset"' in guest.text("/queues/%2F/q/messages"))
+    guest.done("/schedules/reschedule", vhost="/", id=fourth, delay_minutes="1")
+    assert ids(guest.text("/schedules")) == [fourth, second, third]
+    guest.done("/schedules/reschedule", vhost="/", id=second, due="2027-01-01T00:00")
+    assert "2027-01-01 00:00:00" in guest.text("/schedules")
+    said = guest.done("/schedules/cancel", vhost="/", id=[second, third, fourth])
+    assert said == ["3 messages of / were called off."]
+    assert "choose some messages" in guest.done("/schedules/cancel", vhost="/")[0]
+    assert "no message with id" in guest.done("/schedules/cancel", vhost="/", id=first)[0]
+    assert guest.submit("/schedules/reschedule", vhost="/", id="1").status_code == 400
+    assert guest.client.get("/schedules?vhost=nowhere").status_code == 404
+
+
+def test_retries(guest):
+    guest.declare("r", **{"x-retry-delays": [HOUR_MS]})
+    assert '<a href="/retries/%2F/r">r</a>' in guest.text("/retries")
+    assert "No message of this queue waits" in guest.text("/retries/%2F/r")
+    fail(guest, "r", "1", "2", "3")
+    eventually(lambda: len(ids(guest.text("/retries/%2F/r"))) == 3)
+    found = ids(guest.text("/retries/%2F/r"))
+    said = guest.done("/retries/%2F/r/now", which="chosen", id=found[0])
+    assert said == ["1 messages of queue r are tried again now."]
+    said = guest.done("/retries/%2F/r/cancel", which="all")
+    assert said == ["2 messages of queue r are not tried any more."]
+    assert "choose some messages" in guest.done("/retries/%2F/r/cancel")[0]
+    assert "a number" in guest.done("/retries/%2F/r/cancel", id="x")[0]
+    assert guest.client.get("/retries/%2F/nowhere").status_code == 404
+
+
+def test_dead_letters_and_their_redrive(guest):
+    guest.api.delete("/queues/%2F/d.dlq")
+    guest.declare("d", **{"x-dead-letter-topic": True})
+    fail(guest, "d", "1", "2", "3")
+    here = "/dead-letters/%2F/d.dlq"
+    eventually(lambda: here in guest.text("/dead-letters"))
+    eventually(lambda: len(ids(guest.text(here))) == 3)
+    text = guest.text(here)
+    assert "rejected" in text
+    assert 'hx-trigger="every 1s"' not in text
+    assert ids(guest.text(f"{here}?reason=rejected&source=d")) == ids(text)
+    assert "No dead letter fits" in guest.text(f"{here}?reason=expired")
+    assert "name=value" in guest.text(f"{here}?header=x")
+    assert guest.done(f"{here}/redrive", id="m1", rate="1", to="back") == []
+    eventually(lambda: "1 moved" in guest.text(here))
+    assert ids(guest.text(here)) == ["m0", "m2"]
+    assert guest.done(f"{here}/delete", id="m0") == ["1 messages of queue d.dlq were deleted."]
+    assert "state which messages" in guest.done(f"{here}/delete", which="matching")[0]
+    assert "choose some messages" in guest.done(f"{here}/redrive")[0]
+
+
+def test_a_redrive_is_paused_resumed_and_cancelled(guest):
+    guest.api.delete("/queues/%2F/e.dlq")
+    guest.declare("e", **{"x-dead-letter-topic": True})
+    fail(guest, "e", *map(str, range(30)))
+    here = "/dead-letters/%2F/e.dlq"
+    eventually(lambda: len(ids(guest.text(here))) == 30)
+    guest.done(f"{here}/redrive", which="matching", rate="1")
+    assert 'hx-trigger="every 1s"' in guest.text(here)
+    assert guest.done(f"{here}/redrive/pause") == ["The redrive of queue e.dlq is paused."]
+    assert f"{here}/redrive/resume" in guest.text(here)
+    assert guest.done(f"{here}/redrive/resume") == ["The redrive of queue e.dlq is resumed."]
+    assert guest.done(f"{here}/redrive/cancel") == ["The redrive of queue e.dlq is cancelled."]
+    assert "cancelled" in guest.text(here)
+    assert guest.submit(f"{here}/redrive/destroy").status_code == 404
+
+
+def test_a_strangers_text_is_no_markup(guest):
+    delay(guest, HOSTILE)
+    guest.declare("h", **{"x-dead-letter-topic": True})
+    fail(guest, "h", HOSTILE)
+    guest.publish("h", HOSTILE, message_id=HOSTILE, headers={"x-death": HOSTILE, HOSTILE: "'"})
+    paths = ["/schedules", f"/schedules?exchange={HOSTILE}", "/dead-letters/%2F/h", "/dead-letters"]
+    for path in [*paths, f"/dead-letters/%2F/h?source={HOSTILE}&header={HOSTILE}"]:
+        assert "<script>alert" not in guest.text(path)
+    assert HOSTILE not in guest.text("/dead-letters/%2F/h")
+
+
+WRITES = (
+    ("/schedules/cancel", {"vhost": "/", "id": "1"}),
+    ("/schedules/deliver", {"vhost": "/", "id": "1"}),
+    ("/schedules/reschedule", {"vhost": "/", "id": "1", "delay_minutes": "1"}),
+    ("/retries/%2F/q/now", {"which": "all"}),
+    ("/retries/%2F/q/cancel", {"which": "all"}),
+    ("/dead-letters/%2F/q/redrive", {"which": "matching"}),
+    ("/dead-letters/%2F/q/redrive/pause", {}),
+    ("/dead-letters/%2F/q/delete", {"which": "matching"}),
+)
+
+
+@pytest.mark.parametrize(("path", "fields"), WRITES)
+def test_forms_without_the_token_are_refused(guest, path, fields):
+    assert guest.submit(path, **{**fields, "csrf_token": "wrong"}).status_code == 403
+
+
+@pytest.mark.parametrize(("path", "fields"), WRITES)
+async def test_strangers_are_refused(browser, path, fields):
+    assert (await browser.submit(path, **fields)).status_code == 401
+
+
+@pytest.mark.parametrize(("path", "fields"), WRITES[3:])
+async def test_who_may_not_consume_is_refused(site, path, fields):
+    Client(site.stage).open().declare("q", durable=True, arguments={"x-retry-delay": 10})
+    site.add_user("reader", "management")
+    site.stage.access.put_permission(PermissionDefinition("/", "reader", "^$", ".*", "^$"))
+    browser = Browser(site)
+    await browser.sign_in("reader")
+    assert (await browser.submit(path, **fields)).status_code == 403
+    for page in ("/retries", "/dead-letters"):
+        assert "%2F/q" not in await browser.text(page)
+    assert (await browser.get("/retries/%2F/q")).status_code == 403
+    assert (await browser.get("/dead-letters/%2F/q")).status_code == 403
