@@ -24,6 +24,7 @@ from leveret.mgmt_ui.api import (
     cluster,
     connections,
     definitions,
+    documents,
     exchanges,
     features,
     health,
@@ -62,6 +63,7 @@ REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the las
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
+    documents,
     overview,
     cluster,
     sign_in,

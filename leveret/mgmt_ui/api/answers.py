@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import Depends, Request, Response
+from fastapi import Query as Parameter
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
@@ -60,7 +61,18 @@ async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
     return answer(one_page(ordered, len(items), kind, query))
 
 
-async def _query(request: Request) -> Query:
+async def _query(
+    request: Request,
+    *,
+    page: str | None = None,  # noqa: ARG001  # these are for the API's description
+    page_size: str | None = None,  # noqa: ARG001
+    name_part: Annotated[str | None, Parameter(alias="name")] = None,  # noqa: ARG001
+    sort: str | None = None,  # noqa: ARG001
+    sort_reverse: str | None = None,  # noqa: ARG001
+    columns: str | None = None,  # noqa: ARG001
+    disable_stats: str | None = None,  # noqa: ARG001
+    enable_queue_totals: str | None = None,  # noqa: ARG001
+) -> Query:
     """A coroutine, since FastAPI would call a function in a thread."""
     return Query.parse(request.query_params)
 

@@ -13,6 +13,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 
 
 __all__ = ["require_to_declare", "router"]
+
+EXAMPLE = {
+    "type": "topic",
+    "durable": True,
+    "auto_delete": False,
+    "internal": False,
+    "arguments": {},
+}
 
 router = APIRouter()
 
@@ -58,7 +67,7 @@ def _exchange_row(exchange: Exchange, caller: Caller, query: Query) -> Row:
     return views.exchange_row(exchange, None if query.disable_stats else shown(caller, query))
 
 
-@router.put("/api/exchanges/{vhost}/{name}")
+@router.put("/api/exchanges/{vhost}/{name}", openapi_extra=body(EXAMPLE))
 async def declare_exchange(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:

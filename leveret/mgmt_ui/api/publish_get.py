@@ -24,6 +24,7 @@ from leveret.errors import AmqpError
 from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
 from leveret.mgmt_ui.api.views import plain
 from leveret.ports.sessions import RejectedError
@@ -57,6 +58,14 @@ TEXTS = {
     "cluster_id",
 }
 
+MESSAGE = {
+    "properties": {},
+    "routing_key": "orders",
+    "payload": "hello",
+    "payload_encoding": "string",
+}
+WANTED = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 50000}
+
 router = APIRouter()
 
 
@@ -84,7 +93,10 @@ async def _session(caller: Caller, vhost: str) -> AsyncIterator[Session]:
 # -- publishing
 
 
-@router.post("/api/exchanges/{vhost}/{name}/publish")
+@router.post(
+    "/api/exchanges/{vhost}/{name}/publish",
+    openapi_extra=body(MESSAGE, "routing_key", "payload", "payload_encoding"),
+)
 async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Publish one message, and tell whether a queue has taken it."""
     caller.vhost(vhost)
@@ -153,7 +165,9 @@ def _property(name: str, value: object) -> object:
 # -- getting
 
 
-@router.post("/api/queues/{vhost}/{name}/get")
+@router.post(
+    "/api/queues/{vhost}/{name}/get", openapi_extra=body(WANTED, "count", "ackmode", "encoding")
+)
 async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Take messages, for good or to look at them."""
     caller.vhost(vhost)

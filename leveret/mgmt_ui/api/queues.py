@@ -13,6 +13,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["DELETION_OFF", "require_to_declare", "router"]
 
 DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queue delete`"
+
+EXAMPLE = {"durable": True, "auto_delete": False, "arguments": {"x-queue-type": "quorum"}}
 
 router = APIRouter()
 
@@ -63,7 +66,7 @@ def _queue_row(queue: QueueLike, caller: Caller, query: Query) -> Row:
     return row | views.queue_counts(queue) if query.enable_queue_totals else row
 
 
-@router.put("/api/queues/{vhost}/{name}")
+@router.put("/api/queues/{vhost}/{name}", openapi_extra=body(EXAMPLE))
 async def declare_queue(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:

@@ -1,0 +1,167 @@
+"""/api/openapi.json and /api/docs: what the API can be asked, for programs and for people.
+
+The page is made of the description, without scripts; neither asks any other host for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import warnings
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from leveret import __version__
+from leveret.mgmt_ui.api.answers import READ
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fastapi import FastAPI
+
+    Operation = dict[str, Any]
+
+__all__ = ["describe", "router"]
+
+DESCRIPTION = (
+    "RabbitMQ's HTTP API and Leveret's own routes, below /api/leveret. A virtual host `/` is "
+    "written `%2F` in paths."
+)
+BODY_METHODS = {"post", "put", "patch"}
+PUBLIC = re.compile(
+    r"/api/(auth|login|docs.*|openapi\.json|health/checks/(is-in-service|ready-to-serve-clients))"
+)
+SCHEMES = {
+    "basic": {"type": "http", "scheme": "basic"},
+    "session": {"type": "apiKey", "in": "cookie", "name": "leveret_session"},
+}
+ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
+    "required": ["error", "reason"],
+}
+ERRORS = {
+    "400": "What was asked makes no sense",
+    "401": "Nobody we know, or somebody who may not",
+    "404": "No such thing",
+}
+DONE = {"post", "put", "patch", "delete"}
+ANY_BODY = {"content": {"application/json": {"schema": {"type": "object"}}}}
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'self'; frame-ancestors 'none'"
+STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
+h2 { border-bottom: 1px solid; margin-top: 2rem; text-transform: capitalize; }
+details { margin: .3rem 0; }
+summary { cursor: pointer; overflow-wrap: anywhere; }
+b { display: inline-block; font-family: ui-monospace, monospace; min-width: 4.5rem; }
+code, pre { font-family: ui-monospace, monospace; }
+pre { overflow-x: auto; }
+details > :not(summary) { margin-left: 1.2rem; }
+"""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.api_route("/api/openapi.json", methods=READ)
+async def show_description(request: Request) -> Response:
+    """The description of the API (OpenAPI 3.1)."""
+    return JSONResponse(await _description(request.app))
+
+
+@router.api_route("/api/docs", methods=READ)
+async def show_documents(request: Request) -> Response:
+    """The same to be read."""
+    described = await _description(request.app)
+    headers = {
+        "content-security-policy": CONTENT_SECURITY_POLICY,
+        "x-content-type-options": "nosniff",
+    }
+    return HTMLResponse("".join(_page(described)), headers=headers)
+
+
+@router.api_route("/api/docs/style.css", methods=READ)
+async def show_style() -> Response:
+    """How the page looks."""
+    return Response(STYLE, media_type="text/css")
+
+
+async def _description(app: FastAPI) -> dict[str, Any]:
+    """Made once, beside the loop: it takes some hundred milliseconds."""
+    if getattr(app.state, "description", None) is None:
+        app.state.description = await asyncio.to_thread(describe, app)
+    described: dict[str, Any] = app.state.description
+    return described
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The description of an application's routes."""
+    with warnings.catch_warnings():
+        # One function answers GET and HEAD; names are given below.
+        warnings.filterwarnings("ignore", "Duplicate Operation ID")
+        described = get_openapi(
+            title="Leveret", version=__version__, description=DESCRIPTION, routes=app.routes
+        )
+    for path, operations in described["paths"].items():
+        operations.pop("head", None)
+        for method, operation in operations.items():
+            _complete(path, method, operation)
+    described["components"] = {"securitySchemes": SCHEMES, "schemas": {"Error": ERROR}}
+    described["security"] = [{scheme: []} for scheme in SCHEMES]
+    return described
+
+
+def _complete(path: str, method: str, operation: Operation) -> None:
+    """Add what all operations have in common."""
+    words = re.findall(r"\w+", path.removeprefix("/api/"))
+    operation["operationId"] = "_".join([method, *words])
+    operation.setdefault("tags", [words[0].replace("_", " ")])
+    if method in BODY_METHODS:
+        operation.setdefault("requestBody", ANY_BODY)
+    if PUBLIC.fullmatch(path):
+        operation["security"] = []
+    responses = operation["responses"]
+    responses.pop("422", None)  # what is in a path is text, and bodies are read by hand
+    if method in DONE:
+        responses["204"] = {"description": "Done; 201 where something new was made"}
+        responses["201"] = {"description": "Made"}
+    for status, meaning in ERRORS.items():
+        schema = {"$ref": "#/components/schemas/Error"}
+        content = {"application/json": {"schema": schema}}
+        responses.setdefault(status, {"description": meaning, "content": content})
+
+
+def _page(described: dict[str, Any]) -> Iterator[str]:
+    """The page, piece by piece."""
+    yield "<!doctype html><html lang=en><meta charset=utf-8><title>Leveret: HTTP API</title>"
+    yield '<meta name=viewport content="width=device-width">'
+    yield '<link rel=stylesheet href="/api/docs/style.css">'
+    yield f"<h1>HTTP API</h1><p>{escape(described['info']['description'])}</p>"
+    yield '<p>For programs: <a href="/api/openapi.json">openapi.json</a></p>'
+    sections: dict[str, list[str]] = {}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            shown = "".join(_operation(path, method, operation))
+            sections.setdefault(operation["tags"][0], []).append(shown)
+    for tag, shown_operations in sorted(sections.items()):
+        yield f"<h2>{escape(tag)}</h2>{''.join(shown_operations)}"
+
+
+def _operation(path: str, method: str, operation: Operation) -> Iterator[str]:
+    said = operation.get("description", "")
+    yield f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
+    yield f"{escape(said.partition(chr(10))[0])}</summary><p>{escape(said)}</p>"
+    parameters = [one for one in operation.get("parameters", ()) if one["in"] == "query"]
+    if parameters:
+        names = " ".join(f"<code>{escape(one['name'])}</code>" for one in parameters)
+        yield f"<p>Query: {names}</p>"
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        if "example" in content:
+            example = json.dumps(content["example"], indent=2)
+            yield f"<p>{escape(kind)}</p><pre>{escape(example)}</pre>"
+    yield "</details>"
