@@ -81,6 +81,11 @@ class Caller:
         """May see what is others'."""
         return not MONITORS.isdisjoint(self.tags)
 
+    @property
+    def is_policymaker(self) -> bool:
+        """May set policies, and what is like them."""
+        return self.is_administrator or "policymaker" in self.tags
+
     def enters(self, vhost: str) -> bool:
         """Whether the user may connect to a virtual host, as far as is known."""
         try:

@@ -10,14 +10,18 @@ from fastapi.responses import RedirectResponse
 from leveret.mgmt_ui.pages import (
     connections,
     dead_letters,
+    definitions,
     exchanges,
+    limits,
     messages,
     overview,
+    policies,
     problems,
     queues,
     retries,
     schedules,
     signing_in,
+    users,
     vhosts,
 )
 from leveret.mgmt_ui.pages.assets import PREFIX, Assets
@@ -43,6 +47,10 @@ ROUTERS = (
     schedules.router,
     retries.router,
     dead_letters.router,
+    users.router,
+    limits.router,
+    policies.router,
+    definitions.router,
     vhosts.router,
 )
 

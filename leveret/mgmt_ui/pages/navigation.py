@@ -16,6 +16,10 @@ def _everybody(_: Caller) -> bool:
     return True
 
 
+def _administrators(caller: Caller) -> bool:
+    return caller.is_administrator
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A link; `is_for` says who may use what is behind it."""
@@ -55,6 +59,15 @@ SECTIONS = (
             Entry("Schedules", "/schedules"),
             Entry("Retries", "/retries"),
             Entry("Dead letters", "/dead-letters"),
+        ),
+    ),
+    Section(
+        "Administration",
+        (
+            Entry("Users", "/users", _administrators),
+            Entry("Policies", "/policies"),
+            Entry("Limits", "/limits", _administrators),
+            Entry("Definitions", "/definitions", _administrators),
         ),
     ),
 )

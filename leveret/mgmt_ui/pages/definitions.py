@@ -1,0 +1,88 @@
+"""Definitions: users, virtual hosts, queues and all else as one JSON document, out and in.
+
+For administrators: the document holds the hashes of passwords.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.uploads import read_upload
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["router"]
+
+FILE_NAME = "leveret-definitions.json"
+
+router = APIRouter(prefix="/definitions")
+
+
+@router.get("")
+async def definitions(request: Request, viewer: ViewerHere) -> Response:
+    """What can be had and given here."""
+    viewer.caller.require_administrator()
+    vhosts = sorted(viewer.broker.vhosts)
+    return page(request, viewer, "definitions.html.j2", vhosts=vhosts)
+
+
+@router.get("/export")
+async def export(request: Request, viewer: ViewerHere) -> Response:
+    """The document, as a file: of everything, or of one virtual host."""
+    viewer.caller.require_administrator()
+    vhost = request.query_params.get("vhost") or None
+    document = await viewer.caller.perform("definitions.export", vhost=vhost)
+    text = await asyncio.to_thread(json.dumps, document, indent=2)
+    headers = {"content-disposition": f'attachment; filename="{FILE_NAME}"'}
+    return Response(text, headers=headers, media_type="application/json")
+
+
+@router.post("/import")
+async def import_(request: Request, viewer: ViewerHere) -> Response:
+    """Import a document, all of it or nothing, and say what was in it."""
+    viewer.caller.require_administrator()
+    fields = await read_upload(request, viewer)
+    vhost = fields.get("vhost", b"").decode(errors="replace") or None
+    try:
+        document = await asyncio.to_thread(_document, fields.get("document", b""))
+        summary = await viewer.caller.perform("definitions.import", document=document, vhost=vhost)
+    except ApiError as error:
+        viewer.session.tell(error.reason, failed=True)
+    else:
+        for text in _told(summary):
+            viewer.session.tell(text)
+    return seeing("/definitions")
+
+
+def _document(content: bytes) -> Any:
+    """Raises ApiError 400."""
+    if not content.strip():
+        raise bad_request("choose a file first")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the file is no JSON document: {error}") from None
+
+
+def _told(summary: Mapping[str, Any]) -> list[str]:
+    """What became of a document."""
+    counts = [
+        f"{number} {section.replace('_', ' ')}" for section, number in summary["imported"].items()
+    ]
+    told = [
+        f"Imported: {', '.join(counts) if counts else 'nothing, as the document holds nothing'}."
+    ]
+    if summary["left_out"]:
+        told.append(f"Left out, as what they bind is not there: {'; '.join(summary['left_out'])}.")
+    if summary["ignored"]:
+        told.append(f"Ignored, as they mean nothing here: {'; '.join(summary['ignored'])}.")
+    return told

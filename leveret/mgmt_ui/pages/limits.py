@@ -1,0 +1,72 @@
+"""Limits of virtual hosts and of users, for administrators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
+from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.pages.acting import act
+from leveret.mgmt_ui.pages.formats import path
+from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.pages.forms import Form
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/limits")
+
+
+@router.get("")
+async def list_limits(request: Request, viewer: ViewerHere) -> Response:
+    """All that are set."""
+    viewer.caller.require_administrator()
+    return page(
+        request,
+        viewer,
+        "limits.html.j2",
+        rows=await viewer.caller.perform("limits.list"),
+        vhosts=sorted(viewer.broker.vhosts),
+        vhost_limits=VHOST_LIMITS,
+        user_limits=USER_LIMITS,
+    )
+
+
+@router.post("")
+async def set_limit(viewer: ViewerHere, form: FormHere) -> Response:
+    """Set one; -1 means that there is none."""
+    viewer.caller.require_administrator()
+    kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
+    value = form.integer("value")
+    if value is None:
+        raise bad_request("a limit is a whole number; -1 means that there is none")
+    return await act(
+        viewer,
+        "limits.set",
+        kind=kind,
+        name=name,
+        limits={limit: value},
+        done=f"The {limit} of {kind} {name} is {value}.",
+        then=_back(form),
+    )
+
+
+@router.post("/clear")
+async def clear_limit(viewer: ViewerHere, form: FormHere) -> Response:
+    """Take one away."""
+    viewer.caller.require_administrator()
+    kind, name, limit = form.text("kind"), form.text("name"), form.text("limit")
+    done = f"The {limit} of {kind} {name} is no longer limited."
+    return await act(
+        viewer, "limits.clear", kind=kind, name=name, limit=limit, done=done, then=_back(form)
+    )
+
+
+def _back(form: Form) -> str:
+    """To the user's own page, if the form was there."""
+    return path("users", form.text("name")) if form.word("back") == "user" else "/limits"

@@ -1,0 +1,215 @@
+"""Users: a list, each by itself with what he may do and how much, for administrators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.access.limits import USER_LIMITS
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.declaring import open_names
+from leveret.mgmt_ui.pages.formats import path
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.tables import Column, list_rows
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Tags"),
+    Column("May enter", minor=True),
+    Column("Connections", "connections", numeric=True),
+    Column("Limits", minor=True),
+)
+TAGS = ("administrator", "monitoring", "policymaker", "management")
+
+router = APIRouter(prefix="/users")
+
+
+@router.get("")
+async def list_users(request: Request, viewer: ViewerHere) -> Response:
+    """All of them."""
+    viewer.caller.require_administrator()
+    return await _list(request, viewer, Form({}), "")
+
+
+async def _list(
+    request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
+) -> Response:
+    """The list; with a form that failed, the form as it was filled in, but for the password."""
+    users = await viewer.caller.perform("user.list")
+    permissions = await viewer.caller.perform("permission.list", user=None, vhost=None)
+    entered: dict[str, list[str]] = {}
+    for permission in permissions:
+        entered.setdefault(permission["user"], []).append(permission["vhost"])
+    clients = [client.user for client in viewer.broker.connections]
+    kind: Kind[Row] = Kind(
+        lambda user: (user["name"],),
+        lambda user: {
+            **user,
+            "vhosts": sorted(entered.get(user["name"], [])),
+            "connections": clients.count(user["name"]),
+        },
+        ("name",),
+    )
+    return page(
+        request,
+        viewer,
+        "users.html.j2",
+        status=status,
+        listing=await list_rows(request, users, kind, COLUMNS),
+        tags=TAGS,
+        form=form,
+        failure=failure,
+    )
+
+
+@router.get("/{name}")
+async def show_user(request: Request, viewer: ViewerHere, name: Segment) -> Response:
+    """One user: tags, permissions, limits."""
+    viewer.caller.require_administrator()
+    user = await _existing(viewer, name)
+    return page(
+        request,
+        viewer,
+        "user.html.j2",
+        user=user,
+        tags=TAGS,
+        vhosts=open_names(viewer),
+        limits=USER_LIMITS,
+        permissions=await viewer.caller.perform("permission.list", user=name, vhost=None),
+        topics=await viewer.caller.perform("topic_permission.list", user=name, vhost=None),
+    )
+
+
+async def _existing(viewer: Viewer, name: str) -> Row:
+    """Raises ApiError 404."""
+    users: list[Row] = await viewer.caller.perform("user.list")
+    for user in users:
+        if user["name"] == name:
+            return user
+    raise not_found()
+
+
+# -- what administrators do
+
+
+@router.post("")
+async def add_user(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+    """Add one; what he may do is said on his own page."""
+    viewer.caller.require_administrator()
+    name = form.text("name")
+    try:
+        await viewer.caller.perform(
+            "user.add",
+            name=name,
+            password=form.text("password"),
+            password_hash=None,
+            hashing_algorithm=None,
+            tags=_tags(form),
+        )
+    except ApiError as error:
+        return await _list(request, viewer, form, error.reason, error.status)
+    viewer.session.tell(f"User {name} is there. Without permissions he can enter no virtual host.")
+    return seeing(path("users", name))
+
+
+def _tags(form: Form) -> list[str]:
+    return [tag.strip() for tag in form.text("tags").split(",") if tag.strip()]
+
+
+@router.post("/{name}/password")
+async def set_password(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Give him another password; his sessions end."""
+    return await _act(
+        viewer,
+        "user.set_password",
+        name,
+        f"User {name} has another password.",
+        name=name,
+        password=form.text("password"),
+        password_hash=None,
+        hashing_algorithm=None,
+    )
+
+
+@router.post("/{name}/tags")
+async def set_tags(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Say what he may do here."""
+    done = f"User {name} has other tags."
+    return await _act(viewer, "user.set_tags", name, done, name=name, tags=_tags(form))
+
+
+@router.post("/{name}/delete")
+async def delete_user(viewer: ViewerHere, _: FormHere, name: Segment) -> Response:
+    """Delete him with his permissions; his connections are closed."""
+    viewer.caller.require_administrator()
+    done, back = f"User {name} was deleted.", path("users", name)
+    return await act(viewer, "user.delete", name=name, done=done, then="/users", otherwise=back)
+
+
+@router.post("/{name}/permissions")
+async def set_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Let him into a virtual host, with the patterns of names that he may use there."""
+    vhost = form.text("vhost", "/")
+    patterns = {kind: form.text(kind) for kind in ("configure", "write", "read")}
+    done = f"User {name} has permissions in {vhost}."
+    return await _act(viewer, "permission.set", name, done, user=name, vhost=vhost, **patterns)
+
+
+@router.post("/{name}/permissions/clear")
+async def clear_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Let him into a virtual host no more."""
+    vhost = form.text("vhost")
+    done = f"User {name} has no permissions in {vhost}."
+    return await _act(viewer, "permission.clear", name, done, user=name, vhost=vhost)
+
+
+@router.post("/{name}/topic-permissions")
+async def set_topic_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Bind him to routing keys of a topic exchange."""
+    vhost, exchange = form.text("vhost", "/"), form.text("exchange")
+    patterns = {kind: form.text(kind) for kind in ("write", "read")}
+    return await _act(
+        viewer,
+        "topic_permission.set",
+        name,
+        f"User {name} has topic permissions for {exchange} in {vhost}.",
+        user=name,
+        vhost=vhost,
+        exchange=exchange,
+        **patterns,
+    )
+
+
+@router.post("/{name}/topic-permissions/clear")
+async def clear_topic_permission(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
+    """Bind him to them no more."""
+    vhost, exchange = form.text("vhost"), form.text("exchange")
+    return await _act(
+        viewer,
+        "topic_permission.clear",
+        name,
+        f"User {name} has no topic permissions for {exchange} in {vhost}.",
+        user=name,
+        vhost=vhost,
+        exchange=exchange,
+    )
+
+
+async def _act(
+    viewer: Viewer, operation: str, shown: str, done: str, **parameters: Any
+) -> Response:
+    """Do what only administrators may, and show a user."""
+    viewer.caller.require_administrator()
+    return await act(viewer, operation, done=done, then=path("users", shown), **parameters)
