@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 UNSENT_MAX: Final = 1000
 SENDERS: Final = 4  # at a time: one that is slow must not hold up all others
-TIMEOUT_SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 10.0  # for each step of an attempt
+ATTEMPT_SECONDS_MAX: Final = 30.0  # for all of it: an answer may come a byte at a time
 PAUSES_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)  # before the second attempt, the third …
 
 
@@ -86,16 +87,18 @@ class Webhooks:
         """One attempt; why it failed, empty where it did not."""
         body = json.dumps(self._told(alert)).encode()
         headers = {"content-type": "application/json", "user-agent": "Leveret"}
-        if alert.rule.secret:
-            digest = hmac.new(alert.rule.secret.encode(), body, hashlib.sha256).hexdigest()
-            headers["x-leveret-signature"] = f"sha256={digest}"
         try:
+            if alert.rule.secret:
+                digest = hmac.new(alert.rule.secret.encode(), body, hashlib.sha256).hexdigest()
+                headers["x-leveret-signature"] = f"sha256={digest}"
             # What it answers is nobody's business here, and may be endless.
-            async with client.stream(
-                "POST", alert.rule.webhook, content=body, headers=headers
-            ) as answer:
+            async with (
+                asyncio.timeout(ATTEMPT_SECONDS_MAX),
+                client.stream("POST", alert.rule.webhook, content=body, headers=headers) as answer,
+            ):
                 return "" if answer.is_success else f"status {answer.status_code}"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        # ValueError: names of hosts and secrets that nobody can encode.
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
             return type(error).__name__
 
     def _told(self, alert: Alert) -> dict[str, object]:

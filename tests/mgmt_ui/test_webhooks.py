@@ -6,7 +6,10 @@ import hmac
 import json
 from contextlib import asynccontextmanager
 
+import pytest
+
 from leveret.features.alerts import Alert, AlertRule
+from leveret.mgmt_ui import webhooks
 from leveret.mgmt_ui.webhooks import UNSENT_MAX, Webhooks
 
 
@@ -42,10 +45,10 @@ async def receiving(*statuses, **fields):
         yield receiver, Alert(rule, "q", 2.0, 5, is_firing=True)
 
 
-async def send(webhooks, alert, until):
+async def send(sender, alert, until):
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        sending = tasks.create_task(webhooks.run())
-        webhooks.tell(alert)
+        sending = tasks.create_task(sender.run())
+        sender.tell(alert)
         while not until():  # noqa: ASYNC110  # whatever is waited for
             await asyncio.sleep(0.01)
         sending.cancel()
@@ -65,8 +68,8 @@ async def test_an_alert_is_posted_and_signed():
 
 async def test_what_fails_is_sent_again():
     async with receiving(500, 302, 200) as (receiver, alert):
-        webhooks = Webhooks("n", pauses_seconds=(0, 0, 0))
-        await send(webhooks, alert, lambda: len(receiver.got) == 3)
+        sender = Webhooks("n", pauses_seconds=(0, 0, 0))
+        await send(sender, alert, lambda: len(receiver.got) == 3)
         assert "x-leveret-signature" not in receiver.got[0][0]
 
 
@@ -77,11 +80,41 @@ async def test_what_never_answers_is_given_up_without_telling_secrets(caplog):
     assert "hush" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "fields", [{"webhook": "http://xn--a.com"}, {"webhook": "http://h", "secret": "\ud800"}]
+)
+async def test_what_cannot_even_be_asked_stops_no_sender(fields, caplog):
+    rule = AlertRule.parse("/", "r", {"condition": "backlog", "above": 1, **fields})
+    alert = Alert(rule, "q", 2.0, 5, is_firing=True)
+    await send(Webhooks("n", pauses_seconds=()), alert, lambda: "could not" in caplog.text)
+
+
+async def test_an_answer_that_never_ends_is_given_up(caplog, monkeypatch):
+    monkeypatch.setattr(webhooks, "ATTEMPT_SECONDS_MAX", 0.1)
+
+    gone = asyncio.Event()
+
+    async def drip(_, writer):
+        for line in (b"HTTP/1.1 200 x\r\n", *[b"x: y\r\n"] * 20):
+            writer.write(line)
+            await asyncio.sleep(0.02)
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    rule = AlertRule.parse("/", "r", {"condition": "backlog", "above": 1, "webhook": url})
+    alert = Alert(rule, "q", 2.0, 5, is_firing=True)
+    async with server:
+        await send(Webhooks("n", pauses_seconds=()), alert, lambda: "TimeoutError" in caplog.text)
+        await gone.wait()
+
+
 async def test_a_rule_without_webhook_sends_nothing():
-    webhooks = Webhooks("n")
+    sender = Webhooks("n")
     rule = AlertRule.parse("/", "r", {"condition": "backlog", "above": 1})
-    webhooks.tell(Alert(rule, "q", 2.0, 5, is_firing=True))
-    assert webhooks._unsent.empty()
+    sender.tell(Alert(rule, "q", 2.0, 5, is_firing=True))
+    assert sender._unsent.empty()
 
 
 async def test_too_many_are_not_kept(caplog):
