@@ -32,6 +32,7 @@ __all__ = [
 # In JSON: half of what stands for one character, which neither disk nor wire can hold.
 HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 TRUTHS = {True: True, False: False, "true": True, "false": False, "": False}
+DEPTH_MAX = 64  # as deep as AMQP's tables; with more, whatever walks through it could not go on
 BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and documents say more
 
 
@@ -71,7 +72,16 @@ def understand(body: bytes) -> dict[str, Any]:
         raise bad_request("not_json") from None
     if not isinstance(asked, dict):
         raise bad_request("a request is a JSON object")
+    if _is_deeper(asked, DEPTH_MAX):
+        raise bad_request(f"nested deeper than {DEPTH_MAX}")
     return asked
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(_is_deeper(item, depth - 1) for item in items)
 
 
 def _finite(number: str) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.api.bodies import understand
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
@@ -20,12 +20,9 @@ def arguments_of(form: Form) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        return understand(text.encode())
+    except ApiError:
         raise bad_request("the arguments are no JSON object") from None
-    if not isinstance(found, dict):
-        raise bad_request("the arguments are no JSON object")
-    return found
 
 
 def open_names(viewer: Viewer) -> list[str]:

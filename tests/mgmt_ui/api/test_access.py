@@ -282,3 +282,10 @@ async def test_what_could_not_be_said_again(site):
     for body in (b'{"value": NaN}', b'{"value": 1e999}', rb'{"value": {"a": "\ud800"}}'):
         answer = await site.get("/api/global-parameters/g", method="PUT", content=body)
         assert (answer.status_code, answer.json()["reason"]) == (400, "not_json")
+
+
+@pytest.mark.parametrize("depth", [64, 900])
+async def test_what_is_too_deep_to_walk_through(site, depth):
+    body = b'{"arguments": {"a": %s}}' % (b"[" * depth + b"]" * depth)
+    answer = await site.get("/api/queues/%2F/deep", method="PUT", content=body)
+    assert (answer.status_code, answer.json()["reason"]) == (400, "nested deeper than 64")
