@@ -199,11 +199,22 @@ async def _transfer(
 
 
 async def require_to_transfer(caller: Caller, vhost: str, where: Mapping[str, Any]) -> None:
-    """Raise ApiError 401 unless the caller may publish to where messages shall go."""
-    exchange = where["exchange"]
+    """Raise ApiError unless the caller may publish to where messages shall go."""
+    exchange, key = where["exchange"], where["routing_key"]
     await caller.require(vhost, "exchange", exchange if isinstance(exchange, str) else "", "write")
     if where["to_queue"] is not None:
         await caller.require(vhost, "queue", str(where["to_queue"]), "write")
+    if isinstance(exchange, str) and not caller.is_administrator:
+        await _require_topic(caller, vhost, exchange, key)
+
+
+async def _require_topic(caller: Caller, vhost: str, exchange: str, key: object) -> None:
+    """Raise ApiError unless the caller may use the keys that messages will have there."""
+    found = caller.vhost(vhost).exchanges.get(exchange)
+    if found is not None and found.definition.type == "topic" and not isinstance(key, str):
+        # Whoever published them was allowed to use their keys; nobody knows that of the caller.
+        raise bad_request("state a routing key: this is a topic exchange")
+    await caller.require_topic(vhost, exchange, str(key), "write")
 
 
 def _chosen(asked: dict[str, Any]) -> dict[str, Any]:

@@ -198,6 +198,9 @@ def _mover(node: Administered, queue: OpenQueue, parameters: Parameters) -> Move
         return _move_to(node, queue, Destination("", target))
     if exchange not in vhost.exchanges:
         raise AdministrationError("not_found", f"no exchange '{exchange}' in vhost '{vhost.name}'")
+    if vhost.exchanges[exchange].definition.internal:
+        text = f"cannot publish to internal exchange '{exchange}' in vhost '{vhost.name}'"
+        raise AdministrationError("forbidden", text)
     return _move_to(node, queue, Destination(exchange, key))
 
 

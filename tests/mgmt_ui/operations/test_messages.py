@@ -9,7 +9,7 @@ import pytest
 
 from leveret.mgmt_ui.operations import messages
 from leveret.ports.contents import headers_table
-from leveret.ports.definitions import PermissionDefinition
+from leveret.ports.definitions import PermissionDefinition, TopicPermissionDefinition
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import decode_table
 from tests.mgmt_ui.test_web import Site
@@ -365,3 +365,29 @@ async def test_permissions_are_those_of_a_client(desk):
     assert (await desk.ask("DELETE", "0", user="reader")).status_code == 204
     desk.add_user("nobody")
     assert (await desk.ask("GET", "", user="nobody")).status_code == 401
+
+
+async def test_messages_go_to_topics_as_far_as_a_client_may_publish_there(desk):
+    desk.publish(b"1", key="secret.key")
+    desk.add_user("mover", "management")
+    desk.permit("mover", "/")
+    topics = TopicPermissionDefinition("/", "mover", "amq.topic", "^open\\.", "^open\\.")
+    desk.stage.access.put_topic_permission(topics)
+    for verb in ("move", "copy"):
+        status, reason = await desk.reason("POST", verb, {"exchange": "amq.topic"}, "mover")
+        assert (status, reason) == (400, "state a routing key: this is a topic exchange")
+        where = {"exchange": "amq.topic", "routing_key": "secret.key"}
+        status, reason = await desk.reason("POST", verb, where, "mover")
+        assert (status, "topic 'secret.key'" in reason) == (401, True)
+    where = {"exchange": "amq.topic", "routing_key": "open.key"}
+    assert (await desk.ask("POST", "move", where, "mover")).status_code == 200
+    assert (await desk.ask("POST", "move", {"exchange": "amq.topic"})).status_code == 200
+
+
+async def test_messages_do_not_go_to_internal_exchanges(desk):
+    desk.publish(b"1")
+    desk.vhost.declare_exchange(
+        "inner", "fanout", durable=True, auto_delete=False, internal=True, arguments={}
+    )
+    status, reason = await desk.reason("POST", "copy", {"exchange": "inner"})
+    assert (status, reason) == (403, "cannot publish to internal exchange 'inner' in vhost '/'")
