@@ -8,6 +8,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from leveret.mgmt_ui.pages import (
+    alerts,
+    audit,
     connections,
     dead_letters,
     definitions,
@@ -21,6 +23,7 @@ from leveret.mgmt_ui.pages import (
     retries,
     schedules,
     signing_in,
+    usage,
     users,
     vhosts,
 )
@@ -51,6 +54,9 @@ ROUTERS = (
     limits.router,
     policies.router,
     definitions.router,
+    alerts.router,
+    audit.router,
+    usage.router,
     vhosts.router,
 )
 

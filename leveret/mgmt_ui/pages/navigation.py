@@ -62,6 +62,14 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Operation",
+        (
+            Entry("Alerts", "/alerts"),
+            Entry("Usage", "/usage"),
+            Entry("Audit log", "/audit", _administrators),
+        ),
+    ),
+    Section(
         "Administration",
         (
             Entry("Users", "/users", _administrators),

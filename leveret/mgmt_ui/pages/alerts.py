@@ -1,0 +1,121 @@
+"""Alerts: what fires, what has fired, and the rules that say when.
+
+Whoever may list a virtual host sees its alerts and rules; its policymakers set the rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.features.alerts import Condition, Severity
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.operations.alerts import rule_rows
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.declaring import open_names
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+PAST_MAX = 100  # of those that are over or have begun
+TEXTS = ("condition", "queues", "severity", "summary", "webhook", "secret")
+
+router = APIRouter(prefix="/alerts")
+
+
+@router.get("")
+async def list_alerts(request: Request, viewer: ViewerHere) -> Response:
+    """All that the viewer may see; `edit` names a rule to be changed."""
+    query, form = request.query_params, Form({})
+    for row in _rules(viewer):
+        if (row["vhost"], row["name"]) == (query.get("vhost", ""), query.get("edit", "")):
+            form = _filled_in(row)
+    return await _list(request, viewer, form, "")
+
+
+async def _list(
+    request: Request, viewer: Viewer, form: Form, failure: str, status: int = 200
+) -> Response:
+    names = set(open_names(viewer))
+    found: dict[str, list[Row]] = {"firing": [], "past": []}
+    if viewer.node.administered.alerting is not None:  # of a running node
+        found = await viewer.caller.perform("alert.status", vhost=None)
+    shown = {part: [row for row in rows if row["vhost"] in names] for part, rows in found.items()}
+    return page(
+        request,
+        viewer,
+        "alerts.html.j2",
+        status=status,
+        firing=shown["firing"],
+        past=shown["past"][:PAST_MAX],
+        rules=_rules(viewer),
+        vhosts=sorted(names),
+        conditions=list(Condition),
+        severities=list(Severity),
+        may_set=viewer.caller.is_policymaker,
+        now_ms=viewer.now_ms,
+        form=form,
+        failure=failure,
+    )
+
+
+def _rules(viewer: Viewer) -> list[Row]:
+    return [row for name in open_names(viewer) for row in rule_rows(viewer.node.administered, name)]
+
+
+def _filled_in(row: Row) -> Form:
+    """The form that would have set a rule; whoever wrote it may have written it otherwise."""
+    rule: dict[str, Any] = row["rule"] if isinstance(row["rule"], dict) else {}
+    fields = {key: str(rule.get(key) or "") for key in (*TEXTS, "above", "below", "for_seconds")}
+    fields |= {"vhost": row["vhost"], "name": row["name"]}
+    fields["disabled"] = "" if rule.get("enabled", True) else "1"
+    return Form({name: [value] for name, value in fields.items()})
+
+
+@router.post("")
+async def set_rule(request: Request, viewer: ViewerHere, form: FormHere) -> Response:
+    """Set a rule, or replace that of the same name; what makes no sense is shown again."""
+    vhost, name = form.text("vhost", "/"), form.text("name")
+    _require(viewer, vhost)
+    try:
+        await viewer.caller.perform("alert.set", vhost=vhost, name=name, rule=_rule(form))
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        return await _list(request, viewer, form, error.reason, error.status)
+    viewer.session.tell(f"Alert rule {name} in {vhost} is set.")
+    return seeing("/alerts")
+
+
+def _rule(form: Form) -> dict[str, Any]:
+    """What a form says, as a rule's JSON. Raises ApiError 400."""
+    rule: dict[str, Any] = {key: form.word(key) for key in TEXTS if form.word(key)}
+    for key in ("above", "below", "for_seconds"):
+        if form.word(key):
+            try:
+                rule[key] = float(form.word(key))
+            except ValueError:
+                raise bad_request(f"{key} is a number, not {form.word(key)}") from None
+    return {**rule, "enabled": not form.flag("disabled")}
+
+
+@router.post("/clear")
+async def clear_rule(viewer: ViewerHere, form: FormHere) -> Response:
+    """Delete a rule; what fires by it is over."""
+    vhost, name = form.text("vhost"), form.text("name")
+    _require(viewer, vhost)
+    done = f"Alert rule {name} in {vhost} was deleted."
+    return await act(viewer, "alert.clear", vhost=vhost, name=name, done=done, then="/alerts")
+
+
+def _require(viewer: Viewer, vhost: str) -> None:
+    """Raise ApiError 401 or 404."""
+    viewer.caller.require_policymaker(vhost)
+    viewer.caller.vhost(vhost)

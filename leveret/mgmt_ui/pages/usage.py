@@ -1,0 +1,106 @@
+"""Usage by the hour: what virtual hosts, users and queues have sent and received.
+
+Monitors see all; others see the virtual hosts that they may enter, and of users themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.pages.charts import Chart
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.ports.usage import HOUR_SECONDS, Subject
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+HOURS = {"day": 24, "week": 7 * 24, "month": 30 * 24}
+TITLES = {"day": "last day", "week": "last week", "month": "last 30 days"}
+ROWS_MAX = 200  # of the table: those who have used most
+NUMBERS = ("messages_in", "bytes_in", "messages_out", "bytes_out")
+
+router = APIRouter()
+
+
+@router.get("/usage")
+async def usage(request: Request, viewer: ViewerHere) -> Response:
+    """Who has used how much, those first who have used most."""
+    query = request.query_params
+    subject = query.get("of", "") if query.get("of") in set(Subject) else Subject.QUEUE.value
+    period = query.get("period", "") if query.get("period") in HOURS else "day"
+    records: list[Row] = []
+    failure = ""
+    try:
+        records = await _records(viewer, subject, HOURS[period])
+    except ApiError as error:
+        failure = error.reason
+    rows = _sums(records)
+    return page(
+        request,
+        viewer,
+        "usage.html.j2",
+        subject=subject,
+        subjects=list(Subject),
+        period=period,
+        titles=TITLES,
+        rows=rows[:ROWS_MAX],
+        found=len(rows),
+        chart=_chart(records, HOURS[period], viewer.now_ms),
+        failure=failure,
+    )
+
+
+async def _records(viewer: Viewer, subject: str, hours: int) -> list[Row]:
+    if viewer.node.administered.usage is None:  # of a node that keeps none
+        return []
+    until = viewer.now_ms // 1000 // HOUR_SECONDS * HOUR_SECONDS + HOUR_SECONDS
+    since = until - hours * HOUR_SECONDS
+    found: list[Row] = await viewer.caller.perform(
+        "usage.list", since=since, until=until, subject=subject, vhost=None, name=None
+    )
+    caller = viewer.caller
+    if caller.is_monitor:
+        return found
+    names = {vhost.name for vhost in caller.visible_vhosts()}
+    return [
+        row
+        for row in found
+        if row["vhost"] in names and (subject != Subject.USER or row["name"] == caller.name)
+    ]
+
+
+def _sums(records: list[Row]) -> list[Row]:
+    """One row for each who has used something, the largest first."""
+    sums: dict[tuple[str, str], Row] = {}
+    for record in records:
+        key = (record["vhost"], record["name"])
+        row = sums.setdefault(key, {"vhost": key[0], "name": key[1], **dict.fromkeys(NUMBERS, 0)})
+        for number in NUMBERS:
+            row[number] += record[number]
+    return sorted(sums.values(), key=_weight, reverse=True)
+
+
+def _weight(row: Row) -> Any:
+    return row["bytes_in"] + row["bytes_out"]
+
+
+def _chart(records: list[Row], hours: int, now_ms: int) -> Chart:
+    """All of them together, hour by hour."""
+    sums: dict[int, list[float | None]] = {}
+    last = now_ms // 1000 // HOUR_SECONDS * HOUR_SECONDS
+    for hour in range(last - (hours - 1) * HOUR_SECONDS, last + 1, HOUR_SECONDS):
+        sums[hour] = [0, 0]
+    for record in records:
+        octets = sums.get(record["hour"])
+        if octets is not None:
+            octets[0] = (octets[0] or 0) + record["bytes_in"]
+            octets[1] = (octets[1] or 0) + record["bytes_out"]
+    points = [(hour * 1000, values) for hour, values in sums.items()]
+    return Chart("usage", "Bytes an hour", "bytes", ("in", "out"), points, hours * HOUR_SECONDS)
