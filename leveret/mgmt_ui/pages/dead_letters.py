@@ -6,6 +6,7 @@ they go may redrive them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -24,8 +25,6 @@ from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.pages.viewing import Viewer
 
@@ -34,6 +33,7 @@ __all__ = ["router"]
 ROWS = 50
 CRITERIA = ("reason", "source", "header", "since", "until")
 CONTROLS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+BACK: Mapping[str, None] = {"exchange": None, "routing_key": None, "to_queue": None}
 
 router = APIRouter(prefix="/dead-letters")
 
@@ -173,8 +173,11 @@ def _chosen(form: Form) -> dict[str, Any]:
 async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Send those that are chosen back to where they came from, or elsewhere."""
     await readable_queue(viewer, vhost, name)
-    exchange = form.text("exchange") if form.word("to") == "exchange" else None
-    await require_to_transfer(viewer.caller, vhost, {"exchange": exchange, "to_queue": None})
+    exchange, key = None, None
+    if form.word("to") == "exchange":
+        exchange, key = form.text("exchange"), form.text("routing_key") or None
+    where = {"exchange": exchange, "routing_key": key, "to_queue": None}
+    await require_to_transfer(viewer.caller, vhost, where)
     here = path("dead-letters", vhost, name)
     try:
         await viewer.caller.perform(
@@ -182,7 +185,7 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
             vhost=vhost,
             queue=name,
             exchange=exchange,
-            routing_key=(form.text("routing_key") or None) if exchange is not None else None,
+            routing_key=key,
             routed=form.word("to") == "routed",
             rate=form.integer("rate"),
             **_chosen(form),
@@ -200,7 +203,7 @@ async def control_redrive(
 ) -> Response:
     """Pause it, resume it, or cancel it: what has gone has gone."""
     await readable_queue(viewer, vhost, name)
-    await require_to_transfer(viewer.caller, vhost, {"exchange": None, "to_queue": None})
+    await require_to_transfer(viewer.caller, vhost, BACK)
     if control not in CONTROLS:
         raise ApiError(404, "not_found", "Object Not Found")
     return await act(
