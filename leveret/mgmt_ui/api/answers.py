@@ -38,8 +38,17 @@ __all__ = [
 
 READ = ["GET", "HEAD"]
 NO_CACHE = {"cache-control": "no-cache"}
-# Routes match the path as it was sent, so that `%2F` is a virtual host and not two slashes.
-Segment = Annotated[str, AfterValidator(unquote)]
+DOTS = {".;": ".", "..;": ".."}
+
+
+def _segment(sent: str) -> str:
+    return DOTS.get(sent) or unquote(sent)
+
+
+# Routes match the path as it was sent, so that `%2F` is a virtual host and not two slashes. Clients
+# take `.` and `..` for steps through the path, even as `%2E`: with an empty parameter (RFC 3986,
+# 3.3) they are names. Of a name itself, a semicolon is sent as `%3B`.
+Segment = Annotated[str, AfterValidator(_segment)]
 
 
 def answer(value: Any, status: int = 200) -> Response:

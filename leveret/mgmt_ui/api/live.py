@@ -20,7 +20,7 @@ from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
-__all__ = ["router"]
+__all__ = ["require_to_change", "require_to_configure", "router"]
 
 router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
 
@@ -34,18 +34,18 @@ async def change(caller: CallerHere, request: Request, vhost: Segment, name: Seg
         raise bad_request("arguments is an object, and name is text")
     if arguments is None and new_name is None:
         raise bad_request("state arguments, or a name")
-    await _permit(caller, vhost, name)
+    await require_to_configure(caller, vhost, name)
     if new_name is not None:
         await caller.require(vhost, "queue", new_name, "configure")
     if arguments is not None:
-        await _permit_dead_letters(caller, vhost, name, arguments)
+        await require_to_change(caller, vhost, name, arguments)
         await caller.perform("queue.change", vhost=vhost, name=name, arguments=arguments)
     if new_name is not None:
         await caller.perform("queue.rename", vhost=vhost, name=name, new_name=new_name)
     return Response(status_code=204)
 
 
-async def _permit_dead_letters(
+async def require_to_change(
     caller: Caller, vhost: str, name: str, arguments: dict[str, Any]
 ) -> None:
     """Whoever lets a queue hand on its dead letters must be allowed to do that himself."""
@@ -62,7 +62,7 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
     publishing = asked.get("publishing", False)
     if not isinstance(publishing, bool):
         raise bad_request("publishing is true or false")
-    await _permit(caller, vhost, name)
+    await require_to_configure(caller, vhost, name)
     await caller.perform("queue.pause", vhost=vhost, name=name, publishing=publishing)
     return Response(status_code=204)
 
@@ -70,7 +70,7 @@ async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segm
 @router.delete("/pause")
 async def resume(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
     """Let the queue go on."""
-    await _permit(caller, vhost, name)
+    await require_to_configure(caller, vhost, name)
     await caller.perform("queue.resume", vhost=vhost, name=name)
     return Response(status_code=204)
 
@@ -80,7 +80,7 @@ async def remove_alias(
     caller: CallerHere, vhost: Segment, name: Segment, alias: Segment
 ) -> Response:
     """Forget a name that the queue had; it may be declared anew then."""
-    await _permit(caller, vhost, name)
+    await require_to_configure(caller, vhost, name)
     queue = caller.vhost(vhost).queues.get(name)
     if queue is None or alias not in queue.definition.aliases:
         raise not_found("alias_not_found")
@@ -88,7 +88,7 @@ async def remove_alias(
     return Response(status_code=204)
 
 
-async def _permit(caller: Caller, vhost: str, name: str) -> None:
+async def require_to_configure(caller: Caller, vhost: str, name: str) -> None:
     """Raise ApiError unless the caller may configure a queue of a virtual host that he may see."""
     caller.vhost(vhost)
     await caller.require(vhost, "queue", name, "configure")

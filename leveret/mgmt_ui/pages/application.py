@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from leveret.mgmt_ui.pages import (
     alerts,
     audit,
+    changing,
     connections,
     dead_letters,
     definitions,
@@ -47,6 +48,7 @@ ROUTERS = (
     exchanges.router,
     messages.router,
     queues.router,
+    changing.router,
     schedules.router,
     retries.router,
     dead_letters.router,

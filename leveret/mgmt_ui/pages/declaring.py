@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["arguments_of", "open_names"]
 
 
-def arguments_of(form: Form) -> dict[str, Any]:
-    """The JSON object in the field `arguments`; blank is an empty one. Raises ApiError 400."""
-    text = form.word("arguments")
+def arguments_of(form: Form, field: str = "arguments") -> dict[str, Any]:
+    """The JSON object in a field; blank is an empty one. Raises ApiError 400."""
+    text = form.word(field)
     if not text:
         return {}
     try:

@@ -17,6 +17,7 @@ __all__ = [
     "compact_json",
     "count",
     "duration",
+    "json_lines",
     "moment",
     "path",
     "rate",
@@ -100,9 +101,19 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def json_lines(value: Any) -> str:
+    """A value as JSON for people to edit; nothing where there is nothing in it."""
+    return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
+
+
 def path(*segments: str) -> str:
     """The address of a page: `path("queues", "/", "a b")` is `/queues/%2F/a%20b`."""
-    return "/" + "/".join(quote(segment, safe="") for segment in segments)
+    return "/" + "/".join(_segment(segment) for segment in segments)
+
+
+def _segment(name: str) -> str:
+    """What `api.answers.Segment` reads; browsers would walk along `.` and `..`."""
+    return f"{name};" if name in {".", ".."} else quote(name, safe="")
 
 
 def with_query(address: str, **parameters: Any) -> str:
@@ -111,4 +122,4 @@ def with_query(address: str, **parameters: Any) -> str:
     return f"{address}?{urlencode(given)}" if given else address
 
 
-FILTERS = (ago, as_json, compact_json, count, duration, moment, rate, share, size)
+FILTERS = (ago, as_json, compact_json, count, duration, json_lines, moment, rate, share, size)

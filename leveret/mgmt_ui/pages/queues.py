@@ -259,6 +259,7 @@ def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
     return {
         "purge": viewer.may("read", "queue", vhost, name),
         "configure": configure,
+        "publish": viewer.may("write", "exchange", vhost, "amq.default"),
         "delete": configure and viewer.node.configuration.http_delete,
         "bind": viewer.may("write", "queue", vhost, name),
     }

@@ -1,0 +1,101 @@
+"""Changing a queue while it is used: its arguments, its name, and the names that it had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Response
+
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.live import require_to_change, require_to_configure
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.declaring import arguments_of
+from leveret.mgmt_ui.pages.formats import as_json, path
+from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.pages.forms import Form
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/queues/{vhost}/{name}")
+
+
+@router.post("/rename")
+async def rename(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Call it otherwise; its old name goes on to lead to it."""
+    await _require(viewer, vhost, name)
+    new_name = form.text("new_name")
+    await viewer.caller.require(vhost, "queue", new_name, "configure")
+    return await act(
+        viewer,
+        "queue.rename",
+        vhost=vhost,
+        name=name,
+        new_name=new_name,
+        done=f"Queue {name} in {vhost} is called {new_name} now.",
+        then=path("queues", vhost, new_name),
+        otherwise=path("queues", vhost, name),
+    )
+
+
+@router.post("/aliases/delete")
+async def forget_name(
+    viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
+) -> Response:
+    """Forget a name that it had."""
+    await _require(viewer, vhost, name)
+    alias = form.text("alias")
+    if alias not in viewer.caller.vhost(vhost).queues[name].definition.aliases:
+        raise not_found("alias_not_found")
+    return await act(
+        viewer,
+        "queue.alias.remove",
+        vhost=vhost,
+        alias=alias,
+        done=f"{alias} no longer leads to queue {name}.",
+        then=path("queues", vhost, name),
+    )
+
+
+@router.post("/arguments")
+async def change(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Change those arguments that the form says otherwise than it was shown."""
+    await _require(viewer, vhost, name)
+    here = path("queues", vhost, name)
+    try:
+        changes = _changes(form)
+    except ApiError as error:
+        viewer.session.tell(error.reason, failed=True)
+        return seeing(here)
+    await require_to_change(viewer.caller, vhost, name, changes)
+    return await act(
+        viewer,
+        "queue.change",
+        vhost=vhost,
+        name=name,
+        arguments=changes,
+        done=f"The arguments of queue {name} are changed.",
+        then=here,
+    )
+
+
+def _changes(form: Form) -> dict[str, Any]:
+    """Null for what was taken out. What somebody else changed meanwhile stays as it is."""
+    shown, wanted = arguments_of(form, "shown"), arguments_of(form)
+    changes: dict[str, Any] = {
+        name: value
+        for name, value in wanted.items()
+        if name not in shown or as_json(shown[name]) != as_json(value)
+    }
+    return changes | dict.fromkeys(shown.keys() - wanted.keys())
+
+
+async def _require(viewer: Viewer, vhost: str, name: str) -> None:
+    """Raise ApiError 401 or 404."""
+    await require_to_configure(viewer.caller, vhost, name)
+    if name not in viewer.caller.vhost(vhost).queues:
+        raise not_found("queue_not_found")
