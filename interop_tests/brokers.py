@@ -36,6 +36,7 @@ RABBITMQ_PLUGINS = (
     "rabbitmq_recent_history_exchange",
     "rabbitmq_sharding",
 )
+READY = r"^ready\b.*\bamqp=([^\s:]+):(\d+) .*\bhttp=[^\s:]+:(\d+)"
 START_SECONDS_MAX = 60  # RabbitMQ takes 5 to 15 s on two slow cores
 STOP_SECONDS_MAX = 20  # a clean stop flushes; past this the process is killed and the test fails
 
@@ -132,6 +133,7 @@ class LeveretBroker:
         self.data_dir = directory / "data"
         self.settings = settings or {}
         self.address = Address("127.0.0.1", 0)
+        self.http_port = 0
         self.process: Process | None = None
 
     def start(self) -> None:
@@ -139,13 +141,13 @@ class LeveretBroker:
         self.process = Process(
             [*LEVERET_COMMAND, "serve", *self.options()], log, self.environment()
         )
-        self.address = self._await_ready(self.process)
+        self.address, self.http_port = self._await_ready(self.process)
 
     def options(self) -> list[str]:
         return [
             *("--data-dir", str(self.data_dir)),
             *("--port", str(self.address.port)),
-            *("--http-port", "0"),
+            *("--http-port", str(self.http_port)),
             *("--prometheus-port", "-1"),
             *("--durability", "os"),
         ]
@@ -159,12 +161,12 @@ class LeveretBroker:
         }
 
     @staticmethod
-    def _await_ready(process: Process) -> Address:
+    def _await_ready(process: Process) -> tuple[Address, int]:
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
-            found = re.search(r"^ready\b.*\bamqp=([^\s:]+):(\d+)", process.log.read_text(), re.M)
+            found = re.search(READY, process.log.read_text(), re.M)
             if found:
-                return Address(found[1], int(found[2]))
+                return Address(found[1], int(found[2])), int(found[3])
             process.check_alive()
             time.sleep(0.02)
         process.kill()
@@ -198,9 +200,11 @@ class RabbitBroker:
 
     name = "rabbitmq"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, managed: bool = False) -> None:
+        """`managed` ones have an HTTP API, too."""
         self.directory = directory
         self.address = Address("127.0.0.1", free_port())
+        self.http_port = free_port() if managed else 0
         self.mapper_port = free_port()
         self.distribution_port = free_port()
         self.node = f"interop{self.address.port}@localhost"
@@ -222,7 +226,8 @@ class RabbitBroker:
     def start(self) -> None:
         (self.directory / "rabbitmq.conf").write_text(self._configuration())
         (self.directory / "definitions.json").write_text(users.definitions())
-        (self.directory / "enabled_plugins").write_text(f"[{','.join(RABBITMQ_PLUGINS)}].\n")
+        plugins = [*RABBITMQ_PLUGINS, *(["rabbitmq_management"] if self.http_port else [])]
+        (self.directory / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
         environment = self._environment()
         mapper = [self._mapper_program(), "-port", str(self.mapper_port), "-address", "127.0.0.1"]
         self.mapper = Process(mapper, self.directory / "epmd.log")
@@ -235,7 +240,14 @@ class RabbitBroker:
             f"listeners.tcp.loopback = 127.0.0.1:{self.address.port}\n"
             "log.file.level = warning\n"
             f"load_definitions = {self.directory}/definitions.json\n"
+            f"{self._management()}"
         )
+
+    def _management(self) -> str:
+        if not self.http_port:
+            return ""
+        port = f"management.tcp.port = {self.http_port}\n"
+        return f"{port}management.tcp.ip = 127.0.0.1\n"
 
     def _environment(self) -> dict[str, str]:
         directory = str(self.directory)

@@ -139,7 +139,7 @@ def test_what_cannot_be_published_is_refused(http, changes):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"count": 0}, {"count": "1"}, {"ackmode": "x"}, {"encoding": 1}, {"truncate": -1}]
+    "changes", [{"count": 0}, {"count": "one"}, {"ackmode": "x"}, {"encoding": 1}, {"truncate": -1}]
 )
 def test_what_makes_no_sense_is_not_got(http, changes):
     assert get(http, **changes).status_code == 400

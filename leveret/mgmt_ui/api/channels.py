@@ -37,7 +37,7 @@ async def list_channels(caller: CallerHere, query: QueryHere) -> Response:
 @router.api_route("/api/vhosts/{vhost}/channels", methods=READ)
 async def list_channels_in_vhost(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
     """Channels of connections to one virtual host."""
-    caller.visible_vhost(vhost)
+    caller.vhost(vhost)
     clients = [client for client in caller.visible_clients() if client.vhost.name == vhost]
     return await _listed(caller, query, clients)
 

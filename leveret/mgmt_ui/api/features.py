@@ -43,8 +43,9 @@ KIND: Kind[Row] = Kind(lambda flag: (flag["name"],), lambda flag: flag, ("name",
 
 
 @router.api_route("/api/feature-flags", methods=READ)
-async def list_feature_flags(caller: CallerHere, query: QueryHere) -> Response:  # noqa: ARG001
+async def list_feature_flags(caller: CallerHere, query: QueryHere) -> Response:
     """RabbitMQ's feature flags that have a meaning here; all are enabled."""
+    caller.require_administrator()
     flags = [
         {
             "name": name,

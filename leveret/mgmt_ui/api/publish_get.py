@@ -177,7 +177,7 @@ async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segmen
         raise bad_request(f"ackmode is one of {', '.join(sorted(ACK_MODES))}")
     if encoding not in {"auto", "base64"}:
         raise bad_request("encoding is auto or base64")
-    truncate = asked.get("truncate")
+    truncate = _number(asked.get("truncate"))
     if truncate is not None and (type(truncate) is not int or truncate < 0):
         raise bad_request("truncate is a number of bytes")
     rows: list[Row] = []
@@ -198,10 +198,16 @@ async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segmen
 
 
 def _count(asked: dict[str, Any]) -> int:
-    count = asked.get("count")
+    count = _number(asked.get("count"))
     if type(count) is not int or not 1 <= count <= GOT_COUNT_MAX:
         raise bad_request(f"count is a whole number from 1 to {GOT_COUNT_MAX}")
     return count
+
+
+def _number(value: object) -> object:
+    """A number as it is; rabbitmqadmin sends it as text."""
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
+    return int(str(value)) if is_digits else value
 
 
 def _row(got: Got, encoding: str, truncate: int | None) -> Row:

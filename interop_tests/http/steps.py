@@ -1,0 +1,202 @@
+"""What both brokers are asked, in this order: each step stands on those before it."""
+
+from __future__ import annotations
+
+from interop_tests.http.asking import Step
+
+TAGS = ("management", "policymaker", "monitoring", "administrator")
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+POLICY = {"pattern": "^a", "definition": {"max-length": 1}}
+TOPIC = {"exchange": "amq.topic", "write": "a", "read": "b"}
+QUEUE = {"name": "i", "durable": True, "auto_delete": False, "arguments": {}}
+MESSAGE = {"properties": {}, "routing_key": "q", "payload": "m", "payload_encoding": "string"}
+WANTED = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+
+MAKING = [
+    *(Step("PUT", f"users/{tag}", {"password": tag, "tags": tag}) for tag in TAGS),
+    Step("PUT", "users/x", {"password": "x", "tags": "management,own"}),
+    Step("PUT", "users/x", {"password": "x", "tags": ["management"]}),
+    Step("PUT", "users/y", {"password": "y"}),
+    Step("PUT", "users/y", {"password": "y", "password_hash": "", "tags": ""}),
+    Step("PUT", "users/z", {"password_hash": "", "tags": ""}),
+    Step("GET", "users/x"),
+    Step("GET", "users"),
+    Step("GET", "users/none"),
+    Step("GET", "users/without-permissions"),
+    Step("POST", "users/bulk-delete", {"users": ["z"]}),
+    Step("POST", "users/bulk-delete", {}),
+    Step("DELETE", "users/z"),
+    Step("PUT", "vhosts/v", {"description": "d", "tags": "a,b"}),
+    Step("PUT", "vhosts/v", {"description": "d", "tags": "a,b"}),
+    Step("GET", "vhosts/v"),
+    Step("GET", "vhosts"),
+    Step("GET", "vhosts/none"),
+    Step("GET", "vhosts/v/permissions"),
+    Step("PUT", "permissions/v/x", ALL),
+    Step("PUT", "permissions/v/x", ALL),
+    Step("PUT", "permissions/v/none", ALL),
+    Step("PUT", "permissions/none/x", ALL),
+    Step("PUT", "permissions/v/x", {"read": ""}),
+    Step("GET", "permissions/v/x"),
+    Step("GET", "permissions/v/none"),
+    Step("GET", "permissions"),
+    Step("GET", "users/x/permissions"),
+    Step("PUT", "topic-permissions/v/x", TOPIC),
+    Step("PUT", "topic-permissions/v/x", TOPIC),
+    Step("GET", "topic-permissions/v/x"),
+    Step("GET", "topic-permissions/v/guest"),
+    Step("DELETE", "topic-permissions/v/x/amq.topic"),
+    Step("DELETE", "topic-permissions/v/x"),
+    Step("PUT", "user-limits/x/max-channels", {"value": 5}),
+    Step("PUT", "user-limits/x/max-channels", {}),
+    Step("PUT", "user-limits/x/max-nonsense", {"value": 5}),
+    Step("GET", "user-limits/x"),
+    Step("GET", "user-limits/none"),
+    Step("DELETE", "user-limits/x/max-channels"),
+    Step("PUT", "vhost-limits/v/max-queues", {"value": 50}),
+    Step("PUT", "vhost-limits/v/max-nonsense", {"value": 50}),
+    Step("PUT", "vhost-limits/none/max-queues", {"value": 50}),
+    Step("GET", "vhost-limits/v"),
+    Step("GET", "parameters/vhost-limits/v"),
+    Step("DELETE", "vhost-limits/v/max-queues"),
+    Step("PUT", "policies/v/p", POLICY),
+    Step("PUT", "policies/v/p", POLICY),
+    Step("PUT", "policies/v/q", {"pattern": "a"}),
+    Step("PUT", "policies/v/q", {"pattern": "a", "definition": {}}),
+    Step("PUT", "policies/none/q", POLICY),
+    Step("GET", "policies/v"),
+    Step("GET", "policies/v/p"),
+    Step("GET", "policies/v/none"),
+    Step("DELETE", "policies/v/p"),
+    Step("DELETE", "policies/v/p"),
+    Step("PUT", "operator-policies/v/p", POLICY),
+    Step("GET", "operator-policies/v/p"),
+    Step("DELETE", "operator-policies/v/p"),
+    Step("PUT", "global-parameters/g", {"value": {"a": 1}}),
+    Step("PUT", "global-parameters/g", {"value": {"a": 1}}),
+    Step("PUT", "global-parameters/g", {}),
+    Step("GET", "global-parameters/g"),
+    Step("DELETE", "global-parameters/g"),
+    Step("DELETE", "global-parameters/g"),
+    Step("PUT", "cluster-name", {"name": "c"}),
+    Step("PUT", "cluster-name", {}),
+    Step("GET", "cluster-name"),
+]
+USING = [
+    Step("PUT", "queues/v/q", {}),
+    Step("PUT", "queues/v/q", {}),
+    Step("PUT", "queues/v/q", {"durable": True}),
+    Step("PUT", "queues/v/d", {"durable": True}),
+    Step("PUT", "queues/v/e", {"durable": "perhaps"}),
+    Step("PUT", "queues/none/q", {}),
+    Step("PUT", "exchanges/v/e", {}),
+    Step("PUT", "exchanges/v/e", {"type": "direct"}),
+    Step("PUT", "exchanges/v/e", {"type": "fanout"}),
+    Step("PUT", "exchanges/v/amq.e", {"type": "fanout"}),
+    Step("GET", "exchanges/v/e"),
+    Step("GET", "exchanges/v/none"),
+    Step("POST", "bindings/v/e/e/q/q", {"routing_key": "k", "arguments": {}}),
+    Step("POST", "bindings/v/e/e/q/none", {"routing_key": "k", "arguments": {}}),
+    Step("GET", "bindings/v/e/e/q/q"),
+    Step("GET", "bindings/v/e/e/q/q/k"),
+    Step("GET", "bindings/v/e/e/q/q/none"),
+    Step("GET", "bindings/v"),
+    Step("GET", "queues/v/q/bindings"),
+    Step("GET", "exchanges/v/e/bindings/source"),
+    Step("POST", "exchanges/v/amq.default/publish", MESSAGE),
+    Step("POST", "exchanges/v/amq.direct/publish", {}),
+    Step("POST", "exchanges/v/e/publish", {**MESSAGE, "routing_key": "none"}),
+    Step("POST", "queues/v/q/get", WANTED),
+    Step("POST", "queues/v/q/get", WANTED),
+    Step("GET", "definitions/v"),
+    Step("POST", "definitions/v", {"queues": [QUEUE]}),
+    Step("POST", "definitions", {}),
+    Step("GET", "definitions"),
+    Step("GET", "definitions/none"),
+    Step("DELETE", "bindings/v/e/e/q/q/k"),
+    Step("DELETE", "queues/v/q/contents"),
+    Step("DELETE", "queues/v/q"),
+    Step("DELETE", "queues/v/q"),
+    Step("DELETE", "exchanges/v/e"),
+]
+LOOKING = [
+    Step("GET", path)
+    for path in (
+        "whoami",
+        "overview",
+        "extensions",
+        "nodes",
+        "channels",
+        "channels/none",
+        "connections",
+        "connections/none",
+        "consumers",
+        "consumers/none",
+        "feature-flags",
+        "aliveness-test/v",
+        "healthchecks/node",
+        "health/checks/alarms",
+        "health/checks/local-alarms",
+        "health/checks/virtual-hosts",
+        "health/checks/node-is-quorum-critical",
+        "health/checks/certificate-expiration/1/weeks",
+        "health/checks/certificate-expiration/1/fortnights",
+        "health/checks/port-listener/1",
+        "shovels",
+        "federation-links",
+        "nonsense",
+        "queues?page=x",
+        "queues?page=1&page_size=5",
+    )
+]
+# Who may, by tag, where the tag may enter virtual host `v` and where it may not.
+RIGHTS = [
+    step
+    for tag in TAGS
+    for path in (
+        "overview",
+        "nodes",
+        "users",
+        "permissions",
+        "vhosts/v",
+        "vhosts/v/permissions",
+        "queues/v",
+        "exchanges/v",
+        "consumers/v",
+        "definitions",
+        "policies/v",
+        "operator-policies/v",
+        "vhost-limits/v",
+        "parameters",
+        "parameters/c/v",
+        "global-parameters",
+        "feature-flags",
+        "cluster-name",
+        "aliveness-test/v",
+        "vhosts/v/channels",
+    )
+    for step in (Step("GET", path, None, tag),)
+] + [
+    Step(method, path, body, tag)
+    for tag in TAGS[:3]
+    for method, path, body in (
+        ("PUT", "users/w", {"tags": ""}),
+        ("PUT", "vhosts/w", {}),
+        ("PUT", "policies/v/w", POLICY),
+        ("PUT", "operator-policies/v/w", POLICY),
+        ("PUT", "vhost-limits/v/max-queues", {"value": 5}),
+        ("PUT", "cluster-name", {"name": "w"}),
+        ("PUT", "queues/v/w", {}),
+        ("POST", "definitions", {}),
+        ("POST", "rebalance/queues", {}),
+    )
+]
+ENDING = [
+    Step("DELETE", "permissions/v/x"),
+    Step("DELETE", "permissions/v/x"),
+    Step("DELETE", "users/x"),
+    Step("DELETE", "users/x"),
+    Step("DELETE", "vhosts/v"),
+    Step("DELETE", "vhosts/v"),
+]
+STEPS = [*MAKING, *USING, *LOOKING, *RIGHTS, *ENDING]
