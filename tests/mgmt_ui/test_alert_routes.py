@@ -55,6 +55,14 @@ async def test_rules_come_and_go(site):
     assert await status(site, "PUT", f"{RULES}/none/r", RULE) == 404
 
 
+async def test_parameters_hide_the_secrets_of_rules(site):
+    assert await status(site, "PUT", f"{RULES}/v/r", RULE) == 201
+    [row] = await site.json("/api/parameters/alert")
+    assert row["value"] == {**RULE, "secret": "…"}
+    assert (await site.json("/api/parameters/alert/v/r"))["value"]["secret"] == "…"
+    assert await status(site, "PUT", "/api/parameters/alert/v/r", {"value": RULE}) == 400
+
+
 async def test_what_fires_is_shown_to_those_who_may_see_its_host(site):
     site.add_user("m", "management")
     site.add_user("p", "policymaker")

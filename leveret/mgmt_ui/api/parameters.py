@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import OPERATOR_POLICY, VHOST_LIMITS, parameter_rows
+from leveret.features.alerts import COMPONENT
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind
 from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.operations.alerts import without_secret
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -36,6 +38,7 @@ GLOBAL: Kind[GlobalParameterDefinition] = Kind(
 )
 # Components that are no mere values here, and where they are set.
 ELSEWHERE = {
+    COMPONENT: "/api/leveret/alert-rules",  # which keeps a secret that is shown hidden
     VHOST_LIMITS: "/api/vhost-limits",
     OPERATOR_POLICY: "/api/operator-policies",
     "policy": "/api/policies",
@@ -110,11 +113,15 @@ async def delete_parameter(
 
 def _rows(caller: Caller) -> list[Row]:
     administration = caller.node.administered.administration
-    return parameter_rows(
+    rows = parameter_rows(
         administration.vhosts(),
         administration.policies.select(operator=True),
         administration.parameters.select(),
     )
+    return [
+        {**row, "value": without_secret(row["value"])} if row["component"] == COMPONENT else row
+        for row in rows
+    ]
 
 
 def _find(caller: Caller, component: str, vhost: str, name: str) -> Row | None:

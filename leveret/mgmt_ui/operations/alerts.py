@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leveret.features.alerts import Alert
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
-__all__ = ["ALERTS", "alert_row", "rule_rows"]
+__all__ = ["ALERTS", "alert_row", "rule_rows", "without_secret"]
 
 HIDDEN: Final = "…"
 
@@ -22,11 +22,12 @@ def rule_rows(node: Administered, vhost: str | None) -> list[dict[str, Any]]:
     """The rules of one virtual host or of all, with their secrets hidden."""
     held = node.administration.parameters.select(vhost=vhost, component=COMPONENT)
     return [
-        {"vhost": one.vhost, "name": one.name, "rule": _without_secret(one.value)} for one in held
+        {"vhost": one.vhost, "name": one.name, "rule": without_secret(one.value)} for one in held
     ]
 
 
-def _without_secret(value: Any) -> Any:
+def without_secret(value: Any) -> Any:
+    """A rule as it is shown."""
     if isinstance(value, dict) and value.get("secret"):
         return {**value, "secret": HIDDEN}
     return value
