@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.security import comes_from_elsewhere
@@ -60,10 +61,13 @@ async def read_form(request: Request) -> Form:
     if comes_from_elsewhere(request):
         raise ApiError(403, "forbidden", "this form was sent by a page of another site")
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > FORM_BYTES_MAX:
-            raise ApiError(413, "too_large", f"a form has at most {FORM_BYTES_MAX} bytes")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > FORM_BYTES_MAX:
+                raise ApiError(413, "too_large", f"a form has at most {FORM_BYTES_MAX} bytes")
+    except ClientDisconnect:
+        raise ApiError(400, "bad_request", "the form ended early") from None
     try:
         fields = parse_qs(
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX

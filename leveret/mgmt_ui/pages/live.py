@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypedDict
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
+from leveret.mgmt_ui.api.problems import ApiError
+
 if TYPE_CHECKING:
     from fastapi import Request
 
@@ -66,7 +68,7 @@ def live_stream(
 ) -> Response:
     """The stream of a page: what `frame` gives, now and every few seconds.
 
-    Raises what the first `frame` raises; later, whatever it raises ends the stream.
+    An ApiError of `frame` ends the stream; the browser comes back, and is told the error.
     """
     streams: LiveStreams = request.app.state.live
     if not streams.admits(viewer.session):
@@ -84,7 +86,11 @@ async def _events(
         ends = time.monotonic() + STREAM_SECONDS_MAX
         yield "retry: 1000\n\n"
         while time.monotonic() < ends:
-            yield f"event: figures\ndata: {json.dumps(await frame())}\n\n"
+            try:
+                figures = await frame()
+            except ApiError:  # what was looked at is gone
+                return
+            yield f"event: figures\ndata: {json.dumps(figures)}\n\n"
             if not await _pause(viewer):
                 return
     finally:

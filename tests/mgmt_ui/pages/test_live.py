@@ -1,5 +1,6 @@
 """Figures that are sent while a page is looked at."""
 
+import asyncio
 import json
 
 import pytest
@@ -53,3 +54,14 @@ async def test_place_is_free_again_when_a_stream_has_ended(guest, monkeypatch):
     monkeypatch.setattr(live, "STREAMS_MAX", 1)
     for _ in range(2):
         assert (await guest.get("/live/overview")).status_code == 200
+
+
+async def test_stream_ends_with_its_queue(site, guest):
+    site.broker.vhosts["/"].declare_queue(
+        "q", durable=False, exclusive=False, auto_delete=False, arguments={}, owner=None
+    )
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(guest.get("/live/queues/%2F/q"))
+        await asyncio.sleep(0.03)
+        del site.broker.vhosts["/"].queues["q"]
+    assert looking.result().text.startswith("retry: ")
