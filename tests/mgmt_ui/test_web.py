@@ -212,6 +212,37 @@ async def test_exclusive_queue_names_its_owner(site, amqp):
     assert queue["owner_pid_details"]["name"] == "127.0.0.1:50000 -> 127.0.0.1:5672"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("DELETE", "/api/queues/%2F/mine", None),
+        ("DELETE", "/api/queues/%2F/mine/contents", None),
+        ("POST", "/api/bindings/%2F/e/amq.fanout/q/mine", {}),
+        ("PUT", "/api/leveret/queues/%2F/mine/pause", {}),
+        ("PATCH", "/api/leveret/queues/%2F/mine", {"name": "stolen"}),
+    ],
+)
+async def test_exclusive_queue_is_nobody_elses(site, amqp, method, path, body):
+    amqp.declare("mine", exclusive=True)
+    site.add_user("other", "management")
+    site.permit("other", "/")
+    refused = await site.ask(method, path, body, "other")
+    assert (refused.status_code, refused.json()["reason"]) == (401, "Not administrator user")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", f"/api/queues/%2F/{'n' * 256}", {}),
+        ("PUT", f"/api/exchanges/%2F/{'n' * 256}", {}),
+        ("POST", "/api/bindings/%2F/e/amq.fanout/q/q", {"routing_key": "n" * 256}),
+    ],
+)
+async def test_names_that_no_client_could_say_are_refused(site, amqp, method, path, body):
+    refused = await site.ask(method, path, body)
+    assert (refused.status_code, "at most 255 bytes" in refused.json()["reason"]) == (400, True)
+
+
 async def test_queues_come_in_pages(site, amqp):
     for number in range(5):
         amqp.declare(f"page-{number}")

@@ -156,3 +156,5 @@ async def require_to_bind(caller: Caller, ends: Ends, key: str) -> None:
     await caller.require(ends.vhost, ends.destination_type, ends.destination, "write")
     await caller.require(ends.vhost, "exchange", ends.source, "read")
     await caller.require_topic(ends.vhost, ends.source, key, "read")
+    if ends.destination_type == "queue":
+        caller.require_shared(ends.vhost, ends.destination)

@@ -147,6 +147,12 @@ class Caller:
             raise self._refused("User not authorised to access virtual host")
         return vhost
 
+    def require_shared(self, vhost: str, queue: str) -> None:
+        """Raise ApiError 401 where a queue belongs to one connection, but for administrators."""
+        found = self.vhost(vhost).queues.get(queue)
+        if found is not None and found.owner is not None:
+            self.require_administrator()
+
     async def require(
         self,
         vhost: str,

@@ -92,3 +92,4 @@ async def require_to_configure(caller: Caller, vhost: str, name: str) -> None:
     """Raise ApiError unless the caller may configure a queue of a virtual host that he may see."""
     caller.vhost(vhost)
     await caller.require(vhost, "queue", name, "configure")
+    caller.require_shared(vhost, name)

@@ -236,7 +236,6 @@ async def require_to_browse(caller: Caller, vhost: str, name: str) -> None:
 
     What belongs to one connection is nobody else's, but for administrators.
     """
-    queue = caller.vhost(vhost).queues.get(name)
+    caller.vhost(vhost)
     await caller.require(vhost, "queue", name, "read")
-    if queue is not None and queue.owner is not None:
-        caller.require_administrator()
+    caller.require_shared(vhost, name)

@@ -109,6 +109,7 @@ async def delete_queue(
     if not caller.node.configuration.http_delete:
         raise ApiError(403, "forbidden", DELETION_OFF)
     await caller.require(vhost, "queue", name, "configure")
+    caller.require_shared(vhost, name)
     await caller.perform(
         "queue.delete",
         vhost=vhost,
@@ -124,6 +125,7 @@ async def purge_queue(caller: CallerHere, vhost: Segment, name: Segment) -> Resp
     """Throw away what is ready."""
     _existing(caller, vhost, name)
     await caller.require(vhost, "queue", name, "read")
+    caller.require_shared(vhost, name)
     await caller.perform("queue.purge", vhost=vhost, name=name)
     return Response(status_code=204)
 

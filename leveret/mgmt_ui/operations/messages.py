@@ -17,7 +17,7 @@ from leveret.core.live.moving import Destination, Mover, Outcome, delete, portio
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.operations.chosen import changes_of, criteria_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
-from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
 from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 
@@ -201,6 +201,8 @@ def _mover(node: Administered, queue: OpenQueue, parameters: Parameters) -> Move
     if vhost.exchanges[exchange].definition.internal:
         text = f"cannot publish to internal exchange '{exchange}' in vhost '{vhost.name}'"
         raise AdministrationError("forbidden", text)
+    if key is not None:
+        check_short("a routing key", key)
     return _move_to(node, queue, Destination(exchange, key))
 
 

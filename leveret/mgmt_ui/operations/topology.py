@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.definitions.well_formed import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, field_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Arguments
 
-__all__ = ["TOPOLOGY", "broker_of", "queue_of", "vhost_of", "when_caught_up"]
+__all__ = ["TOPOLOGY", "broker_of", "check_short", "queue_of", "vhost_of", "when_caught_up"]
 
 REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
@@ -82,10 +83,17 @@ def _arguments(value: dict[str, Any]) -> Arguments:
     return table
 
 
+def check_short(what: str, text: str) -> None:
+    """Raise AdministrationError for what no client could say: it travels as a short string."""
+    if len(text.encode()) > NAME_BYTES_MAX:
+        raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
+
+
 # -- exchanges
 
 
 async def _exchange_declare(node: Administered, parameters: Parameters) -> None:
+    check_short("an exchange's name", parameters["name"])
     vhost_of(node, parameters).declare_exchange(
         parameters["name"],
         parameters["type"],
@@ -107,6 +115,7 @@ async def _exchange_delete(node: Administered, parameters: Parameters) -> None:
 
 async def _queue_declare(node: Administered, parameters: Parameters) -> str:
     """Returns the queue's name, which may have been left to the broker."""
+    check_short("a queue's name", parameters["name"])
     arguments = dict(parameters["arguments"])
     if parameters["type"] is not None:
         arguments.setdefault(QUEUE_TYPE, parameters["type"])
@@ -156,6 +165,7 @@ def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> None:
     vhost = vhost_of(node, parameters)
     source, destination = parameters["source"], parameters["destination"]
     key, arguments = parameters["routing_key"], _arguments(parameters["arguments"])
+    check_short("a routing key", key)
     match parameters["destination_type"]:
         case "queue":
             held = vhost.queues.get(destination)

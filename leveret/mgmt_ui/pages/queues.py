@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -56,6 +57,7 @@ COLUMNS = (
     Column("Acked", "ack_rate", numeric=True),
 )
 STATES = ("running", "paused")
+ROWS_MAX = 500  # consumers and bindings on the page of one queue; the API has all
 
 
 @router.get("/queues")
@@ -145,7 +147,7 @@ async def show_queue(
     row = views.queue_row(queue, viewer.node.name)
     bindings = viewer.caller.vhost(vhost).topology.graph.queue_bindings.get(name, {})
     channels = clients.channels_of(viewer.broker.connections)
-    consumers = [each for each in clients.consumers_of(channels) if each.queue is queue]
+    consumers = (each for each in clients.consumers_of(channels) if each.queue is queue)
     return page(
         request,
         viewer,
@@ -159,8 +161,10 @@ async def show_queue(
         periods=PERIODS,
         period=period,
         log=_log_facts(queue),
-        consumers=[clients.consumer_row(each) for each in consumers],
-        bindings=[views.binding_row(binding) for binding in bindings.values()],
+        consumers=[clients.consumer_row(each) for each in islice(consumers, ROWS_MAX)],
+        bindings=[views.binding_row(binding) for binding in islice(bindings.values(), ROWS_MAX)],
+        binding_count=len(bindings),
+        rows_max=ROWS_MAX,
         may=_rights(viewer, vhost, name),
     )
 
@@ -239,6 +243,7 @@ async def _require(viewer: Viewer, vhost: str, name: str, permission: Any) -> No
     """Raise ApiError 401 or 404."""
     _existing(viewer, vhost, name)
     await viewer.caller.require(vhost, "queue", name, permission)
+    viewer.caller.require_shared(vhost, name)
 
 
 # -- what is shown
