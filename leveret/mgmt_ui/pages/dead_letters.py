@@ -1,7 +1,7 @@
 """Dead letters: the queues in which messages end that others gave up, and the way back.
 
 Who may consume from such a queue sees them and may throw them away; who may also publish to where
-they go may redrive them.
+they go may redrive them, and to send them back where they say that they came from, to anywhere.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ async def list_letters(
         following=following,
         is_filtered=any(asked.values()),
         redrive=await _status(viewer, vhost, name),
-        may_redrive=viewer.may("write", "exchange", vhost, "amq.default"),
+        may_redrive=all(
+            viewer.may("write", "exchange", vhost, exchange or "amq.default")
+            for exchange in viewer.caller.vhost(vhost).exchanges
+        ),
     )
 
 
@@ -178,6 +181,8 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
         exchange, key = form.text("exchange"), form.text("routing_key") or None
     where = {"exchange": exchange, "routing_key": key, "to_queue": None}
     await require_to_transfer(viewer.caller, vhost, where)
+    if exchange is None:
+        await _require_everywhere(viewer, vhost)
     here = path("dead-letters", vhost, name)
     try:
         await viewer.caller.perform(
@@ -195,6 +200,15 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
             raise
         viewer.session.tell(error.reason, failed=True)
     return seeing(here)
+
+
+async def _require_everywhere(viewer: Viewer, vhost: str) -> None:
+    """Raise ApiError 401 unless the viewer may publish to every exchange of a virtual host.
+
+    Messages say themselves where they had been published, and their publisher may have lied.
+    """
+    for exchange in list(viewer.caller.vhost(vhost).exchanges):
+        await viewer.caller.require(vhost, "exchange", exchange, "write")
 
 
 @router.post("/{vhost}/{name}/redrive/{control}")

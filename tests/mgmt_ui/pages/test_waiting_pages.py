@@ -86,6 +86,22 @@ def test_schedules(guest):
     assert guest.client.get("/schedules?vhost=nowhere").status_code == 404
 
 
+def test_who_may_not_publish_leaves_schedules_alone(guest, address):
+    clear_schedules(guest)
+    delay(guest)
+    [id_] = ids(guest.text("/schedules"))
+    guest.done("/users", name="reader", password="reader", tags="management")
+    patterns = {"configure": ".*", "write": "^$", "read": ".*"}
+    guest.done("/users/reader/permissions", vhost="/", **patterns)
+    with Visitor(address, "reader") as reader:
+        assert "1 waiting in /" in reader.text("/schedules")
+        assert ids(reader.text("/schedules")) == []
+        for verb in ("cancel", "deliver", "reschedule"):
+            answer = reader.submit(f"/schedules/{verb}", vhost="/", id=id_, delay_minutes="1")
+            assert answer.status_code == 403
+    assert ids(guest.text("/schedules")) == [id_]
+
+
 def test_retries(guest):
     guest.declare("r", **{"x-retry-delays": [HOUR_MS]})
     assert '<a href="/retries/%2F/r">r</a>' in guest.text("/retries")
@@ -137,6 +153,25 @@ def test_a_redrive_is_paused_resumed_and_cancelled(guest):
     assert guest.done(f"{here}/redrive/cancel") == ["The redrive of queue e.dlq is cancelled."]
     assert "cancelled" in guest.text(here)
     assert guest.submit(f"{here}/redrive/destroy").status_code == 404
+
+
+def test_who_may_not_publish_everywhere_names_an_exchange_for_a_redrive(guest, address):
+    guest.declare("f", **{"x-dead-letter-topic": True})
+    fail(guest, "f", "1")
+    here = "/dead-letters/%2F/f.dlq"
+    eventually(lambda: here in guest.text("/dead-letters"))
+    guest.done("/users", name="some", password="some", tags="management")
+    patterns = {"configure": ".*", "write": r"^(amq\.default|amq\.fanout)$", "read": ".*"}
+    guest.done("/users/some/permissions", vhost="/", **patterns)
+    with Visitor(address, "some") as visitor:
+        assert "Redrive the messages" not in visitor.text(here)
+        for to in ("back", "routed"):
+            answer = visitor.submit(f"{here}/redrive", which="matching", to=to)
+            assert answer.status_code == 403
+        fields = {"which": "matching", "to": "exchange"}
+        assert visitor.submit(f"{here}/redrive", **fields, exchange="amq.direct").status_code == 403
+        assert visitor.submit(f"{here}/redrive", **fields, exchange="amq.fanout").status_code == 303
+    assert "Redrive the messages" in guest.text(here)
 
 
 def test_a_strangers_text_is_no_markup(guest):
