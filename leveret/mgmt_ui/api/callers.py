@@ -57,6 +57,7 @@ logger = logging.getLogger(__name__)
 ADMINISTRATORS = frozenset({"administrator"})
 MONITORS = frozenset({"administrator", "monitoring"})
 MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
+SHOWN_MAX = 255  # characters of a name that nobody has proved; a form may bring a million
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -244,7 +245,7 @@ async def log_in(request: Request, user: str, password: str) -> Caller:
     node = await managed_node(request)
     rights = await node.broker.authenticate(user, password, _peer_host(request))
     if rights is None:
-        logger.warning("HTTP access denied: wrong user or password for %r", user)
+        logger.warning("HTTP access denied: wrong user or password for %r", user[:SHOWN_MAX])
         # Slow guessing down, as the AMQP handshake does.
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()

@@ -7,6 +7,8 @@ from email import message_from_bytes, policy
 from email.message import Message
 from typing import TYPE_CHECKING
 
+from starlette.requests import ClientDisconnect
+
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.forms import CSRF_FIELD
 from leveret.mgmt_ui.pages.security import comes_from_elsewhere
@@ -28,10 +30,13 @@ async def read_upload(request: Request, viewer: Viewer) -> dict[str, bytes]:
     if comes_from_elsewhere(request):
         raise ApiError(403, "forbidden", "this form was sent by a page of another site")
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > UPLOAD_BYTES_MAX:
-            raise ApiError(413, "too_large", f"a file has at most {UPLOAD_BYTES_MAX} bytes")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > UPLOAD_BYTES_MAX:
+                raise ApiError(413, "too_large", f"a file has at most {UPLOAD_BYTES_MAX} bytes")
+    except ClientDisconnect:
+        raise bad_request("the file ended early") from None
     content_type = request.headers.get("content-type", "")
     parts = await asyncio.to_thread(parts_of, content_type, bytes(body))
     token = request.headers.get(CSRF_HEADER) or parts.get(CSRF_FIELD, b"").decode(errors="replace")

@@ -1,0 +1,24 @@
+"""What browsers send, and what they do not send to the end."""
+
+import pytest
+from fastapi import Request
+
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.pages.forms import read_form
+from leveret.mgmt_ui.pages.uploads import read_upload
+
+
+@pytest.mark.parametrize("read", [read_form, lambda request: read_upload(request, None)])
+async def test_who_leaves_half_way_is_no_mistake_of_the_node(read):
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    with pytest.raises(ApiError, match="ended early"):
+        await read(request)
+
+
+async def test_names_of_strangers_do_not_fill_the_log(browser, caplog):
+    await browser.submit("/login", user="n" * 100_000, password="wrong")
+    assert "wrong user or password" in caplog.text
+    assert len(caplog.text) < 1000
