@@ -22,6 +22,7 @@ __all__ = [
     "Damage",
     "DefinitionSink",
     "Durability",
+    "LogFile",
     "MetadataStore",
     "Retention",
     "StateStore",
@@ -69,6 +70,19 @@ class Retention:
     segment_bytes_max: int | None = None  # None: the node's; a larger one counts as the node's
 
 
+class LogFile(NamedTuple):
+    """One file of a log, with the records [first, stop); `is_sealed`: nothing more comes to it.
+
+    `began_ms` is when its first record came, None where nobody has had to look that up.
+    """
+
+    first: int
+    stop: int
+    size: int
+    began_ms: int | None
+    is_sealed: bool
+
+
 class TopicLog(Protocol):
     """One partition: an append-only log of batches, and which of its records are settled.
 
@@ -107,6 +121,10 @@ class TopicLog(Protocol):
     @property
     def undone(self) -> RangeSet:
         """Those of the settled offsets whose records were never there: aborted transactions'."""
+        ...
+
+    def list_files(self) -> list[LogFile]:
+        """Its files, oldest first, as they are known: nothing is read."""
         ...
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from leveret.errors import StorageError
-from leveret.ports import Damage, Durability
+from leveret.ports import Damage, Durability, LogFile
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
@@ -215,6 +215,17 @@ class PartitionLog:
     def segments(self) -> list[Segment]:
         """Its files, in order."""
         return self._segments.items
+
+    def list_files(self) -> list[LogFile]:
+        """See ports.TopicLog."""
+        segments = self._segments.items
+        last = segments[-1] if segments else None
+        return [
+            LogFile(each.base, each.stop, each.size, each.began_ms, is_sealed=True)
+            if each is not last
+            else LogFile(each.base, self.end, self._segments.position, each.began_ms, False)
+            for each in segments
+        ]
 
     @property
     def retention(self) -> Retention | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.ports import Damage, Durability, Retention
+from leveret.ports import Damage, Durability, LogFile, Retention
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.ports.returns import Returns
@@ -48,6 +48,9 @@ class MemoryTopicLog:
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
         self._on_failure = callback
+
+    def list_files(self) -> list[LogFile]:
+        return [LogFile(self.first, self.end, self.appended_bytes, None, False)]
 
     def append(self) -> int:
         if self.append_error is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from leveret.core.clients import Client
+    from leveret.core.statistics.statistics import Statistics
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = ["channel_row", "channels_of", "connection_row", "consumer_row", "consumers_of"]
@@ -37,8 +38,8 @@ def channels_of(clients: Iterable[Any]) -> Iterator[Any]:
         yield from client.channels.by_number.values()
 
 
-def channel_row(channel: Any) -> Row:
-    """A channel."""
+def channel_row(channel: Any, statistics: Statistics) -> Row:
+    """A channel, with how much goes through it a second."""
     connection = channel.connection
     mode = "confirm" if channel.confirms_publishes else ""
     return {
@@ -53,6 +54,9 @@ def channel_row(channel: Any) -> Row:
         "global_prefetch": channel.prefetch,
         "unacknowledged": channel.unacked.count,
         "state": connection.describe().state,
+        "publish_rate": statistics.rate(channel.slot, "publish"),
+        "deliver_rate": statistics.rate(channel.slot, "deliver_get"),
+        "ack_rate": statistics.rate(channel.slot, "ack"),
     }
 
 

@@ -46,8 +46,10 @@ CHANNEL_COLUMNS = (
     Column("Consumers", "consumers", numeric=True),
     Column("Prefetch", "prefetch", numeric=True),
     Column("Unacknowledged", "unacknowledged", numeric=True),
+    Column("Published", "publish_rate", numeric=True),
+    Column("Delivered", "deliver_rate", numeric=True),
+    Column("Acked", "ack_rate", numeric=True),
 )
-CHANNELS: Kind[Any] = Kind(lambda channel: (channel.name,), clients.channel_row, ("name",))
 
 
 @router.get("/connections")
@@ -85,7 +87,9 @@ async def list_channels(request: Request, viewer: ViewerHere) -> Response:
         for channel in clients.channels_of(viewer.caller.visible_clients())
         if filters["vhost"] in {"", channel.connection.vhost.name}
     ]
-    listing = await list_rows(request, found, CHANNELS, CHANNEL_COLUMNS, filters)
+    row = partial(clients.channel_row, statistics=viewer.broker.statistics)
+    kind: Kind[Any] = Kind(lambda channel: (channel.name,), row, ("name",))
+    listing = await list_rows(request, found, kind, CHANNEL_COLUMNS, filters)
     vhosts = [vhost.name for vhost in viewer.caller.visible_vhosts()]
     return page(request, viewer, "channels.html.j2", listing=listing, vhosts=vhosts)
 
@@ -100,7 +104,7 @@ async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -
         viewer,
         "connection.html.j2",
         connection=clients.connection_row(client, viewer.node.name),
-        channels=[clients.channel_row(channel) for channel in channels],
+        channels=[clients.channel_row(each, viewer.broker.statistics) for each in channels],
         consumers=[clients.consumer_row(each) for each in clients.consumers_of(channels)],
         now_ms=viewer.now_ms,
     )

@@ -14,10 +14,13 @@ from leveret.mgmt_ui.api.exchanges import require_to_declare
 from leveret.mgmt_ui.api.listing import Kind
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.charts import PERIODS, period_named
 from leveret.mgmt_ui.pages.declaring import arguments_of, open_names
 from leveret.mgmt_ui.pages.drawing import draw
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.histories import THROUGH, chart_of_rates, latest_rates
+from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -120,6 +123,7 @@ async def show_exchange(
 ) -> Response:
     """One exchange; the default one is called `amq.default` here."""
     exchange = _existing(viewer, vhost, name)
+    period = period_named(request.query_params.get("period", ""))
     incoming = [views.binding_row(each) for each in _some(exchange.incoming.values())]
     outgoing = [views.binding_row(each) for each in _some(exchange.outgoing.values())]
     configure = viewer.may("configure", "exchange", vhost, exchange.name or "amq.default")
@@ -128,6 +132,9 @@ async def show_exchange(
         viewer,
         "exchange.html.j2",
         exchange=_row(exchange),
+        charts=(chart_of_rates(viewer.broker.statistics, exchange, THROUGH, period),),
+        periods=PERIODS,
+        period=period,
         drawing=draw(vhost, exchange.name, incoming, outgoing),
         incoming=incoming,
         outgoing=outgoing,
@@ -141,6 +148,19 @@ async def show_exchange(
 
 def _some(bindings: Any) -> list[Any]:
     return [binding for _, binding in zip(range(BINDINGS_SHOWN_MAX), bindings, strict=False)]
+
+
+@router.get("/live/exchanges/{vhost}/{name}")
+async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
+    """Its rates, as they change; the stream ends with the exchange."""
+    _existing(viewer, vhost, name)
+
+    async def frame() -> Frame:
+        exchange = _existing(viewer, vhost, name)
+        rates = latest_rates(viewer.broker.statistics, exchange, THROUGH)
+        return {"figures": {}, "points": {"rates": rates}}
+
+    return live_stream(request, viewer, frame)
 
 
 @router.post("/exchanges/{vhost}/{name}/delete")

@@ -21,6 +21,7 @@ __all__ = [
     "FLOW",
     "LENGTHS",
     "OUTFLOW",
+    "THROUGH",
     "chart_of_lengths",
     "chart_of_rates",
     "latest_lengths",
@@ -42,6 +43,7 @@ FLOW: Counters = {
     "Unroutable": ("return_unroutable", "drop_unroutable"),
 }
 OUTFLOW: Counters = {name: FLOW[name] for name in list(FLOW)[:4]}
+THROUGH: Counters = {"Published to it": ("publish_in",), "Routed from it": ("publish_out",)}
 LENGTHS: Counters = {
     "Ready": ("messages_ready",),
     "Unacknowledged": ("messages_unacknowledged",),

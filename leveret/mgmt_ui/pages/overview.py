@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import message_counts
 from leveret.mgmt_ui.api.overview import object_totals
+from leveret.mgmt_ui.operations.alerts import alert_row
 from leveret.mgmt_ui.pages import formats
 from leveret.mgmt_ui.pages.charts import PERIODS, Chart, period_named
 from leveret.mgmt_ui.pages.histories import (
@@ -25,6 +26,7 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.mgmt_ui.api.views import Row
     from leveret.mgmt_ui.pages.charts import Period
     from leveret.mgmt_ui.pages.viewing import Viewer
 
@@ -67,7 +69,17 @@ async def overview(request: Request, viewer: ViewerHere) -> Response:
         latency=_latency_figures(viewer),
         churn=_churn(viewer),
         alarms=[low.value for low in viewer.broker.alarms.low],
+        alerts=_firing(viewer),
+        facts=await _node_facts(viewer),
     )
+
+
+@router.get("/findings")
+async def show_findings(request: Request, viewer: ViewerHere) -> Response:
+    """What is wrong with the node, and what to do about it; takes a fraction of a second."""
+    viewer.caller.require_administrator()
+    found = await viewer.caller.perform("node.diagnose")
+    return page(request, viewer, "findings.html.j2", findings=found)
 
 
 @router.get("/live/overview")
@@ -136,6 +148,33 @@ def _churn(viewer: Viewer) -> dict[str, tuple[int, float]]:
     return {
         name.replace("_", " "): (number, statistics.rate(statistics.churn, name))
         for name, number in statistics.churn.totals().items()
+    }
+
+
+def _firing(viewer: Viewer) -> list[Row]:
+    """The alerts of virtual hosts that the viewer may see."""
+    alerting = viewer.node.administered.alerting
+    if alerting is None:
+        return []
+    visible = {vhost.name for vhost in viewer.caller.visible_vhosts()}
+    return [alert_row(alert) for alert in alerting.firing if alert.rule.vhost in visible]
+
+
+async def _node_facts(viewer: Viewer) -> dict[str, str]:
+    """How much the node has of what it may have."""
+    runtime = viewer.node.administered.runtime
+    if runtime is None or not viewer.caller.is_monitor:
+        return {}
+    facts = await runtime.facts()
+    count, size = formats.count, formats.size
+    return {
+        "Memory": f"{size(facts['memory_bytes'])} of {size(facts['memory_bytes_max'])}",
+        "Free disk": f"{size(facts['disk_free_bytes'])}, "
+        f"at least {size(facts['disk_free_bytes_min'])}",
+        "Open files": f"{count(facts['open_files'])} of {count(facts['open_files_max'])}",
+        "Up for": formats.duration(facts["uptime_ms"] / 1000),
+        "Version": viewer.node.configuration.version,
+        "Durability": viewer.node.configuration.durability.value,
     }
 
 

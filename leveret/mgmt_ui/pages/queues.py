@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.mgmt_ui.api.views import Row
     from leveret.mgmt_ui.pages.viewing import Viewer
+    from leveret.ports import LogFile
 
 __all__ = ["router"]
 
@@ -56,6 +57,7 @@ COLUMNS = (
     Column("Delivered", "deliver_rate", numeric=True),
     Column("Acked", "ack_rate", numeric=True),
 )
+FILES_SHOWN_MAX = 50  # of a log, the newest: a large topic has thousands
 STATES = ("running", "paused")
 ROWS_MAX = 500  # consumers and bindings on the page of one queue; the API has all
 
@@ -161,6 +163,8 @@ async def show_queue(
         periods=PERIODS,
         period=period,
         log=_log_facts(queue),
+        files=_newest_files(queue),
+        file_count=len(queue.log.list_files()),
         consumers=[clients.consumer_row(each) for each in islice(consumers, ROWS_MAX)],
         bindings=[views.binding_row(binding) for binding in islice(bindings.values(), ROWS_MAX)],
         binding_count=len(bindings),
@@ -279,6 +283,10 @@ def _figures(queue: OpenQueue) -> dict[str, str]:
     return {name: formats.count(number) for name, number in counts.items()}
 
 
+def _newest_files(queue: OpenQueue) -> list[LogFile]:
+    return queue.log.list_files()[: -FILES_SHOWN_MAX - 1 : -1]
+
+
 def _log_facts(queue: OpenQueue) -> Row:
     """Where its records are in its log."""
     log, retention = queue.log, queue.settings.retention
@@ -286,6 +294,9 @@ def _log_facts(queue: OpenQueue) -> Row:
         "First offset kept": formats.count(log.first),
         "Next offset": formats.count(log.end),
         "Committed": formats.count(log.committed),
+        "Size": formats.size(sum(file.size for file in log.list_files())),
+        "Partitions": "1",
+        "Replicas": "this node",
     }
     if retention is not None:
         age_ms, octets = retention.age_ms_max, retention.bytes_max
