@@ -21,9 +21,10 @@ retry delay they are not ready at once but when `release` is told that their tim
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.queues.delayed import Delayed
+from leveret.core.queues.offers import Deliver
 from leveret.ports.ranges import RangeSet
 from leveret.ports.returns import Returns
 
@@ -65,15 +66,6 @@ class Consumer(Protocol):
     def credit(self) -> int:
         """The same, once its connection has sent what it has."""
         ...
-
-
-class Deliver(NamedTuple):
-    """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is."""
-
-    consumer: Consumer
-    first: int
-    stop: int
-    redelivered: bool
 
 
 class QueueMachine:
@@ -185,7 +177,7 @@ class QueueMachine:
                 capacity = consumer.capacity()
                 if capacity > 0:
                     limit = _chunk(line, consumer, capacity, ready_count)
-                    return Deliver(consumer, *self.ledger.peek(limit))
+                    return Deliver(consumer, self.ledger.peek(limit))
         return None
 
     def _choose_active(self) -> Consumer | None:
@@ -206,7 +198,7 @@ class QueueMachine:
         capacity = active.capacity() if active is not None else 0
         if active is None or capacity <= 0:
             return None
-        return Deliver(active, *self.ledger.peek(capacity))
+        return Deliver(active, self.ledger.peek(capacity))
 
     @property
     def served(self) -> list[Consumer]:
@@ -237,7 +229,7 @@ class QueueMachine:
         capacity, ready_count = consumer.capacity(), self.ledger.ready_count
         if capacity <= 0 or not ready_count:
             return None
-        return Deliver(consumer, *self.ledger.peek(self.share(consumer, capacity, ready_count)))
+        return Deliver(consumer, self.ledger.peek(self.share(consumer, capacity, ready_count)))
 
     def can_deliver(self) -> bool:
         """Whether somebody could take something at once."""
@@ -248,12 +240,11 @@ class QueueMachine:
 
         The turn passes on unless nothing was sent.
         """
-        consumer, first, offered_stop, _ = offer
-        assert first <= stop <= offered_stop, "more was sent than was offered"
-        if stop == first:
+        assert offer.first <= stop <= offer.stop, "more was sent than was offered"
+        if stop == offer.first:
             return
-        self.ledger.lease(first, stop)
-        self._pass_turn(consumer)
+        self.ledger.lease(offer.first, stop)
+        self._pass_turn(offer.consumer)
 
     def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
         """Lease ready offsets that were sent, whichever they are; the turn passes on."""

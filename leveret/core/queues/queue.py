@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leveret.core.delay.eta_hold import EtaHold, EtaHolds
     from leveret.core.logs.appender import Appender, Waiter
     from leveret.core.once.dedup import DedupServices
-    from leveret.core.queues.machine import Deliver
+    from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
     from leveret.core.queues.settings import QueueSettings
     from leveret.core.retry.retrying import RetryTopic, RetryTopics
@@ -478,12 +478,12 @@ class Queue(OpenQueue):
             if expired:
                 self.discards.add(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
                 return stop - offer.first
-            offer = offer._replace(stop=stop)
+            offer = offer.cut(offer.first, stop)
         if self.order is not None:
             passing = self.order.let_pass([(offer.first, offer.stop)], batches)
             if not passing:
                 return offer.stop - offer.first
-            offer = offer._replace(first=passing[0][0], stop=passing[0][1])
+            offer = offer.cut(*passing[0])
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         stop = consumer.send(batches, offer.first, offer.stop, redelivered=offer.redelivered)
         self.machine.deliver(offer, stop)

@@ -1,0 +1,19 @@
+"""What a queue proposes to one of its consumers; made for each run of deliveries."""
+
+
+cdef class Deliver:
+    """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is."""
+
+    cdef readonly object consumer
+    cdef readonly object first
+    cdef readonly object stop
+    cdef readonly object redelivered
+
+    def __cinit__(self, consumer, offered):
+        """`offered` is (first, stop, redelivered), as a ledger says it."""
+        self.consumer = consumer
+        self.first, self.stop, self.redelivered = <tuple?>offered
+
+    def cut(self, first, stop):
+        """The same of fewer offsets."""
+        return Deliver(self.consumer, (first, stop, self.redelivered))
