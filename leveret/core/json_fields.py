@@ -42,13 +42,22 @@ def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field
         case float():
             return value if math.isfinite(value) else str(value)
         case dict():
-            return {str(key): plain(item) for key, item in value.items()}
+            return {_shown(str(key)): plain(item) for key, item in value.items()}
+        case str():
+            return _shown(value)
         case list() | tuple():
             return [plain(item) for item in value]
         case int() if not isinstance(value, bool):
             return int(value)
         case _:
             return value
+
+
+def _shown(text: str) -> str:
+    """Keys that were no UTF-8 hold halves of surrogate pairs, which no answer could say."""
+    if text.isascii():
+        return text
+    return text.encode(errors="surrogatepass").decode(errors="replace")
 
 
 def field_of(value: Json, path: str = "", depth: int = 0) -> Any:

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -42,3 +43,9 @@ def test_hashes_from_rabbitmq_are_given_back_as_they_came():
     assert ours["password_hash"].startswith("$argon2id$")
     assert ours["hashing_algorithm"] == "leveret_password_hashing_argon2id"
     assert user_row(UserDefinition("u"))["password_hash"] == ""
+
+
+def test_keys_that_are_no_utf8_can_be_said():
+    said = plain({"k\udcff": "v\udcff", "ö": "ü"})
+    assert json.dumps(said, ensure_ascii=False).encode()
+    assert said["ö"] == "ü"
