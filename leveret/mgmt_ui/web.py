@@ -42,6 +42,7 @@ from leveret.mgmt_ui.api import (
     users,
     vhosts,
 )
+from leveret.mgmt_ui.api.answers import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.pages.application import create_pages
@@ -158,7 +159,8 @@ class EncodedPaths:
 
 
 def _error(status: int, error: str, reason: str, headers: dict[str, str] | None) -> Response:
-    return JSONResponse({"error": error, "reason": reason}, status, headers)
+    told = {**PRIVATE, **(headers or {})}
+    return JSONResponse({"error": error, "reason": reason}, status, told)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

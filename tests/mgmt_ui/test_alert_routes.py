@@ -63,6 +63,24 @@ async def test_parameters_hide_the_secrets_of_rules(site):
     assert await status(site, "PUT", "/api/parameters/alert/v/r", {"value": RULE}) == 400
 
 
+async def test_of_a_webhook_only_the_host_is_shown(site):
+    path, webhook = f"{RULES}/v/r", "https://user:pw@hooks.example/services/hush?token=hush"
+    await site.ask("PUT", path, {**RULE, "webhook": webhook})
+    shown = (await site.json(path))["rule"]
+    assert shown["webhook"] == "https://hooks.example/…"
+    assert await status(site, "PUT", path, {**shown, "above": 3}) == 204
+    [kept] = site.administration.parameters.select(component="alert")
+    assert (kept.value["webhook"], kept.value["secret"]) == (webhook, "hush")
+    await site.ask("PUT", path, {**RULE, "webhook": "http://hooks.example"})
+    assert (await site.json(path))["rule"]["webhook"] == "http://hooks.example"
+
+
+async def test_answers_are_taken_for_what_they_say_they_are(site):
+    for path in ("/api/overview", "/api/queues", "/api/none"):
+        answer = await site.get(path)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 async def test_what_fires_is_shown_to_those_who_may_see_its_host(site):
     site.add_user("m", "management")
     site.add_user("p", "policymaker")

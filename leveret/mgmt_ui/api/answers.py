@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = [
+    "PRIVATE",
     "READ",
     "QueryHere",
     "Segment",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 READ = ["GET", "HEAD"]
-NO_CACHE = {"cache-control": "no-cache"}
+PRIVATE = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
 DOTS = {".;": ".", "..;": ".."}
 
 
@@ -53,7 +54,7 @@ Segment = Annotated[str, AfterValidator(_segment)]
 
 def answer(value: Any, status: int = 200) -> Response:
     """The response that says `value`."""
-    return JSONResponse(value, status, NO_CACHE)
+    return JSONResponse(value, status, PRIVATE)
 
 
 def done(*, is_new: bool = False) -> Response:
@@ -66,7 +67,7 @@ async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
     ordered = await in_order(items, kind, query)
     if query.page is None:
         pieces = all_pages(ordered, kind, query)
-        return StreamingResponse(pieces, headers=NO_CACHE, media_type="application/json")
+        return StreamingResponse(pieces, headers=PRIVATE, media_type="application/json")
     return answer(one_page(ordered, len(items), kind, query))
 
 

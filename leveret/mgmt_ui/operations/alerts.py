@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.alerts import COMPONENT
@@ -27,10 +29,21 @@ def rule_rows(node: Administered, vhost: str | None) -> list[dict[str, Any]]:
 
 
 def without_secret(value: Any) -> Any:
-    """A rule as it is shown."""
-    if isinstance(value, dict) and value.get("secret"):
-        return {**value, "secret": HIDDEN}
-    return value
+    """A rule as it is shown: of an address only the host, since paths of webhooks hold tokens."""
+    if not isinstance(value, dict):
+        return value
+    shown = {key: _shown(value[key]) for key, _shown in SHOWN.items() if value.get(key)}
+    return {**value, **shown}
+
+
+def _host(webhook: object) -> str:
+    """An address without what stands behind its host, where there is anything."""
+    parts = urlsplit(str(webhook))
+    start = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
+    return str(webhook) if webhook in {start, start[:-1]} else start + HIDDEN
+
+
+SHOWN: Final[dict[str, Callable[[object], str]]] = {"secret": lambda _: HIDDEN, "webhook": _host}
 
 
 def alert_row(alert: Alert) -> dict[str, Any]:
@@ -57,14 +70,19 @@ async def _list(node: Administered, parameters: Parameters) -> list[dict[str, An
 
 async def _set(node: Administered, parameters: Parameters) -> None:
     vhost, name, rule = parameters["vhost"], parameters["name"], dict(parameters["rule"])
-    if rule.get("secret") == HIDDEN:  # it was shown so, and shall stay
-        known = [
-            held.value.get("secret", "")
-            for held in node.administration.parameters.select(vhost=vhost, component=COMPONENT)
-            if held.name == name and isinstance(held.value, dict)
-        ]
-        rule["secret"] = known[0] if known else ""
+    for key, shown in SHOWN.items():  # what was shown so shall stay as it was
+        known = _known(node, vhost, name).get(key)
+        if known and rule.get(key) == shown(known):
+            rule[key] = known
     node.administration.set_parameter(ParameterDefinition(vhost, COMPONENT, name, rule))
+
+
+def _known(node: Administered, vhost: str, name: str) -> dict[str, Any]:
+    """The rule of this name as it is kept; empty where there is none."""
+    for held in node.administration.parameters.select(vhost=vhost, component=COMPONENT):
+        if held.name == name and isinstance(held.value, dict):
+            return held.value
+    return {}
 
 
 async def _clear(node: Administered, parameters: Parameters) -> None:

@@ -47,7 +47,7 @@ class Audit:
             operation,
             {name: _shown(name, value) for name, value in parameters.items() if value is not None},
             answer.get("error", ""),
-            answer.get("explanation", ""),
+            answer.get("explanation", "")[:VALUE_CHARACTERS_MAX],
         )
         try:
             await self.store.add(record)
