@@ -9,14 +9,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, answer
+from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.problems import bad_request
 
 __all__ = ["router"]
 
 ROWS = 100
-NUMBERS = ("limit", "before", "since", "until")
-DIGITS_MAX = 15
 
 router = APIRouter()
 
@@ -26,21 +24,14 @@ async def list_audit(caller: CallerHere, request: Request) -> Response:
     """The latest records first."""
     caller.require_administrator()
     asked = request.query_params
-    numbers = {key: _number(key, asked[key]) for key in NUMBERS if key in asked}
     return answer(
         await caller.perform(
             "audit.list",
-            limit=numbers.get("limit", ROWS),
-            before=numbers.get("before"),
-            since=numbers.get("since"),
-            until=numbers.get("until"),
+            limit=whole_number(asked, "limit", ROWS),
+            before=whole_number(asked, "before"),
+            since=whole_number(asked, "since"),
+            until=whole_number(asked, "until"),
             user=asked.get("user"),
             operation=asked.get("operation"),
         )
     )
-
-
-def _number(key: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
-        raise bad_request(f"{key} is a whole number")
-    return int(text)

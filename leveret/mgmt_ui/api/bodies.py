@@ -1,18 +1,18 @@
-"""What a request brings along: a JSON object of a bounded size."""
+"""What a request brings along: a JSON object of a bounded size, numbers of its query."""
 
 from __future__ import annotations
 
 import json
 import re
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import bad_request
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from starlette.requests import Request
 
@@ -26,13 +26,16 @@ __all__ = [
     "table",
     "tags",
     "text",
+    "texts",
     "understand",
+    "whole_number",
 ]
 
 # In JSON: half of what stands for one character, which neither disk nor wire can hold.
 HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 TRUTHS = {True: True, False: False, "true": True, "false": False, "": False}
 DEPTH_MAX = 64  # as deep as AMQP's tables; with more, whatever walks through it could not go on
+DIGITS_MAX = 18  # below 2 ** 63
 BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and documents say more
 
 
@@ -136,3 +139,25 @@ def table(asked: dict[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_request(f"{key} is an object")
     return value
+
+
+def texts(asked: dict[str, Any], key: str) -> list[str]:
+    """A field that is a list of text; absent is empty. Raises ApiError 400."""
+    value = asked.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise bad_request(f"{key} is a list of text")
+    return value
+
+
+@overload
+def whole_number(query: Mapping[str, str], key: str, default: int) -> int: ...
+@overload
+def whole_number(query: Mapping[str, str], key: str, default: None = None) -> int | None: ...
+def whole_number(query: Mapping[str, str], key: str, default: int | None = None) -> int | None:
+    """A number of a query string, or the default where it is absent. Raises ApiError 400."""
+    value = query.get(key)
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX):
+        raise bad_request(f"{key} is a whole number")
+    return int(value)

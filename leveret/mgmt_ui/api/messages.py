@@ -23,7 +23,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.live.browsing import find
 from leveret.errors import StorageError
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import json_object
+from leveret.mgmt_ui.api.bodies import json_object, whole_number
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operation
 
@@ -53,7 +53,7 @@ async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Seg
     order = query.get("order", "forwards")
     if order not in ORDERS:
         raise bad_request("order is forwards or backwards")
-    numbers = {key: _number(query, key) for key in NUMBERS}
+    numbers = {key: whole_number(query, key) for key in NUMBERS}
     return answer(
         await caller.perform(
             "message.list",
@@ -71,26 +71,17 @@ def _selection(request: Request) -> dict[str, Any]:
     """The criteria of a query string, as operations take them."""
     query = request.query_params
     select: dict[str, Any] = {key: query[key] for key in CRITERIA if key in query}
-    select |= {key: _number(query, key) for key in TIMES if key in query}
+    select |= {key: whole_number(query, key) for key in TIMES if key in query}
     if ids := query.getlist("message_id"):
         select["message_ids"] = ids
     if offsets := query.getlist("offset"):
-        select["offsets"] = [_number({"offset": one}, "offset") for one in offsets]
+        select["offsets"] = [whole_number({"offset": one}, "offset") for one in offsets]
     if headers := query.getlist("header"):
         pairs = [header.partition("=") for header in headers]
         if not all(equals for _, equals, _ in pairs):
             raise bad_request("a header is name=value")
         select["headers"] = {header: value for header, _, value in pairs}
     return select
-
-
-def _number(query: Mapping[str, str], key: str) -> int | None:
-    text = query.get(key)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise bad_request(f"{key} is a whole number")
-    return int(text)
 
 
 @router.api_route("/{offset}", methods=READ)
@@ -106,7 +97,7 @@ async def show(
             vhost=vhost,
             queue=name,
             offset=_offset(offset),
-            truncate=_number(query, "truncate"),
+            truncate=whole_number(query, "truncate"),
             encoding=query.get("encoding"),
         )
     )
@@ -226,7 +217,7 @@ def _chosen(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offset(text: str) -> int:
-    offset = _number({"offset": text}, "offset")
+    offset = whole_number({"offset": text}, "offset")
     assert offset is not None, "it is in the path"
     return offset
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.dead_letters.topics import SUFFIX
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.messages import require_to_transfer
+from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
@@ -33,7 +33,6 @@ __all__ = ["router"]
 ROWS = 50
 CRITERIA = ("reason", "source", "header", "since", "until")
 CONTROLS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
-BACK: Mapping[str, None] = {"exchange": None, "routing_key": None, "to_queue": None}
 
 router = APIRouter(prefix="/dead-letters")
 
@@ -179,10 +178,7 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
     exchange, key = None, None
     if form.word("to") == "exchange":
         exchange, key = form.text("exchange"), form.text("routing_key") or None
-    where = {"exchange": exchange, "routing_key": key, "to_queue": None}
-    await require_to_transfer(viewer.caller, vhost, where)
-    if exchange is None:
-        await _require_everywhere(viewer, vhost)
+    await require_to_redrive(viewer.caller, vhost, exchange, key)
     here = path("dead-letters", vhost, name)
     try:
         await viewer.caller.perform(
@@ -202,22 +198,13 @@ async def redrive(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segm
     return seeing(here)
 
 
-async def _require_everywhere(viewer: Viewer, vhost: str) -> None:
-    """Raise ApiError 401 unless the viewer may publish to every exchange of a virtual host.
-
-    Messages say themselves where they had been published, and their publisher may have lied.
-    """
-    for exchange in list(viewer.caller.vhost(vhost).exchanges):
-        await viewer.caller.require(vhost, "exchange", exchange, "write")
-
-
 @router.post("/{vhost}/{name}/redrive/{control}")
 async def control_redrive(
     viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment, control: str
 ) -> Response:
     """Pause it, resume it, or cancel it: what has gone has gone."""
     await readable_queue(viewer, vhost, name)
-    await require_to_transfer(viewer.caller, vhost, BACK)
+    await require_to_redrive(viewer.caller, vhost, None, None)
     if control not in CONTROLS:
         raise ApiError(404, "not_found", "Object Not Found")
     return await act(

@@ -90,10 +90,9 @@ TABLE = {
         f"POST /api/leveret/queues/{{vhost}}/{{name}}/{verb}": CLIENT
         for verb in ("receive", "ack", "nack", "extend")
     },
-    "/api/leveret/alerts": MANAGER,
-    "PUT /api/leveret/alerts": POLICYMAKER,
-    "POST /api/leveret/alerts": POLICYMAKER,
-    "DELETE /api/leveret/alerts": POLICYMAKER,
+    "PUT /api/leveret/alert-rules": POLICYMAKER,
+    "DELETE /api/leveret/alert-rules": POLICYMAKER,
+    "/api/leveret/audit": ADMINISTRATOR,
     "/metrics": MONITOR,
 }
 VALUES = {

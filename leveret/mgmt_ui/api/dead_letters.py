@@ -1,0 +1,156 @@
+"""/api/leveret/dead-letters/VHOST/QUEUE: what others gave up, and the way back.
+
+    GET    …                    ?limit&after&reason&source&since&until
+                                → {"rows": […], "after": OFFSET | null, "ready", "unacknowledged"}
+    GET    …/messages/ID        one of them, by its message id, with its payload
+    POST   …/redrive            {"ids", "reason", "source", "headers", "since", "until"} and
+                                {"exchange", "routing_key"} or {"routed": true}; {"rate"}
+    GET    …/redrive            how the redrive stands that runs, or ran last
+    POST   …/redrive/pause      …/redrive/resume, …/redrive/cancel → how it stands
+    POST   …/delete             {"ids", "reason", …} → {"count": 3}
+
+Who may consume from the queue may look and delete; who may also publish to where messages go may
+redrive them. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import READ, Segment, answer
+from leveret.mgmt_ui.api.bodies import flag, json_object, table, text, texts, whole_number
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.problems import not_found
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+
+__all__ = ["require_to_redrive", "router"]
+
+ROWS = 100
+CONTROLS = {"pause", "resume", "cancel"}
+SELECTION = {
+    "ids": ["a1"],
+    "reason": "rejected",
+    "source": "orders",
+    "headers": {},
+    "since": 1_700_000_000_000,
+    "until": 1_800_000_000_000,
+}
+REDRIVE = {**SELECTION, "exchange": "again", "routing_key": "k", "routed": False, "rate": 100}
+
+router = APIRouter(prefix="/api/leveret/dead-letters/{vhost}/{name}")
+
+
+@router.api_route("", methods=READ)
+async def list_letters(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """The dead letters of one queue, the oldest first."""
+    await require_to_browse(caller, vhost, name)
+    query = request.query_params
+    times = {key: whole_number(query, key) for key in ("since", "until")}
+    asked = {key: query.get(key) for key in ("reason", "source")}
+    found = await caller.perform(
+        "dlq.list",
+        vhost=vhost,
+        queue=name,
+        ids=[],
+        headers={},
+        limit=whole_number(query, "limit", ROWS),
+        after=whole_number(query, "after"),
+        **times,
+        **asked,
+    )
+    return answer(found)
+
+
+@router.api_route("/messages/{id}", methods=READ)
+async def show_letter(
+    caller: CallerHere,
+    vhost: Segment,
+    name: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """One of them."""
+    await require_to_browse(caller, vhost, name)
+    return answer(await caller.perform("dlq.show", vhost=vhost, queue=name, id=id))
+
+
+@router.post("/redrive", openapi_extra=described(REDRIVE))
+async def redrive(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Send messages back to where they came from, or elsewhere."""
+    await require_to_browse(caller, vhost, name)
+    asked = await json_object(request)
+    exchange, key = text(asked, "exchange", None), text(asked, "routing_key", None)
+    await require_to_redrive(caller, vhost, exchange, key)
+    return answer(
+        await caller.perform(
+            "dlq.redrive",
+            vhost=vhost,
+            queue=name,
+            exchange=exchange,
+            routing_key=key,
+            routed=flag(asked, "routed"),
+            rate=asked.get("rate"),
+            **_selection(asked),
+        )
+    )
+
+
+async def require_to_redrive(
+    caller: Caller, vhost: str, exchange: str | None, key: str | None
+) -> None:
+    """Raise ApiError unless the caller may publish to where messages go.
+
+    Without an exchange that is to every one: messages say themselves where they had been published,
+    and their publisher may have lied.
+    """
+    where = {"exchange": exchange, "routing_key": key, "to_queue": None}
+    await require_to_transfer(caller, vhost, where)
+    if exchange is None:
+        for name in list(caller.vhost(vhost).exchanges):
+            await caller.require(vhost, "exchange", name, "write")
+
+
+@router.api_route("/redrive", methods=READ)
+async def show_redrive(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
+    """How far it is."""
+    await require_to_browse(caller, vhost, name)
+    return answer(await caller.perform("dlq.status", vhost=vhost, queue=name))
+
+
+@router.post("/redrive/{control}")
+async def control_redrive(
+    caller: CallerHere, vhost: Segment, name: Segment, control: Segment
+) -> Response:
+    """Pause it, resume it, or cancel it: what has gone has gone."""
+    await require_to_browse(caller, vhost, name)
+    if control not in CONTROLS:
+        raise not_found()
+    await require_to_redrive(caller, vhost, None, None)
+    return answer(await caller.perform(f"dlq.{control}", vhost=vhost, queue=name))
+
+
+@router.post("/delete", openapi_extra=described(SELECTION))
+async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Throw messages away."""
+    await require_to_browse(caller, vhost, name)
+    asked = await json_object(request)
+    chosen = _selection(asked)
+    return answer({"count": await caller.perform("dlq.delete", vhost=vhost, queue=name, **chosen)})
+
+
+def _selection(asked: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "ids": texts(asked, "ids"),
+        "reason": text(asked, "reason", None),
+        "source": text(asked, "source", None),
+        "headers": table(asked, "headers"),
+        "since": asked.get("since"),
+        "until": asked.get("until"),
+    }

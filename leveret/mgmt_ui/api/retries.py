@@ -1,0 +1,85 @@
+"""/api/leveret/retries/VHOST/QUEUE: messages that failed and wait to be tried again.
+
+    GET    …                ?limit&after → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
+    GET    …/messages/ID    one of them, with its payload
+    POST   …/retry          {"ids": […]} or {"all": true}: they come back at once → {"count": 3}
+    POST   …/cancel         the same: they are not tried any more
+
+For who may consume from the queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import READ, Segment, answer
+from leveret.mgmt_ui.api.bodies import flag, json_object, texts, whole_number
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.messages import require_to_browse
+from leveret.mgmt_ui.api.schedules import cursor, cursor_text
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+
+__all__ = ["router"]
+
+ROWS = 100
+EXAMPLE = {"ids": ["17"], "all": False}
+
+router = APIRouter(prefix="/api/leveret/retries/{vhost}/{name}")
+
+
+@router.api_route("", methods=READ)
+async def list_retries(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """What waits for one queue, the next one first."""
+    await require_to_browse(caller, vhost, name)
+    query = request.query_params
+    found = await caller.perform(
+        "retry.list",
+        vhost=vhost,
+        queue=name,
+        limit=whole_number(query, "limit", ROWS),
+        after=cursor(query.get("after")),
+    )
+    return answer({**found, "after": cursor_text(found["after"])})
+
+
+@router.api_route("/messages/{id}", methods=READ)
+async def show_retry(
+    caller: CallerHere,
+    vhost: Segment,
+    name: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """One of them."""
+    await require_to_browse(caller, vhost, name)
+    return answer(await caller.perform("retry.show", vhost=vhost, queue=name, id=id))
+
+
+@router.post("/retry", openapi_extra=described(EXAMPLE))
+async def retry_now(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """Bring messages back at once."""
+    return await _deal(caller, request, "retry.retry_now", (vhost, name))
+
+
+@router.post("/cancel", openapi_extra=described(EXAMPLE))
+async def cancel(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
+    """Try messages no more."""
+    return await _deal(caller, request, "retry.cancel", (vhost, name))
+
+
+async def _deal(
+    caller: Caller, request: Request, operation: str, queue: tuple[str, str]
+) -> Response:
+    vhost, name = queue
+    await require_to_browse(caller, vhost, name)
+    asked = await json_object(request)
+    chosen = {"ids": texts(asked, "ids"), "all": flag(asked, "all")}
+    return answer({"count": await caller.perform(operation, vhost=vhost, queue=name, **chosen)})

@@ -1,0 +1,133 @@
+"""/api/leveret/schedules/VHOST: messages that wait for their time, and what is done about them.
+
+    GET    …                    ?exchange&routing_key&due_from_ms&due_before_ms&limit&after
+                                → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
+    GET    …/messages/ID        one of them, with its payload
+    POST   …/cancel             {"id"}, or what messages have in common, or {"all": true}
+    POST   …/deliver            the same: they come at once → {"count": 3}
+    POST   …/reschedule         the same, and {"delay_ms"} or {"due_ms"}
+
+Who may enter the virtual host may look; who may publish to the exchange that messages wait for may
+do something about them. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import READ, Segment, answer
+from leveret.mgmt_ui.api.bodies import flag, json_object, table, text, whole_number
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.problems import bad_request
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.callers import Caller
+
+__all__ = ["router"]
+
+ROWS = 100
+CURSOR_DIGITS_MAX = 18
+EXAMPLE = {"id": "a1", "exchange": "orders", "routing_key": "k", "headers": {}, "all": False}
+RESCHEDULED = {**EXAMPLE, "delay_ms": 60_000, "due_ms": 1_800_000_000_000}
+
+router = APIRouter(prefix="/api/leveret/schedules/{vhost}")
+
+
+@router.api_route("", methods=READ)
+async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -> Response:
+    """Those that wait, the next one first."""
+    caller.vhost(vhost)
+    query = request.query_params
+    found = await caller.perform(
+        "schedule.list",
+        vhost=vhost,
+        exchange=query.get("exchange"),
+        routing_key=query.get("routing_key"),
+        headers={},
+        due_from_ms=whole_number(query, "due_from_ms"),
+        due_before_ms=whole_number(query, "due_before_ms"),
+        queue=None,
+        limit=whole_number(query, "limit", ROWS),
+        after=cursor(query.get("after")),
+    )
+    return answer({**found, "after": cursor_text(found["after"])})
+
+
+@router.api_route("/messages/{id}", methods=READ)
+async def show_schedule(caller: CallerHere, vhost: Segment, id: Segment) -> Response:  # noqa: A002
+    """One of them, with its payload: for those who might have published it."""
+    caller.vhost(vhost)
+    found = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id)
+    await caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
+    return answer(found)
+
+
+@router.post("/cancel", openapi_extra=described(EXAMPLE))
+async def cancel(caller: CallerHere, request: Request, vhost: Segment) -> Response:
+    """Let messages never come."""
+    asked = await json_object(request)
+    chosen = await _chosen(caller, vhost, asked)
+    return await _done(caller, "schedule.cancel", chosen, queue=None)
+
+
+@router.post("/deliver", openapi_extra=described(EXAMPLE))
+async def deliver_now(caller: CallerHere, request: Request, vhost: Segment) -> Response:
+    """Let messages come at once."""
+    asked = await json_object(request)
+    return await _done(caller, "schedule.deliver_now", await _chosen(caller, vhost, asked))
+
+
+@router.post("/reschedule", openapi_extra=described(RESCHEDULED))
+async def reschedule(caller: CallerHere, request: Request, vhost: Segment) -> Response:
+    """Let messages come at another time."""
+    asked = await json_object(request)
+    chosen = await _chosen(caller, vhost, asked)
+    when = {key: asked.get(key) for key in ("delay_ms", "due_ms")}
+    return await _done(caller, "schedule.reschedule", chosen, **when)
+
+
+async def _done(caller: Caller, operation: str, chosen: dict[str, Any], **more: object) -> Response:
+    return answer({"count": await caller.perform(operation, **chosen, **more)})
+
+
+async def _chosen(caller: Caller, vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Which messages, as operations take it. Raises ApiError unless the caller may have them."""
+    caller.vhost(vhost)
+    id_, exchange = text(asked, "id", None), text(asked, "exchange", None)
+    if id_ is not None:
+        held = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
+        exchanges = [held["exchange"]]
+    else:
+        exchanges = list(caller.vhost(vhost).exchanges) if exchange is None else [exchange]
+    for name in exchanges:
+        await caller.require(vhost, "exchange", name or "amq.default", "write")
+    return {
+        "vhost": vhost,
+        "id": id_,
+        "exchange": exchange,
+        "routing_key": text(asked, "routing_key", None),
+        "headers": table(asked, "headers"),
+        "due_from_ms": asked.get("due_from_ms"),
+        "due_before_ms": asked.get("due_before_ms"),
+        "all": flag(asked, "all"),
+    }
+
+
+def cursor(given: str | None) -> list[int] | None:
+    """Where a list goes on, as the answer before has said. Raises ApiError 400."""
+    if given is None:
+        return None
+    parts = given.split("-")
+    if len(parts) != 2 or not all(
+        part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
+    ):
+        raise bad_request("after is what an answer before has said")
+    return [int(part) for part in parts]
+
+
+def cursor_text(place: list[int] | None) -> str | None:
+    """The same for an answer."""
+    return None if place is None else "-".join(map(str, place))

@@ -1,0 +1,147 @@
+"""Schedules, retries and dead letters by HTTP, on a node."""
+
+import re
+import time
+
+import httpx
+import pika
+import pytest
+
+from tests.harness.broker import BrokerProcess
+
+LEVERET = "/leveret"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("node") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def http(broker):
+    address = re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
+    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
+        for name in ("reader", "writer"):
+            body = {"password": name, "tags": "management"}
+            assert client.put(f"/users/{name}", json=body).status_code in {201, 204}
+        none, every = "^$", ".*"
+        reader = {"configure": none, "write": none, "read": every}
+        writer = {"configure": none, "write": "^amq.default$|^dlx$", "read": every}
+        client.put("/permissions/%2F/reader", json=reader)
+        client.put("/permissions/%2F/writer", json=writer)
+        yield client
+
+
+@pytest.fixture
+def channel(broker):
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as made:
+        channel = made.channel()
+        channel.confirm_delivery()
+        yield channel
+
+
+def as_user(http, name):
+    return httpx.Client(base_url=http.base_url, auth=(name, name))
+
+
+def test_schedules_are_listed_shown_put_off_and_called_off(http, channel):
+    channel.queue_declare("later", durable=True)
+    for number in range(3):
+        headers = {"x-delay": HOUR_MS * (number + 1), "x-schedule-id": f"s{number}"}
+        properties = pika.BasicProperties(headers=headers, delivery_mode=2)
+        channel.basic_publish("", "later", b"body", properties)
+    base = f"{LEVERET}/schedules/%2F"
+    first = http.get(base, params={"limit": 2}).json()
+    assert [row["id"] for row in first["rows"]] == ["s0", "s1"]
+    rest = http.get(base, params={"after": first["after"]}).json()
+    assert ([row["id"] for row in rest["rows"]], rest["pending"]) == (["s2"], 3)
+    assert http.get(f"{base}/messages/s1").json()["id"] == "s1"
+    assert http.get(f"{base}/messages/none").status_code == 404
+    with as_user(http, "reader") as reader:
+        assert reader.get(base).status_code == 200
+        assert reader.get(f"{base}/messages/s1").status_code == 401
+        assert reader.post(f"{base}/cancel", json={"id": "s1"}).status_code == 401
+        assert reader.post(f"{base}/cancel", json={"all": True}).status_code == 401
+    assert http.post(f"{base}/cancel", json={"id": "s1"}).json() == {"count": 1}
+    assert http.post(f"{base}/cancel", json={"id": "s1"}).status_code == 404
+    answer = http.post(f"{base}/reschedule", json={"id": "s2", "delay_ms": 2 * HOUR_MS})
+    assert answer.json() == {"count": 1}
+    assert http.post(f"{base}/reschedule", json={"id": "s2"}).status_code == 400
+    assert http.post(f"{base}/deliver", json={"all": True}).json() == {"count": 2}
+    assert http.post(f"{base}/deliver", json={}).status_code == 400
+    assert len(_all(channel, "later", 2)) == 2
+
+
+def test_retries_are_listed_brought_back_and_given_up(http, channel):
+    arguments = {"x-retry-delays": [HOUR_MS], "x-retry-max-attempts": 3}
+    channel.queue_declare("again", durable=True, arguments=arguments)
+    for number in range(3):
+        channel.basic_publish("", "again", b"%d" % number)
+    for method in _all(channel, "again", 3, auto_ack=False):
+        channel.basic_nack(method.delivery_tag, requeue=False)
+    base = f"{LEVERET}/retries/%2F/again"
+    rows = _until(lambda: http.get(base).json()["rows"], 3)
+    assert http.get(f"{base}/messages/{rows[0]['id']}").json()["id"] == rows[0]["id"]
+    with as_user(http, "writer") as writer:
+        assert len(writer.get(base).json()["rows"]) == 3
+    assert http.post(f"{base}/cancel", json={"ids": [rows[0]["id"]]}).json() == {"count": 1}
+    assert http.post(f"{base}/retry", json={"all": True}).json() == {"count": 2}
+    assert http.post(f"{base}/retry", json={"ids": "all"}).status_code == 400
+    assert http.get(f"{LEVERET}/retries/%2F/none").status_code == 404
+    assert len(_all(channel, "again", 2)) == 2
+
+
+def test_dead_letters_are_listed_redriven_and_deleted(http, channel):
+    channel.exchange_declare("dlx", "fanout", durable=True)
+    channel.queue_declare("dead", durable=True)
+    channel.queue_bind("dead", "dlx")
+    channel.queue_declare("work", durable=True, arguments={"x-dead-letter-exchange": "dlx"})
+    for number in range(4):
+        properties = pika.BasicProperties(message_id=f"m{number}", delivery_mode=2)
+        channel.basic_publish("", "work", b"%d" % number, properties)
+    for method in _all(channel, "work", 4, auto_ack=False):
+        channel.basic_nack(method.delivery_tag, requeue=False)
+    base = f"{LEVERET}/dead-letters/%2F/dead"
+    rows = _until(lambda: http.get(base).json()["rows"], 4)
+    assert [row["message_id"] for row in rows] == ["m0", "m1", "m2", "m3"]
+    page = http.get(base, params={"limit": 3, "reason": "rejected"}).json()
+    after = {"after": page["after"]}
+    assert [row["message_id"] for row in http.get(base, params=after).json()["rows"]] == ["m3"]
+    assert http.get(f"{base}/messages/m2").json()["payload"] == "2"
+    assert http.get(f"{base}/redrive").status_code == 404
+    with as_user(http, "writer") as writer:
+        elsewhere = {"ids": ["m0"], "exchange": "dlx"}
+        assert writer.post(f"{base}/redrive", json={"ids": ["m0"]}).status_code == 401
+        assert writer.post(f"{base}/redrive", json=elsewhere).status_code == 200
+        assert writer.post(f"{base}/redrive/cancel").status_code == 401
+    _until(lambda: [http.get(f"{base}/redrive").json()["phase"]], ["done"])
+    assert http.post(f"{base}/delete", json={"ids": ["m3"]}).json() == {"count": 1}
+    assert http.post(f"{base}/delete", json={}).status_code == 400
+    assert http.post(f"{base}/redrive", json={"source": "work"}).status_code == 200
+    status = _until(lambda: [http.get(f"{base}/redrive").json()["phase"]], ["done"])
+    assert status == ["done"]
+    assert http.post(f"{base}/redrive/rewind").status_code == 404
+    assert len(_all(channel, "work", 2)) == 2  # the first went elsewhere
+
+
+def _all(channel, queue, count, *, auto_ack=True):
+    """So many messages, each as basic.get gives it."""
+    found = []
+    deadline = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline:
+        method, _, _ = channel.basic_get(queue, auto_ack=auto_ack)
+        if method is not None:
+            found.append(method)
+    return found
+
+
+def _until(look, wanted):
+    """What is seen once it is as wanted: equal, or so many; the last, where it never is."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = look()
+        if found == wanted or len(found) == wanted or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
