@@ -152,7 +152,10 @@ def metrics_server(node: ManagedNode) -> WebServer:
 
 
 class EncodedPaths:
-    """Lets routes match the path as it was sent: `/api/queues/%2F` names the virtual host `/`."""
+    """Lets routes match the path as it was sent: `/api/queues/%2F` names the virtual host `/`.
+
+    One slash at the end means nothing, as in RabbitMQ.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -160,7 +163,8 @@ class EncodedPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification; `raw_path` is without the query string."""
         if scope["type"] == "http":
-            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+            path = scope["raw_path"].decode("latin-1")
+            scope = {**scope, "path": path.removesuffix("/") or "/"}
         await self._app(scope, receive, send)
 
 

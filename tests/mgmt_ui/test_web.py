@@ -314,6 +314,11 @@ async def test_vhosts_users_and_permissions(site, amqp):
     ]
 
 
+async def test_a_slash_at_the_end_means_nothing(site):
+    assert await site.json("/api/queues/") == []
+    assert await site.json("/api/queues/%2F/") == []
+
+
 # What there is not.
 
 
@@ -321,7 +326,7 @@ async def test_vhosts_users_and_permissions(site, amqp):
     ("path", "reason"),
     [
         ("/api/nonsense", "Object Not Found"),
-        ("/api/queues/", "Object Not Found"),
+        ("/api/queues//", "Object Not Found"),
         ("/api/queues/none", "vhost_not_found"),
         ("/api/bindings/none", "vhost_not_found"),
         ("/api/queues/%2F/none", "queue_not_found"),
