@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interop_tests.http.asking import Step
+from interop_tests.http_api.asking import Step
 
 TAGS = ("management", "policymaker", "monitoring", "administrator")
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}

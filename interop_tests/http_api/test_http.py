@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from interop_tests.http.asking import Answer, Step, ask
-from interop_tests.http.differences import DIFFERENCES, NO_OBJECT, UNLIKE, missing
-from interop_tests.http.steps import STEPS
+from interop_tests.http_api.asking import Answer, Step, ask
+from interop_tests.http_api.differences import DIFFERENCES, NO_OBJECT, UNLIKE, missing
+from interop_tests.http_api.steps import STEPS
 
 if TYPE_CHECKING:
     from interop_tests.brokers import LeveretBroker, RabbitBroker
