@@ -26,7 +26,7 @@ from leveret.mgmt_ui.api.problems import bad_request
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
 
-__all__ = ["router"]
+__all__ = ["cursor", "cursor_text", "read_cursor", "router"]
 
 ROWS = 100
 CURSOR_DIGITS_MAX = 18
@@ -120,12 +120,20 @@ def cursor(given: str | None) -> list[int] | None:
     """Where a list goes on, as the answer before has said. Raises ApiError 400."""
     if given is None:
         return None
+    place = read_cursor(given)
+    if place is None:
+        raise bad_request("after is what an answer before has said")
+    return place
+
+
+def read_cursor(given: str) -> list[int] | None:
+    """Due time and offset of the last message that was shown; None for what is none."""
     parts = given.split("-")
-    if len(parts) != 2 or not all(
+    if len(parts) == 2 and all(
         part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
     ):
-        raise bad_request("after is what an answer before has said")
-    return [int(part) for part in parts]
+        return [int(part) for part in parts]
+    return None
 
 
 def cursor_text(place: list[int] | None) -> str | None:

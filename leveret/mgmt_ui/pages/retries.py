@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 ROWS = 50
-CURSOR_DIGITS_MAX = 18
 
 router = APIRouter(prefix="/retries")
 
@@ -53,15 +53,13 @@ async def list_retries(
 ) -> Response:
     """What waits for one queue, the next one first."""
     await readable_queue(viewer, vhost, name)
-    after = _cursor(request.query_params.get("after", ""))
+    after = read_cursor(request.query_params.get("after", ""))
     found = await viewer.caller.perform(
         "retry.list", vhost=vhost, queue=name, limit=ROWS, after=after
     )
     following = None
-    if found["after"] is not None:
-        following = with_query(
-            path("retries", vhost, name), after="-".join(map(str, found["after"]))
-        )
+    if (place := cursor_text(found["after"])) is not None:
+        following = with_query(path("retries", vhost, name), after=place)
     return page(
         request,
         viewer,
@@ -74,15 +72,6 @@ async def list_retries(
         is_first=after is None,
         now_ms=viewer.now_ms,
     )
-
-
-def _cursor(text: str) -> list[int] | None:
-    parts = text.split("-")
-    if len(parts) == 2 and all(
-        part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
-    ):
-        return [int(part) for part in parts]
-    return None
 
 
 @router.post("/{vhost}/{name}/now")

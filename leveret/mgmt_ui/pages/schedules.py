@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.choosing import chosen_ids
 from leveret.mgmt_ui.pages.declaring import open_names
@@ -27,7 +28,6 @@ __all__ = ["router"]
 
 ROWS = 50
 DRAWN_MAX = 2000  # messages in the drawing, the next ones
-CURSOR_DIGITS_MAX = 18
 
 router = APIRouter(prefix="/schedules")
 
@@ -40,13 +40,12 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
     vhost = query.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
     viewer.caller.vhost(vhost)
     asked = {key: query.get(key, "") for key in ("exchange", "routing_key")}
-    after = _cursor(query.get("after", ""))
+    after = read_cursor(query.get("after", ""))
     found = await _list(viewer, vhost, asked, ROWS, after)
     upcoming = await _list(viewer, vhost, asked, DRAWN_MAX, None)
     following = None
-    if found["after"] is not None:
-        cursor = "-".join(map(str, found["after"]))
-        following = with_query("/schedules", vhost=vhost, **asked, after=cursor)
+    if (place := cursor_text(found["after"])) is not None:
+        following = with_query("/schedules", vhost=vhost, **asked, after=place)
     rows = [
         {**row, "may": viewer.may("write", "exchange", vhost, row["exchange"] or "amq.default")}
         for row in found["rows"]
@@ -87,16 +86,6 @@ async def _list(
         after=after,
     )
     return found
-
-
-def _cursor(text: str) -> list[int] | None:
-    """Due time and offset of the last message that was shown; None for what is none."""
-    parts = text.split("-")
-    if len(parts) == 2 and all(
-        part.isascii() and part.isdigit() and len(part) <= CURSOR_DIGITS_MAX for part in parts
-    ):
-        return [int(part) for part in parts]
-    return None
 
 
 @router.post("/cancel")
