@@ -16,7 +16,7 @@ from leveret.errors import ConnectionClosingError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.config import Configuration
+    from leveret.config import HandshakeSettings
 
 # 0-9-1's own, and what clients of 0-9 send.
 PROTOCOL_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
@@ -69,7 +69,7 @@ class Tuned:
 
 
 def start(
-    configuration: Configuration,
+    settings: HandshakeSettings,
     platform: str,
     mechanisms: Iterable[str],
     cluster_name: str | None = None,
@@ -78,29 +78,29 @@ def start(
     return commands.Connection.Start(
         server_properties={
             "capabilities": dict.fromkeys(CAPABILITIES, True),
-            "cluster_name": cluster_name or configuration.cluster_name,
+            "cluster_name": cluster_name or settings.cluster_name,
             "copyright": "Copyright the Leveret authors",
             "information": "Licensed under the Apache License 2.0",
             "platform": platform,
-            "product": configuration.product,
-            "version": configuration.version,
+            "product": settings.product,
+            "version": settings.version,
         },
         mechanisms=" ".join(mechanisms),
         locales="en_US",
     )
 
 
-def tune(configuration: Configuration) -> commands.Connection.Tune:
+def tune(settings: HandshakeSettings) -> commands.Connection.Tune:
     """connection.tune with what we would like."""
     return commands.Connection.Tune(
-        configuration.channel_max, configuration.frame_max, configuration.heartbeat_seconds
+        settings.channel_max, settings.frame_max, settings.heartbeat_seconds
     )
 
 
-def negotiate(configuration: Configuration, answer: commands.Connection.TuneOk) -> Tuned:
+def negotiate(settings: HandshakeSettings, answer: commands.Connection.TuneOk) -> Tuned:
     """What the client has chosen. Raises ConnectionClosingError 530 outside the offer."""
-    _check("frame_max", answer.frame_max, FRAME_MAX_MIN, configuration.frame_max)
-    _check("channel_max", answer.channel_max, 1, configuration.channel_max)
+    _check("frame_max", answer.frame_max, FRAME_MAX_MIN, settings.frame_max)
+    _check("channel_max", answer.channel_max, 1, settings.channel_max)
     return Tuned(answer.channel_max, answer.frame_max, answer.heartbeat)
 
 

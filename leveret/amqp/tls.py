@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from leveret.config import Configuration
+    from leveret.config import TlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -41,22 +41,22 @@ class TlsContexts:
     gives seconds from some fixed moment.
     """
 
-    def __init__(self, configuration: Configuration, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: TlsSettings, clock: Callable[[], float]) -> None:
         """Raises ConfigurationError where the files cannot be used."""
-        self._configuration = configuration
+        self._settings = settings
         self._clock = clock
         self._files = [
             file
             for file in (
-                configuration.tls_certificate_file,
-                configuration.tls_key_file,
-                configuration.tls_ca_file,
+                settings.tls_certificate_file,
+                settings.tls_key_file,
+                settings.tls_ca_file,
             )
             if file is not None
         ]
         self._seen = self._look()
         self._next_check = clock() + FILES_CHECK_SECONDS
-        self._context = make_context(configuration)
+        self._context = make_context(settings)
 
     def current(self) -> ssl.SSLContext:
         """The context for a connection that comes now."""
@@ -67,14 +67,14 @@ class TlsContexts:
 
     def login(self, connection: ssl.SSLObject) -> str:
         """The user that a client's verified certificate names; empty where there is none."""
-        return certificate_login(connection, self._configuration.ssl_cert_login_from)
+        return certificate_login(connection, self._settings.ssl_cert_login_from)
 
     def _renew(self) -> None:
         seen = self._look()
         if seen == self._seen:
             return
         try:
-            self._context = make_context(self._configuration)
+            self._context = make_context(self._settings)
         except ConfigurationError as error:
             logger.error("the TLS files changed and the old ones are kept: %s", error)  # noqa: TRY400
             return  # to be tried again: key and certificate may not change at the same moment
@@ -94,13 +94,13 @@ def _identity(file: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def make_context(configuration: Configuration) -> ssl.SSLContext:
+def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """The server's side of TLS. Raises ConfigurationError that names the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = VERSIONS[configuration.tls_version_min]
+    context.minimum_version = VERSIONS[settings.tls_version_min]
     context.options |= ssl.OP_NO_RENEGOTIATION  # a way to make a server work for nothing
-    context.verify_mode = VERIFY_MODES[configuration.tls_verify_peer]
-    certificate, key = configuration.tls_certificate_file, configuration.tls_key_file
+    context.verify_mode = VERIFY_MODES[settings.tls_verify_peer]
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
     assert certificate is not None, "the configuration asks for both"
     assert key is not None, "the configuration asks for both"
     try:
@@ -111,15 +111,15 @@ def make_context(configuration: Configuration) -> ssl.SSLContext:
             f"cannot use the TLS certificate {certificate} with the key {key}: {error}"
         ) from None
     try:
-        if configuration.tls_ca_file is not None:
-            context.load_verify_locations(configuration.tls_ca_file)
+        if settings.tls_ca_file is not None:
+            context.load_verify_locations(settings.tls_ca_file)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"cannot use the certificates in {configuration.tls_ca_file}: {error}"
+            f"cannot use the certificates in {settings.tls_ca_file}: {error}"
         ) from None
     try:
-        if configuration.tls_ciphers:
-            context.set_ciphers(configuration.tls_ciphers)
+        if settings.tls_ciphers:
+            context.set_ciphers(settings.tls_ciphers)
     except ssl.SSLError:
         raise ConfigurationError("setting 'tls_ciphers' names no cipher of TLS 1.2") from None
     return context

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.auth.keys import KeySet
-    from leveret.config import Configuration
+    from leveret.config import AuthenticationSettings
     from leveret.ports.authentication import Authenticator
 
 __all__ = ["AuthenticatorChain"]
@@ -30,10 +30,10 @@ class AuthenticatorChain:
     """
 
     def __init__(
-        self, configuration: Configuration, internal: Authenticator, cache_key: bytes
+        self, settings: AuthenticationSettings, internal: Authenticator, cache_key: bytes
     ) -> None:
         """Raises ConfigurationError where a source lacks what it needs."""
-        self._configuration = configuration
+        self._settings = settings
         self._cache_key = cache_key
         self._closing: list[Callable[[], Awaitable[None]]] = []
         makers = {
@@ -41,7 +41,7 @@ class AuthenticatorChain:
             AuthBackend.OAUTH2: self._tokens,
             AuthBackend.HTTP: self._http,
         }
-        self.authenticators = tuple(makers[backend]() for backend in configuration.auth_backends)
+        self.authenticators = tuple(makers[backend]() for backend in settings.auth_backends)
 
     async def close(self) -> None:
         """Give back what the sources hold."""
@@ -51,20 +51,20 @@ class AuthenticatorChain:
     def _http(self) -> Authenticator:
         from leveret.auth.http import HttpAuthenticator, HttpRules  # noqa: PLC0415  # see above
 
-        configuration = self._configuration
+        settings = self._settings
         for setting in ("auth_http_user_path", "auth_http_vhost_path", "auth_http_resource_path"):
             self._require(setting, "http")
         authenticator = HttpAuthenticator(
             HttpRules(
-                user_path=configuration.auth_http_user_path,
-                vhost_path=configuration.auth_http_vhost_path,
-                resource_path=configuration.auth_http_resource_path,
-                topic_path=configuration.auth_http_topic_path,
-                method=configuration.auth_http_method,
-                timeout_seconds=configuration.auth_http_timeout_seconds,
+                user_path=settings.auth_http_user_path,
+                vhost_path=settings.auth_http_vhost_path,
+                resource_path=settings.auth_http_resource_path,
+                topic_path=settings.auth_http_topic_path,
+                method=settings.auth_http_method,
+                timeout_seconds=settings.auth_http_timeout_seconds,
             ),
             self._cache_key,
-            configuration.auth_cache_ttl_seconds,
+            settings.auth_cache_ttl_seconds,
             time.monotonic,
         )
         self._closing.append(authenticator.close)
@@ -73,25 +73,25 @@ class AuthenticatorChain:
     def _tokens(self) -> Authenticator:
         from leveret.auth.tokens import TokenAuthenticator, TokenRules  # noqa: PLC0415  # see above
 
-        configuration = self._configuration
+        settings = self._settings
         server = self._require("auth_oauth2_resource_server_id", "oauth2")
-        prefix = configuration.auth_oauth2_scope_prefix
+        prefix = settings.auth_oauth2_scope_prefix
         rules = TokenRules(
             resource_server_id=server,
             scope_prefix=f"{server}." if prefix is None else prefix,
-            additional_scopes_key=configuration.auth_oauth2_additional_scopes_key,
-            scope_aliases=configuration.auth_oauth2_scope_aliases,
-            user_claims=configuration.auth_oauth2_preferred_username_claims,
-            leeway_seconds=configuration.auth_oauth2_leeway_seconds,
+            additional_scopes_key=settings.auth_oauth2_additional_scopes_key,
+            scope_aliases=settings.auth_oauth2_scope_aliases,
+            user_claims=settings.auth_oauth2_preferred_username_claims,
+            leeway_seconds=settings.auth_oauth2_leeway_seconds,
         )
         return TokenAuthenticator(self._keys(), rules)
 
     def _keys(self) -> KeySet:
         from leveret.auth.keys import KeySet  # noqa: PLC0415  # see above
 
-        configuration = self._configuration
-        url, file = configuration.auth_oauth2_jwks_url, configuration.auth_oauth2_jwks_file
-        secret_file = configuration.auth_oauth2_hs256_key_file
+        settings = self._settings
+        url, file = settings.auth_oauth2_jwks_url, settings.auth_oauth2_jwks_file
+        secret_file = settings.auth_oauth2_hs256_key_file
         if not (url or file or secret_file):
             raise ConfigurationError(
                 "auth_backends has 'oauth2', which needs one of 'auth_oauth2_jwks_url', "
@@ -99,7 +99,7 @@ class AuthenticatorChain:
             )
         fetch = self._url_fetcher(url) if url else _file_fetcher(file) if file else None
         secret = _read_secret(secret_file) if secret_file else None
-        refresh_seconds = configuration.auth_oauth2_jwks_refresh_seconds
+        refresh_seconds = settings.auth_oauth2_jwks_refresh_seconds
         return KeySet(fetch, secret, refresh_seconds, time.monotonic)
 
     def _url_fetcher(self, url: str) -> Callable[[], Awaitable[bytes]]:
@@ -127,7 +127,7 @@ class AuthenticatorChain:
         return fetch
 
     def _require(self, setting: str, backend: str) -> str:
-        value: str = getattr(self._configuration, setting)
+        value: str = getattr(self._settings, setting)
         if not value:
             raise ConfigurationError(f"auth_backends has {backend!r}, which needs {setting!r}")
         return value

@@ -1,38 +1,14 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
-from leveret.config import Configuration, ConfigurationError, load_configuration
-from leveret.ports import Durability
+from leveret.config import ConfigurationError, load_configuration
 
 
 def toml(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "leveret.toml"
     file.write_text(text)
     return file
-
-
-def test_defaults_are_those_the_documentation_names():
-    configuration = Configuration()
-    assert (configuration.host, configuration.port, configuration.http_port) == (
-        "127.0.0.1",
-        5672,
-        15672,
-    )
-    assert configuration.durability is Durability.FSYNC
-    assert configuration.loopback_users == ("guest",)
-    assert (configuration.frame_max, configuration.channel_max) == (131072, 2047)
-
-
-def test_every_setting_says_what_it_is_for():
-    for name, field in Configuration.model_fields.items():
-        assert field.description, name
-
-
-def test_arguments_alone_ignore_the_environment(monkeypatch):
-    monkeypatch.setenv("LEVERET_PORT", "1")
-    assert Configuration().port == 5672
 
 
 def test_command_line_beats_environment_beats_file_beats_default(tmp_path, monkeypatch):
@@ -77,8 +53,3 @@ def test_loopback_users_from_the_environment(monkeypatch):
     assert load_configuration().loopback_users == ("guest", "probe")
     monkeypatch.setenv("LEVERET_LOOPBACK_USERS", "")
     assert load_configuration().loopback_users == ()
-
-
-def test_configuration_is_frozen():
-    with pytest.raises(ValidationError):
-        Configuration().port = 1

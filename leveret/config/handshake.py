@@ -1,0 +1,46 @@
+"""What is said and agreed before a client may do anything."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from leveret import __version__
+from leveret.config.settings import MIB, Settings
+
+__all__ = ["HandshakeSettings"]
+
+
+class HandshakeSettings(Settings):
+    """What clients are told and offered, and how long they may take."""
+
+    # kombu switches features on by `product` and `version`.
+    product: str = Field("Leveret", description="Product name in connection.start.")
+    version: str = Field(__version__, description="Version in connection.start.")
+    cluster_name: str = Field("leveret", description="Cluster name in connection.start.")
+
+    frame_max: int = Field(
+        131_072,
+        ge=4096,
+        le=16 * MIB,
+        description="Bytes of the largest frame offered in connection.tune: RabbitMQ's number. The "
+        "specification demands that 4096 be accepted, and amqplib before 0.10.7 insists on it.",
+    )
+    channel_max: int = Field(
+        2047,
+        ge=1,
+        le=65_535,
+        description="Channels of one connection: RabbitMQ's number. A client with more leaks them.",
+    )
+    heartbeat_seconds: int = Field(
+        60,
+        ge=0,
+        le=65_535,
+        description="Offered heartbeat interval in seconds; 0 offers none. Short enough for the "
+        "idle timeouts of common load balancers.",
+    )
+    handshake_timeout_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="Seconds from accept to connection.open: an unauthenticated socket must not "
+        "hold a connection slot for long.",
+    )

@@ -1,0 +1,150 @@
+"""What a peer may send or make the node hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from leveret.config.settings import KIB, MIB, Settings
+
+__all__ = ["LimitSettings"]
+
+GIGA: Final = 1_000_000_000  # messages a second: beyond what any node takes
+
+
+class LimitSettings(Settings):
+    """Counts, sizes and rates."""
+
+    connections_max: int = Field(
+        65_536,
+        ge=1,
+        description="Client connections at a time: about 2.5 GB at 40 kB each, and near what one "
+        "process may have of open files.",
+    )
+    channels_per_node_max: int = Field(
+        -1,
+        ge=-1,
+        description="Channels of all connections together, some 3 kB each; -1 for no limit beyond "
+        "that of connections and of each one's channels.",
+    )
+    consumers_per_channel_max: int = Field(
+        -1, ge=-1, description="Consumers of one channel; -1 for no limit."
+    )
+    queues_max: int = Field(
+        -1,
+        ge=-1,
+        description="Queues of all virtual hosts together; -1 for no limit. Each has files and a "
+        "ledger, so who declares without end takes disk and memory from all.",
+    )
+    exchanges_max: int = Field(
+        -1,
+        ge=-1,
+        description="Exchanges of all virtual hosts together, the predeclared ones included; -1 "
+        "for no limit.",
+    )
+
+    message_bytes_max: int = Field(
+        16 * MIB,
+        ge=1,
+        le=512 * MIB,
+        description="Bytes of a message body, as in RabbitMQ 4: a body is held in memory whole.",
+    )
+    unfinished_message_bytes_max: int = Field(
+        128 * MIB,
+        ge=0,
+        description="Bytes that a connection's half-sent messages may hold, on all its channels: "
+        "2,047 channels could keep 16 MiB each otherwise. One message of any size is allowed.",
+    )
+    read_buffer_bytes: int = Field(
+        256 * KIB,
+        ge=8 * KIB,
+        description="Bytes read from a socket at a time: large enough that a busy publisher's "
+        "batch is worth a write. Shared by the connections, not one each.",
+    )
+    write_high_water_bytes: int = Field(
+        1 * MIB,
+        ge=64 * KIB,
+        description="Bytes waiting to be sent on one connection before deliveries to it pause: "
+        "some milliseconds of a fast network, and no memory leak for a consumer that stopped.",
+    )
+
+    connection_publish_rate: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages a second that each connection may publish: who sends more is slowed "
+        "down, and told by connection.blocked. -1 for no limit.",
+    )
+    connection_publish_burst: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages that a connection may publish at once after it was quiet; -1 for "
+        "what `connection_publish_rate` brings in a second.",
+    )
+    connection_consume_rate: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages a second that are delivered to each connection; -1 for no limit.",
+    )
+    connection_consume_burst: int = Field(
+        -1,
+        ge=-1,
+        le=GIGA,
+        description="Messages that are delivered to a connection at once after it was quiet; -1 "
+        "for what `connection_consume_rate` brings in a second.",
+    )
+
+    # Alarms: while one stands, publishers are held (connection.blocked) and consumers drain.
+    disk_free_bytes_min: int = Field(
+        50 * MIB,
+        ge=0,
+        description="Free bytes of the data directory's file system below which publishers are "
+        "held: RabbitMQ's number, and room enough for settlements and checkpoints.",
+    )
+    memory_fraction_max: float = Field(
+        0.6,
+        gt=0,
+        le=1,
+        description="Part of the machine's memory that the process may have before publishers are "
+        "held: RabbitMQ's number; the node's own caches stay far below.",
+    )
+    resource_check_interval_ms: int = Field(
+        1000,
+        ge=10,
+        description="Milliseconds between looks at disk and memory: an alarm may come this late.",
+    )
+
+    # Of what publishers do once.
+    producers_max: int = Field(
+        100_000,
+        ge=1,
+        description="Publishers of one virtual host that number their messages, about 300 bytes of "
+        "memory each: a new one is refused beyond that.",
+    )
+    producer_idle_ms: int = Field(
+        7 * 24 * 60 * 60 * 1000,
+        ge=1000,
+        description="Milliseconds after its last message at which a publisher's number is "
+        "forgotten: longer than any outage that it comes back from within its epoch.",
+    )
+    prepared_messages_max: int = Field(
+        100_000,
+        ge=1,
+        description="Half messages of one virtual host that wait to be committed, some 500 bytes "
+        "of memory each: a publisher that commits none must not fill it.",
+    )
+    prepared_checks_max: int = Field(
+        15,
+        ge=0,
+        description="How often the broker asks what has become of a half message; then it waits "
+        "until somebody decides. As in RocketMQ.",
+    )
+    dedup_keys_max: int = Field(
+        1_000_000,
+        ge=1,
+        description="Keys that one de-duplication window holds in memory, 48 to 96 bytes each; "
+        "more are looked up on disk, a few microseconds each.",
+    )

@@ -1,0 +1,96 @@
+"""What is kept: where, how safely, and under which key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+
+from leveret.config.settings import KIB, MIB, Settings
+from leveret.ports import Durability
+
+__all__ = ["StorageSettings"]
+
+
+class StorageSettings(Settings):
+    """The data directory, its logs, and encryption at rest."""
+
+    data_dir: Path = Field(
+        Path("var"), description="Directory of everything that survives; one running node owns it."
+    )
+    definitions: Path | None = Field(
+        None,
+        description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "
+        "imported at each start, before clients are let in; what is there already stays.",
+    )
+    durability: Durability = Field(
+        Durability.FSYNC,
+        description="What a confirmed persistent message survives: `fsync` the machine's death, "
+        "`os` only the process's.",
+    )
+
+    segment_bytes_max: int = Field(
+        64 * MIB,
+        ge=64 * KIB,
+        le=2048 * MIB,
+        description="Bytes of a segment file before the next is opened: retention deletes whole "
+        "segments, so smaller returns space earlier and larger needs fewer files.",
+    )
+    tail_cache_bytes_max: int = Field(
+        64 * MIB,
+        ge=1 * MIB,
+        description="Bytes of recently appended batches kept in memory for all queues together: "
+        "consumers that keep up never read a file. It is most of a node's memory.",
+    )
+    settle_flush_interval_ms: int = Field(
+        50,
+        ge=1,
+        le=10_000,
+        description="Milliseconds for which settlements gather before they are logged: after a "
+        "crash, what was settled in the last interval is delivered again.",
+    )
+
+    # Encryption at rest: `leveret encryption enable --vhost V`.
+    encryption_key: SecretStr = Field(
+        SecretStr(""),
+        description="Master key, 32 bytes in base64 or hexadecimal: for the environment, where a "
+        "file cannot be. Other programs of the same user can read it there.",
+    )
+    encryption_key_file: Path | None = Field(
+        None,
+        description="File with the master key, which only its owner may write and only its group "
+        "may read besides; `leveret encryption generate-key` makes one. Needed where a virtual "
+        "host is encrypted.",
+    )
+
+    @property
+    def database_path(self) -> Path:
+        """The definitions store."""
+        return self.data_dir / "leveret.db"
+
+    @property
+    def control_socket_path(self) -> Path:
+        """Where the command line reaches the running node."""
+        return self.data_dir / "control.sock"
+
+    @field_validator("durability")
+    @classmethod
+    def _survives_something(cls, value: Durability) -> Durability:
+        """NONE is what transient queues have; for a node it would make every confirm a lie."""
+        if value is Durability.NONE:
+            raise ValueError("must be 'fsync' or 'os'")
+        return value
+
+    @field_validator("encryption_key", mode="before")
+    @classmethod
+    def _is_shown_to_nobody(cls, value: object) -> object:
+        """Anything is text: a value of a wrong kind would be quoted in the refusal."""
+        return value if isinstance(value, SecretStr) else str(value)
+
+    @field_validator("encryption_key_file")
+    @classmethod
+    def _is_the_only_master_key(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        given = info.data.get("encryption_key")
+        if value is not None and given is not None and given.get_secret_value():
+            raise ValueError("cannot be given beside 'encryption_key'")
+        return value
