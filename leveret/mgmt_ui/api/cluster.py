@@ -18,7 +18,7 @@ from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import select_columns
 from leveret.mgmt_ui.api.overview import contexts, exchange_types
-from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.process import memory_bytes_total, read_process
 
 if TYPE_CHECKING:
@@ -109,14 +109,14 @@ async def rebalance_queues(caller: CallerHere) -> Response:
     return done()
 
 
-@router.delete("/api/reset")
-@router.delete("/api/reset/{name}")
+@router.api_route("/api/reset", methods=["POST", "DELETE"])
+@router.api_route("/api/reset/{name}", methods=["POST", "DELETE"])
 async def reset_statistics(caller: CallerHere, name: Segment | None = None) -> Response:
     """Refused: whoever reads counters over time must not see them fall while the node runs."""
     caller.require_administrator()
     if name is not None:
         _require_this(caller, name)
-    raise bad_request("counters begin with the node's start and cannot be reset")
+    raise _not_reset()
 
 
 @router.api_route("/api/auth/attempts/{name}", methods=READ)
@@ -143,6 +143,19 @@ async def list_login_attempts(caller: CallerHere, name: Segment) -> Response:
     caller.require_monitor()
     _require_this(caller, name)
     return answer([])
+
+
+@router.delete("/api/auth/attempts/{name}")
+@router.delete("/api/auth/attempts/{name}/source")
+async def reset_login_attempts(caller: CallerHere, name: Segment) -> Response:
+    """Refused, as every other reset."""
+    caller.require_administrator()
+    _require_this(caller, name)
+    raise _not_reset()
+
+
+def _not_reset() -> ApiError:
+    return bad_request("counters begin with the node's start and cannot be reset")
 
 
 def _require_this(caller: Caller, name: str) -> None:

@@ -32,6 +32,7 @@ TOO_LOW = {
 TABLE = {
     "/api/auth": OPEN,
     "/api/auth/attempts": MONITOR,
+    "DELETE /api/auth/attempts": ADMINISTRATOR,
     "/api/auth/hash_password": ADMINISTRATOR,
     "/api/login": OPEN,
     "/api/health/checks/is-in-service": OPEN,
