@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.queues.arguments import DEDUP_WINDOW, EXPIRY_MS_MAX, QUEUE_TYPE
+from leveret.core.queues.arguments import EXPIRY_MS_MAX, QUEUE_TYPE
 from leveret.core.queues.stream_offsets import interval_ms
 from leveret.features import deaths
 from leveret.features.dedup import window_ms
@@ -145,110 +145,140 @@ def resolve_settings(
     return replace(settings, max_length=0, max_length_bytes=None, overflow=Overflow.REJECT_PUBLISH)
 
 
-def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSettings:
-    arguments = definition.arguments
-    if arguments.get(QUEUE_TYPE) == "stream":
-        return QueueSettings(
-            retention=_retention(arguments, policy),
-            dedup_window_ms=window_ms(arguments.get(DEDUP_WINDOW, policy.get("dedup-window"))),
-            publish_rate=_rate("publish", arguments, policy),
-            consume_rate=_rate("consume", arguments, policy),
-        )
-    quorum = arguments.get(QUEUE_TYPE) == "quorum"
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a queue's arguments and its policy say, by the keys of policies; None: nothing."""
 
-    def stated(key: str) -> Any:
-        return arguments.get(f"x-{key}", policy.get(key))
+    arguments: Arguments
+    policy: Mapping[str, Any]
 
-    def least(key: str, choose: Callable[[int, int], int] = min) -> int | None:
-        own, given = arguments.get(f"x-{key}"), policy.get(key)
+    def __call__(self, key: str) -> Any:
+        """What counts of the two: the queue's own word."""
+        return self.arguments.get(f"x-{key}", self.policy.get(key))
+
+    def least(self, key: str, choose: Callable[[int, int], int] = min) -> int | None:
+        """The smaller of two numbers; `choose` picks it where not every number is a limit."""
+        own, given = self.arguments.get(f"x-{key}"), self.policy.get(key)
         if own is None or given is None:
             return own if given is None else given
         return choose(own, given)
 
-    overflow = _overflow(stated("overflow"), quorum=quorum)
-    exchange = stated("dead-letter-exchange")
-    limit = least("delivery-limit", _looser)
-    ladder = ladder_of(stated)
-    topic = _dead_letter_topic(
-        asked=bool(stated("dead-letter-topic")),
-        retries=ladder is not None,
-        limited=not quorum and limit is not None,
-    )
-    single_active = bool(arguments.get("x-single-active-consumer"))
-    own_priority = arguments.get("x-max-priority")
+    def rate(self, what: str) -> Rate | None:
+        """The smaller rate, and the smaller burst."""
+        values = {}
+        for key in (f"{what}-rate", f"{what}-burst"):
+            number = self.least(key)
+            values[key] = -1 if number is None else number
+        return rate_of(values, what)
+
+
+def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSettings:
+    stated = Stated(definition.arguments, policy)
+    kind = definition.arguments.get(QUEUE_TYPE)
+    if kind == "stream":
+        return _of_stream(stated)
+    return _of_quorum_queue(stated) if kind == "quorum" else _of_classic_queue(stated)
+
+
+def _of_stream(stated: Stated) -> QueueSettings:
     return QueueSettings(
-        message_ttl_ms=least("message-ttl"),
-        expires_ms=least("expires"),
-        max_length=least("max-length"),
-        max_length_bytes=least("max-length-bytes"),
-        overflow=overflow,
-        dead_letter_exchange=exchange,
-        dead_letter_routing_key=stated("dead-letter-routing-key"),
-        dead_letter_strategy=_strategy(
-            stated("dead-letter-strategy"),
-            able=quorum and exchange is not None and overflow is Overflow.REJECT_PUBLISH,
-        )
-        if exchange is not None or not topic
-        else DeadLetterStrategy.AT_LEAST_ONCE,
-        dead_letter_topic=topic if exchange is None else frozenset(),
-        max_priority=QUORUM_PRIORITY_MAX if quorum else own_priority or None,
-        default_priority=QUORUM_PRIORITY if quorum else 0,
-        returns_first=quorum,
-        group_ordering=bool(stated("group-ordering")) and not own_priority,
-        single_active=single_active,
-        single_active_by_priority=single_active and quorum,
-        delivery_limit=_delivery_limit(limit, DELIVERY_LIMIT if quorum else None),
-        retry_delay=(
-            _retry_delay(
-                stated("delayed-retry-type"), least("delayed-retry-min"), least("delayed-retry-max")
-            )
-            if quorum
-            else None
-        ),
-        retry=ladder,
-        counts_deliveries=quorum or limit is not None,
+        retention=_retention(stated),
+        dedup_window_ms=window_ms(stated("dedup-window")),
+        publish_rate=stated.rate("publish"),
+        consume_rate=stated.rate("consume"),
+    )
+
+
+def _of_classic_queue(stated: Stated) -> QueueSettings:
+    limit = stated.least("delivery-limit", _looser)
+    settings = replace(
+        _of_any_queue(stated),
+        overflow=Overflow(stated("overflow") or Overflow.DROP_HEAD),
+        max_priority=stated.arguments.get("x-max-priority") or None,
+        delivery_limit=_delivery_limit(limit, None),
+        counts_deliveries=limit is not None,
+    )
+    return _with_dead_letters(settings, stated, limited=limit is not None)
+
+
+def _of_quorum_queue(stated: Stated) -> QueueSettings:
+    settings = _of_any_queue(stated)
+    settings = replace(
+        settings,
+        overflow=_quorum_overflow(stated("overflow")),
+        max_priority=QUORUM_PRIORITY_MAX,
+        default_priority=QUORUM_PRIORITY,
+        returns_first=True,
+        single_active_by_priority=settings.single_active,
+        delivery_limit=_delivery_limit(stated.least("delivery-limit", _looser), DELIVERY_LIMIT),
+        retry_delay=_retry_delay(stated),
+        counts_deliveries=True,
+    )
+    settings = _with_dead_letters(settings, stated, limited=False)
+    # A queue that drops its head cannot promise that nothing is lost.
+    if settings.dead_letter_exchange is None or settings.overflow is not Overflow.REJECT_PUBLISH:
+        return settings
+    strategy = stated("dead-letter-strategy") or DeadLetterStrategy.AT_MOST_ONCE
+    return replace(settings, dead_letter_strategy=DeadLetterStrategy(strategy))
+
+
+def _of_any_queue(stated: Stated) -> QueueSettings:
+    """What classic and quorum queues have in common."""
+    return QueueSettings(
+        message_ttl_ms=stated.least("message-ttl"),
+        expires_ms=stated.least("expires"),
+        max_length=stated.least("max-length"),
+        max_length_bytes=stated.least("max-length-bytes"),
+        group_ordering=bool(stated("group-ordering"))
+        and not stated.arguments.get("x-max-priority"),
+        single_active=bool(stated.arguments.get("x-single-active-consumer")),
+        retry=ladder_of(stated),
         consumer_timeout_ms=stated("consumer-timeout"),
         visibility_timeout_ms=stated("visibility-timeout"),
         celery_eta=bool(stated("celery-eta")),
         dedup_window_ms=window_ms(stated("dedup-window")),
-        publish_rate=_rate("publish", arguments, policy),
-        consume_rate=_rate("consume", arguments, policy),
+        publish_rate=stated.rate("publish"),
+        consume_rate=stated.rate("consume"),
     )
 
 
-def _rate(what: str, arguments: Arguments, policy: Mapping[str, Any]) -> Rate | None:
-    """The smaller rate of what the queue and its policy say, and the smaller burst."""
-    values = {}
-    for key in (f"{what}-rate", f"{what}-burst"):
-        stated = [arguments.get(f"x-{key}"), policy.get(key)]
-        values[key] = min((value for value in stated if value is not None), default=-1)
-    return rate_of(values, what)
+def _with_dead_letters(settings: QueueSettings, stated: Stated, *, limited: bool) -> QueueSettings:
+    """Where dead letters go: to an exchange, or else to the queue's topic, which loses none."""
+    key = stated("dead-letter-routing-key")
+    exchange = stated("dead-letter-exchange")
+    if exchange is not None:
+        return replace(settings, dead_letter_exchange=exchange, dead_letter_routing_key=key)
+    topic = _dead_letter_topic(
+        asked=bool(stated("dead-letter-topic")),
+        retries=settings.retry is not None,
+        limited=limited,
+    )
+    strategy = DeadLetterStrategy.AT_LEAST_ONCE if topic else DeadLetterStrategy.AT_MOST_ONCE
+    return replace(
+        settings,
+        dead_letter_routing_key=key,
+        dead_letter_strategy=strategy,
+        dead_letter_topic=topic,
+    )
 
 
-def _retention(arguments: Arguments, policy: Mapping[str, Any]) -> Retention:
+def _retention(stated: Stated) -> Retention:
     """How much a stream keeps: unlike elsewhere its policy wins, as in RabbitMQ."""
 
-    def stated(key: str) -> Any:
-        return policy.get(key, arguments.get(f"x-{key}"))
+    def won(key: str) -> Any:
+        return stated.policy.get(key, stated.arguments.get(f"x-{key}"))
 
-    bytes_max, age = stated("max-length-bytes"), stated("max-age")
+    bytes_max, age = won("max-length-bytes"), won("max-age")
     age_ms_max = interval_ms(age) if age is not None else None
     if bytes_max is None and age_ms_max is None:
         age_ms_max = STREAM_AGE_MS_MAX
-    return Retention(bytes_max, age_ms_max, stated("stream-max-segment-size-bytes"))
+    return Retention(bytes_max, age_ms_max, won("stream-max-segment-size-bytes"))
 
 
-def _overflow(stated: str | None, *, quorum: bool) -> Overflow:
+def _quorum_overflow(stated: str | None) -> Overflow:
     """A policy may ask a quorum queue for what it cannot do: then it drops, as by default."""
     overflow = Overflow(stated or Overflow.DROP_HEAD)
-    if quorum and overflow is Overflow.REJECT_PUBLISH_DLX:
-        return Overflow.DROP_HEAD
-    return overflow
-
-
-def _strategy(stated: str | None, *, able: bool) -> DeadLetterStrategy:
-    """A queue that drops its head cannot promise that nothing is lost."""
-    return DeadLetterStrategy(stated) if stated and able else DeadLetterStrategy.AT_MOST_ONCE
+    return Overflow.DROP_HEAD if overflow is Overflow.REJECT_PUBLISH_DLX else overflow
 
 
 def _looser(own: int, given: int) -> int:
@@ -256,9 +286,11 @@ def _looser(own: int, given: int) -> int:
     return max(own, given) if own < 0 or given < 0 else min(own, given)
 
 
-def _retry_delay(stated: str | None, min_ms: int | None, max_ms: int | None) -> RetryDelay | None:
+def _retry_delay(stated: Stated) -> RetryDelay | None:
     """Without a shortest delay there is none, whatever else is stated."""
-    failed, returned = stated in {"all", "failed"}, stated in {"all", "returned"}
+    kind = stated("delayed-retry-type")
+    min_ms, max_ms = stated.least("delayed-retry-min"), stated.least("delayed-retry-max")
+    failed, returned = kind in {"all", "failed"}, kind in {"all", "returned"}
     if not (failed or returned) or not min_ms or max_ms == 0:
         return None
     return RetryDelay(failed, returned, min_ms, min(max_ms or EXPIRY_MS_MAX, EXPIRY_MS_MAX))
