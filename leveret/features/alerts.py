@@ -13,11 +13,12 @@ for long enough, firing until it does not hold any more. The caller tells values
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from leveret.features.patterns import PATTERN_CHARACTERS_MAX, Pattern, PatternError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 COMPONENT: Final = "alert"  # of the parameters that are rules
-PATTERN_CHARACTERS_MAX: Final = 1024
 TEXT_CHARACTERS_MAX: Final = 1000
 HOLD_SECONDS_MAX: Final = 86_400
 HOLD_SECONDS: Final = 60  # long enough for a restart of consumers
@@ -80,7 +80,7 @@ class AlertRule:
     condition: Condition
     threshold: float
     from_below: bool
-    queues: re.Pattern[str] | None
+    queues: Pattern | None
     hold_ms: int
     severity: Severity
     summary: str
@@ -121,7 +121,7 @@ class AlertRule:
 
     def concerns(self, queue: str) -> bool:
         """Whether a queue of its virtual host is watched."""
-        return self.queues is None or self.queues.search(queue) is not None
+        return self.queues is None or self.queues.is_in(queue)
 
     def is_exceeded(self, value: float) -> bool:
         """Whether a value is beyond the threshold."""
@@ -170,7 +170,7 @@ def _number(field: str, maximum: float = math.inf) -> Callable[[object], float |
     return check
 
 
-def _pattern(value: object) -> re.Pattern[str] | None:
+def _pattern(value: object) -> Pattern | None:
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS_MAX:
@@ -178,8 +178,8 @@ def _pattern(value: object) -> re.Pattern[str] | None:
             f"queues is a regular expression of at most {PATTERN_CHARACTERS_MAX} characters"
         )
     try:
-        return re.compile(value)
-    except (re.error, RecursionError, OverflowError) as error:
+        return Pattern(value)
+    except PatternError as error:
         raise InvalidRuleError(f"queues is no regular expression: {error}") from None
 
 

@@ -1,10 +1,8 @@
 """Who may do what: users, and their permissions in each virtual host and on each topic.
 
 A permission is three regular expressions over resource names. They are searched, not matched
-whole, and an empty one means `^$`: it matches nothing but the empty name. The patterns are Python's
-where RabbitMQ's are PCRE's; what people write for names means the same in both. Both can be made
-to backtrack for ages (`(a+)+$`), so their length is bounded, names are short strings, and only
-administrators write them.
+whole, and an empty one means `^$`: it matches nothing but the empty name (see
+leveret.features.patterns).
 
 A topic permission is two more patterns, over the routing keys of one topic exchange; whoever has
 none there may use every key. `{username}` and `{vhost}` in it stand for the very letters of those
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from leveret.errors import LeveretError
+from leveret.features.patterns import NOWHERE, Pattern, PatternError
 from leveret.ports.definitions import (
     PermissionDefinition,
     TopicPermissionDefinition,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessControl", "InvalidPatternError", "Permissions", "is_loopback", "known_as"]
 
-PATTERN_CHARACTERS_MAX = 1024  # a list of some dozens of names; more belongs into their prefixes
 IMPERSONATOR = "impersonator"  # the tag of users that publish on behalf of others
 ANSWERS_MAX = 4096  # remembered answers: the queues and exchanges that are asked about all the time
 TOPIC_VARIABLES = re.compile(r"\{username\}|\{vhost\}")
@@ -48,9 +46,9 @@ class Permissions:
     """One user's permissions in one virtual host, ready to be asked."""
 
     definition: PermissionDefinition
-    configure: re.Pattern[str]
-    write: re.Pattern[str]
-    read: re.Pattern[str]
+    configure: Pattern
+    write: Pattern
+    read: Pattern
 
     @classmethod
     def compile(cls, definition: PermissionDefinition) -> Self:
@@ -64,8 +62,8 @@ class Permissions:
 
     def allow(self, permission: Permission, name: str) -> bool:
         """Whether the resource `name` may be configured, written or read."""
-        pattern: re.Pattern[str] = getattr(self, permission)
-        return pattern.search(name) is not None
+        pattern: Pattern = getattr(self, permission)
+        return pattern.is_in(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ class TopicPermissions:
     """One user's permissions on the keys of one topic exchange, ready to be asked."""
 
     definition: TopicPermissionDefinition
-    write: re.Pattern[str]
-    read: re.Pattern[str]
+    write: Pattern
+    read: Pattern
 
     @classmethod
     def compile(cls, definition: TopicPermissionDefinition) -> Self:
@@ -170,8 +168,8 @@ class AccessControl:
         held = self._topic_permissions.get((user, vhost, exchange))
         if held is None:
             return True
-        pattern: re.Pattern[str] = getattr(held, permission)
-        return pattern.search(key) is not None
+        pattern: Pattern = getattr(held, permission)
+        return pattern.is_in(key)
 
     def restore(
         self,
@@ -179,13 +177,19 @@ class AccessControl:
         permissions: Iterable[PermissionDefinition],
         topic_permissions: Iterable[TopicPermissionDefinition] = (),
     ) -> None:
-        """Take over what a store kept. Raises InvalidPatternError."""
+        """Take over what a store kept; what is no pattern any more permits nothing."""
         for user in users:
             self.put_user(user)
         for permission in permissions:
-            self.put_permission(permission)
+            try:
+                self.put_permission(permission)
+            except InvalidPatternError:
+                self._hold(Permissions(permission, NOWHERE, NOWHERE, NOWHERE))
         for topic_permission in topic_permissions:
-            self.put_topic_permission(topic_permission)
+            try:
+                self.put_topic_permission(topic_permission)
+            except InvalidPatternError:
+                self._hold_topic(TopicPermissions(topic_permission, NOWHERE, NOWHERE))
 
     def put_user(self, user: UserDefinition) -> None:
         """Add or replace a user."""
@@ -199,7 +203,10 @@ class AccessControl:
 
     def put_permission(self, definition: PermissionDefinition) -> None:
         """Add or replace one user's permissions in one virtual host. Raises InvalidPatternError."""
-        permissions = Permissions.compile(definition)
+        self._hold(Permissions.compile(definition))
+
+    def _hold(self, permissions: Permissions) -> None:
+        definition = permissions.definition
         self._permissions[definition.user, definition.vhost] = permissions
         self.generation += 1
 
@@ -221,7 +228,10 @@ class AccessControl:
 
     def put_topic_permission(self, definition: TopicPermissionDefinition) -> None:
         """Add or replace one user's permissions on one exchange. Raises InvalidPatternError."""
-        held = TopicPermissions.compile(definition)
+        self._hold_topic(TopicPermissions.compile(definition))
+
+    def _hold_topic(self, held: TopicPermissions) -> None:
+        definition = held.definition
         self._topic_permissions[definition.user, definition.vhost, definition.exchange] = held
         self.generation += 1
 
@@ -247,12 +257,10 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        raise InvalidPatternError(f"pattern is longer than {PATTERN_CHARACTERS_MAX} characters")
+def _compile(pattern: str) -> Pattern:
     try:
-        return re.compile(pattern or "^$")
-    except (re.error, RecursionError, OverflowError) as error:
+        return Pattern(pattern or "^$")
+    except PatternError as error:
         raise InvalidPatternError(f"{pattern!r} is not a regular expression: {error}") from None
 
 

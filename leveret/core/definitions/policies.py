@@ -1,23 +1,20 @@
-r"""Policies: settings for all queues and exchanges whose names match a regular expression.
+"""Policies: settings for all queues and exchanges whose names match a regular expression.
 
 Of the policies that fit a resource only the one of the highest priority counts, and of equal ones
 the first by name. An operator policy is chosen the same way, and bounds what the other one says.
 
-Patterns are searched in names, not matched whole. They are Python's where RabbitMQ's are PCRE's,
-and either can be made to backtrack for ages (`(a+)+$`): so patterns and names are short, and only
-policymakers and administrators write patterns. An engine without backtracking would not do: people
-write `^(?!amq\.)`, which needs it.
+Patterns are searched in names, not matched whole (see leveret.features.patterns).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.policy_settings import SETTINGS, foreign_to, merged
 from leveret.core.terms import binary, json_term, term
 from leveret.errors import LeveretError
+from leveret.features.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_POLICY", "EffectivePolicy", "InvalidPolicyError", "Policies", "check_policy"]
 
-PATTERN_CHARACTERS_MAX: Final = 1024  # as for permissions: some dozens of names
 QUEUES_OF_TYPE: Final = {
     "classic": "classic_queues",
     "quorum": "quorum_queues",
@@ -56,7 +52,7 @@ class _Ready:
     """A policy with its pattern compiled."""
 
     definition: PolicyDefinition
-    pattern: re.Pattern[str]
+    pattern: Pattern
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -71,13 +67,20 @@ class Policies:
         self._ranked: dict[tuple[str, bool], list[_Ready]] = {}
 
     def restore(self, definitions: Iterable[PolicyDefinition]) -> None:
-        """Take over what a store kept. Raises InvalidPolicyError."""
+        """Take over what a store kept; what is no policy any more applies to nothing."""
         for definition in definitions:
-            self.put(definition)
+            try:
+                pattern = check_policy(definition)
+            except InvalidPolicyError:
+                pattern = NOWHERE
+            self._place(_Ready(definition, pattern))
 
     def put(self, definition: PolicyDefinition) -> None:
         """Add or replace a policy. Raises InvalidPolicyError."""
-        ready = _Ready(definition, check_policy(definition))
+        self._place(_Ready(definition, check_policy(definition)))
+
+    def _place(self, ready: _Ready) -> None:
+        definition = ready.definition
         self.remove(definition.vhost, definition.name, operator=definition.operator)
         ranked = self._ranked.setdefault((definition.vhost, definition.operator), [])
         ranked.append(ready)
@@ -145,13 +148,13 @@ class Policies:
                     queue_type is None
                     or foreign_to(queue_type, definition.apply_to).isdisjoint(definition.definition)
                 )
-                and held.pattern.search(name)
+                and held.pattern.is_in(name)
             ):
                 return definition
         return None
 
 
-def check_policy(policy: PolicyDefinition) -> re.Pattern[str]:
+def check_policy(policy: PolicyDefinition) -> Pattern:
     """The policy's pattern, compiled. Raises InvalidPolicyError for what is wrong first."""
     pattern = _compiled(policy.pattern)
     if policy.apply_to not in APPLY_TO:
@@ -173,16 +176,13 @@ def check_policy(policy: PolicyDefinition) -> re.Pattern[str]:
     return pattern
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> Pattern:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         raise InvalidPolicyError(f"pattern is longer than {PATTERN_CHARACTERS_MAX} characters")
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        reason, position = error.msg, error.pos or 0
-    except (RecursionError, OverflowError):
-        reason, position = "regular expression is too large", 0
-    quoted = term(reason).removeprefix("<<").removesuffix(">>")
-    raise InvalidPolicyError(
-        f"pattern should be regular expression but is invalid: {{{quoted},{position}}}"
-    )
+        return Pattern(pattern)
+    except PatternError as error:
+        quoted = term(error.reason).removeprefix("<<").removesuffix(">>")
+        raise InvalidPolicyError(
+            f"pattern should be regular expression but is invalid: {{{quoted},{error.position}}}"
+        ) from None

@@ -16,8 +16,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from leveret.features.patterns import Pattern, PatternError
 from leveret.mgmt_ui.api.message_stats import Ranges
-from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.api.problems import ApiError, bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +44,15 @@ SLICE_ROWS = 200  # about a millisecond of the event loop
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The part of a query string that shapes a list. Without `page`, the whole list is given."""
+    """The part of a query string that shapes a list. Without `page`, the whole list is given.
+
+    Of names, `name` is a part, in small letters; `pattern` takes its place.
+    """
 
     page: int | None = None
     page_size: int = PAGE_ROWS
     name: str = ""
+    pattern: Pattern | None = None
     sort: str = ""
     sort_reverse: bool = False
     columns: tuple[tuple[str, ...], ...] = ()
@@ -59,13 +64,13 @@ class Query:
     def parse(cls, parameters: Mapping[str, str]) -> Query:
         """Raises ApiError 400."""
         page, page_size = _page(parameters)
-        if page is not None and parameters.get("use_regex") == "true":
-            # A pattern can be made to backtrack for ages, and the event loop would wait for it.
-            raise ApiError(400, "bad_request", "names are filtered by a part of them, not by regex")
+        name = parameters.get("name", "")
+        is_pattern = page is not None and parameters.get("use_regex") == "true"
         return cls(
             page=page,
             page_size=page_size,
-            name=parameters.get("name", "").lower(),
+            name=name.lower(),
+            pattern=_pattern(name) if is_pattern else None,
             sort=parameters.get("sort", ""),
             sort_reverse=parameters.get("sort_reverse") == "true",
             columns=_columns(parameters.get("columns", "")),
@@ -73,6 +78,19 @@ class Query:
             enable_queue_totals=parameters.get("enable_queue_totals") == "true",
             ranges=Ranges.parse(parameters),
         )
+
+    def wants(self, name: str) -> bool:
+        """Whether a name is asked for. Names filter pages only, as in RabbitMQ."""
+        if self.pattern is not None:
+            return self.pattern.is_in(name)
+        return self.page is None or self.name in name.lower()
+
+
+def _pattern(source: str) -> Pattern:
+    try:
+        return Pattern(f"(?i){source}")  # as RabbitMQ has it
+    except PatternError as error:
+        raise bad_request(f"name is no regular expression: {error}") from None
 
 
 def _page(parameters: Mapping[str, str]) -> tuple[int | None, int]:
@@ -132,14 +150,11 @@ class Kind(Generic[T]):
 
 
 async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
-    """The items that are asked for, sorted. Names filter pages only, as in RabbitMQ."""
+    """The items that are asked for, sorted."""
     found = items
     if query.page is not None and query.name:
         found = [
-            item
-            async for part in in_slices(items)
-            for item in part
-            if query.name in kind.name(item).lower()
+            item async for part in in_slices(items) for item in part if query.wants(kind.name(item))
         ]
     return await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
 

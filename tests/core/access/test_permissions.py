@@ -165,3 +165,15 @@ def test_topic_permissions_come_and_go(access):
     assert access.remove_topic_permissions(vhost="/") == [first]
     with pytest.raises(InvalidPatternError):
         access.put_topic_permission(TopicPermissionDefinition("/", "u", "x", "(", ""))
+
+
+def test_what_is_no_pattern_any_more_is_kept_and_permits_nothing():
+    access = AccessControl()
+    permission = PermissionDefinition("/", "u", ".*", "(?!a)b", ".*")
+    topic = TopicPermissionDefinition("/", "u", "x", ".*", "(?!a)b")
+    access.restore([UserDefinition("u")], [permission], [topic])
+    assert (access.permissions(), access.topic_permissions()) == ([permission], [topic])
+    assert not any(
+        access.allows("u", "/", "queue", "b", right) for right in ("configure", "write", "read")
+    )
+    assert not access.allows_topic("u", "/", "x", "b", "write")

@@ -66,7 +66,7 @@ def test_what_else_can_be_wrong_with_a_policy():
     )
     text = refused(pattern="a(")
     assert re.match(
-        r'pattern should be regular expression but is invalid: \{"missing \).*",1}$', text
+        r'pattern should be regular expression but is invalid: \{"missing \).*",0}$', text
     )
     assert refused(pattern="a" * 1025) == "pattern is longer than 1024 characters"
 
@@ -241,3 +241,24 @@ def test_every_key_of_rabbitmq_is_known():
     assert set(KEYS.split()) <= set(SETTINGS)
     operator_keys = {key for key, one in SETTINGS.items() if one.operator and key[:3] != "ha-"}
     assert operator_keys == set(OPERATOR_KEYS.split()) | OWN_OPERATOR_KEYS
+
+
+def test_what_is_no_policy_any_more_is_kept_and_applies_to_nothing():
+    policies, kept = Policies(), policy(pattern="(?!a)b")
+    policies.restore([kept])
+    assert policies.select(operator=False) == [kept]
+    assert policies.for_queue("/", "b", "classic") is NO_POLICY
+
+
+def test_names_are_excluded_as_rabbitmqs_guides_do_it():
+    policies = Policies()
+    policies.put(policy(pattern=r"^(?!amq\.).*"))
+    found = [policies.for_queue("/", name, "classic").policy for name in ("orders", "amq.gen-1")]
+    assert found == ["p", None]
+
+
+@pytest.mark.timeout(30)  # an engine that backtracks takes for ever
+def test_no_pattern_takes_long():
+    policies = Policies()
+    policies.put(policy(pattern="(a+)+b"))
+    assert policies.for_queue("/", "a" * 255, "classic") is NO_POLICY

@@ -102,8 +102,15 @@ async def test_page_out_of_bounds():
     )
 
 
-async def test_regular_expressions_are_refused_rather_than_ignored():
-    assert (await refusal(page="1", name="a+", use_regex="true"))[0] == "bad_request"
+async def test_name_may_be_a_pattern_in_any_case():
+    assert await names(page="1", name="^a", use_regex="true") == ["aa", "A"]
+    assert await names(page="1", name="^(?!A)", use_regex="true") == ["c", "b"]
+    assert await names(page="1", name="", use_regex="true") == ["aa", "c", "A", "b"]
+    assert await names(name="^a", use_regex="true") == ["aa", "c", "A", "b"]
+    assert await refusal(page="1", name="a**", use_regex="true") == (
+        "bad_request",
+        "name is no regular expression: bad repetition operator: **",
+    )
 
 
 async def test_other_work_goes_on_between_slices():
