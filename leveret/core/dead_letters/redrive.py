@@ -27,7 +27,7 @@ from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_t
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from leveret.core.logs.atomic import AtomicWrites
+    from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.telemetry.events import Emit
     from leveret.core.timers import Timers
@@ -149,6 +149,7 @@ class Redrive:
         self._pace = Pace(per_second, redrives.timers.wall_ms())
         self._timer = redrives.timers.timer(self._step)
         self._moving: list[Letter] = []
+        self._write: AtomicWrite | None = None  # that moves them
         self._at_once = MOVED_AT_ONCE_MAX
         self._refusals = 0
         self._busy = False
@@ -287,6 +288,7 @@ class Redrive:
         queue.machine.withdraw(self._ranges())
         write.settle(queue, self._ranges())
         self._busy = True
+        self._write = write
         write.commit(self)
 
     def _address(self, letter: Letter) -> tuple[str, list[str]]:
@@ -321,6 +323,7 @@ class Redrive:
         """See Waiter: they were moved, or stay where they were."""
         moved, self._moving = self._moving, []
         self._busy = False
+        write, self._write = self._write, None
         if not failed:
             self.progress.moved += len(moved)
             self._refusals, self._at_once = 0, MOVED_AT_ONCE_MAX
@@ -332,6 +335,9 @@ class Redrive:
         ranges = [(letter.told.offset, letter.told.offset + 1) for letter in moved]
         self.queue.return_(ranges, failed=False)
         self._pace.give_back(len(moved))
+        if write is not None and write.error is not None:
+            self._end(Phase.FAILED, str(write.error))
+            return
         self._refuse(moved)
 
     def _refuse(self, refused: list[Letter]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.eta_hold import EtaHold
+    from leveret.core.logs.appender import Waiter
     from leveret.core.telemetry.events import Emit
     from leveret.core.waiting.room import Waiting, WaitingRoom
 
@@ -195,6 +196,14 @@ class Schedules:
     async def deliver_now(self, vhost: str, chosen: str | Selection) -> int:
         """Deliver these at once. Returns how many. Raises StorageError."""
         return await self.reschedule(vhost, chosen, self.wall_ms())
+
+    def await_commit(self, vhost: str, waiter: Waiter) -> None:
+        """Tell a waiter once all that was scheduled anew is safe, or could not be written."""
+        messages = self._delayed.find(vhost)
+        if messages is None:
+            waiter.done(failed=False)
+        else:
+            messages.room.await_commit(waiter)
 
     async def _each(
         self, keeper: Keeper | None, chosen: str | Selection, change: Callable[[Waiting], bool]

@@ -40,7 +40,8 @@ class Outcome:
     done: int = 0  # deleted, copied or moved
     skipped: int = 0  # a consumer has them, or had them meanwhile
     unroutable: int = 0  # nobody is there to take them
-    refused: int = 0  # who should take them had no room
+    refused: int = 0  # who should take them had no room, or the disk had none
+    error: Exception | None = None  # the disk's
 
 
 def portions(seen: list[Seen]) -> Iterator[list[Seen]]:
@@ -115,6 +116,7 @@ class Mover:
             outcome.done += len(published)
             return True
         outcome.refused += len(published)
+        outcome.error = write.error
         return False
 
     def _publish(self, write: AtomicWrite, seen: Seen) -> bool:

@@ -106,7 +106,7 @@ class AtomicWrite:
         self._waiter: Waiter | None = None
         self._unprepared = 0  # parts
         self._unseen = 0  # parts, once they are carried out
-        self._error: Exception | None = None
+        self.error: Exception | None = None  # why it failed, where no queue refused it
         self._failed = False
 
     def __repr__(self) -> str:
@@ -164,8 +164,8 @@ class AtomicWrite:
         try:
             self._failed = not self._has_room()
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
-            self._error = error
-        if not self._failed and self._error is None:
+            self.error = error
+        if not self._failed and self.error is None:
             self._write_parts()
         self._answered()
 
@@ -198,7 +198,7 @@ class AtomicWrite:
     def _part_prepared(self, part: Part, error: Exception | None) -> None:
         if error is not None:
             part.is_written = False
-            self._error = self._error or error
+            self.error = self.error or error
         self._answered()
 
     def _answered(self) -> None:
@@ -206,8 +206,8 @@ class AtomicWrite:
         self._unprepared -= 1
         if self._unprepared:
             return
-        if self._failed or self._error is not None:
-            self.resolve(self._error)
+        if self._failed or self.error is not None:
+            self.resolve(self.error)
         else:
             self._writes.prepared(self)
 
@@ -215,7 +215,7 @@ class AtomicWrite:
         """It is decided: everything takes effect, or with an `error` nothing does."""
         self._leave_out_deleted()
         if error is not None:
-            self._failed = True
+            self._failed, self.error = True, error
             self._writes.report(self, error)
         if self._failed:
             for appender, part in self._parts.items():

@@ -76,11 +76,12 @@ async def _session(caller: Caller, vhost: str) -> AsyncIterator[Session]:
         async with caller.node.sessions.open(caller.rights, vhost, (caller.peer, 0)) as session:
             yield session
     except TimeoutError:
-        reason = "the node takes no messages now: an alarm or a rate holds publishers back"
-        raise ApiError(503, "service_unavailable", reason) from None
+        raise _held_back() from None
     except ValueError as error:  # a name or a key that no frame can carry
         raise bad_request(str(error)) from None
     except RejectedError as error:
+        if caller.node.broker.alarms.reason:  # it was the disk that refused
+            raise _held_back() from None
         raise bad_request(f"rejected {error.explanation}") from None
     except AmqpError as error:
         if error.code == 404:
@@ -88,6 +89,11 @@ async def _session(caller: Caller, vhost: str) -> AsyncIterator[Session]:
         if error.code == 403:
             raise not_authorised(error.explanation) from None
         raise bad_request(f"{error.code} {error.explanation}") from None
+
+
+def _held_back() -> ApiError:
+    reason = "the node takes no messages now: an alarm or a rate holds publishers back"
+    return ApiError(503, "service_unavailable", reason)
 
 
 # -- publishing

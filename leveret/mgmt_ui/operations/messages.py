@@ -15,9 +15,11 @@ from leveret.core.live.browsing import Walk, find
 from leveret.core.live.editing import edited
 from leveret.core.live.moving import Destination, Mover, Outcome, delete, portions
 from leveret.core.queues.queue import Queue
+from leveret.errors import StorageError
 from leveret.mgmt_ui.operations.chosen import changes_of, criteria_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
+from leveret.mgmt_ui.operations.waiting import has_failed
 from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 
@@ -158,8 +160,8 @@ async def _transfer(
         if outcome.refused:
             tour.leave()
             break
-    if outcome.refused and tour.last is None:
-        raise AdministrationError("invalid", "the destination has no room, or was deleted")
+    if tour.last is None:
+        _require(outcome, "the destination has no room, or was deleted")
     return {
         "moved" if moves else "copied": outcome.done,
         "skipped": outcome.skipped,
@@ -179,8 +181,7 @@ async def _edit(node: Administered, parameters: Parameters) -> dict[str, object]
     await mover.move([changed], outcome)
     if outcome.skipped:
         raise AdministrationError("invalid", f"message {seen.offset} is with a consumer")
-    if outcome.refused:
-        raise AdministrationError("invalid", f"queue '{queue.name}' has no room for it")
+    _require(outcome, f"queue '{queue.name}' has no room for it")
     return {"edited": outcome.done}
 
 
@@ -212,23 +213,16 @@ def _move_to(node: Administered, queue: OpenQueue, destination: Destination | No
     return Mover(broker.atomic, vhost, queue, destination, _carry_out)
 
 
-class _Carried:
-    """Waits for one atomic write."""
-
-    def __init__(self) -> None:
-        self.took_effect: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def done(self, *, failed: bool) -> None:
-        """See Waiter."""
-        if not self.took_effect.done():
-            self.took_effect.set_result(not failed)
-
-
 async def _carry_out(write: AtomicWrite) -> bool:
-    carried = _Carried()
-    write.commit(carried)
-    took_effect: bool = await carried.took_effect
-    return took_effect
+    return not await has_failed(write.commit)
+
+
+def _require(outcome: Outcome, otherwise: str) -> None:
+    """Raise StorageError where the disk refused, AdministrationError where a queue did."""
+    if outcome.error is not None:
+        raise StorageError(str(outcome.error)) from outcome.error
+    if outcome.refused:
+        raise AdministrationError("invalid", otherwise)
 
 
 class _Tour:

@@ -6,11 +6,14 @@ and `all` that every message is meant. With `queue` it is about the Celery tasks
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.delay.schedules import Selection
+from leveret.errors import StorageError
 from leveret.features.delay import DELAY_MS_MAX
+from leveret.mgmt_ui.operations.waiting import has_failed
 
 if TYPE_CHECKING:
     from leveret.core.delay.schedules import Cursor, Schedules
@@ -50,7 +53,9 @@ async def _cancel(node: Administered, parameters: Parameters) -> int:
 
 async def _deliver_now(node: Administered, parameters: Parameters) -> int:
     schedules, chosen = _schedules(node, parameters), _chosen(parameters)
-    return _found(await schedules.deliver_now(parameters["vhost"], chosen), parameters)
+    count = await schedules.deliver_now(parameters["vhost"], chosen)
+    await _written(schedules, parameters)
+    return _found(count, parameters)
 
 
 async def _reschedule(node: Administered, parameters: Parameters) -> int:
@@ -64,7 +69,14 @@ async def _reschedule(node: Administered, parameters: Parameters) -> int:
     if _integer("due_ms", due_ms) - now_ms > DELAY_MS_MAX:
         raise AdministrationError("invalid", "that is more than 366 days from now")
     count = await schedules.reschedule(parameters["vhost"], chosen, max(due_ms, now_ms))
+    await _written(schedules, parameters)
     return _found(count, parameters)
+
+
+async def _written(schedules: Schedules, parameters: Parameters) -> None:
+    """Until what is scheduled anew is written down. Raises StorageError."""
+    if await has_failed(partial(schedules.await_commit, parameters["vhost"])):
+        raise StorageError("the disk refused it, and nothing has changed: see the node's log")
 
 
 def _schedules(node: Administered, parameters: Parameters) -> Schedules:

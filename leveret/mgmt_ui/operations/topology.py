@@ -6,7 +6,6 @@ for them holds here: the same names, arguments, equivalence and errors.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
@@ -15,6 +14,7 @@ from leveret.core.json_fields import InvalidFieldError, field_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
+from leveret.mgmt_ui.operations.waiting import has_failed
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
@@ -57,21 +57,7 @@ async def when_caught_up(queue: OpenQueue) -> None:
     """Until all that was published to a queue before is to be seen in it."""
     if queue.is_caught_up:
         return
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    queue.await_commit(_Told(done))
-    await done
-
-
-class _Told:
-    """Waits for a commit that may fail: either way there is nothing more to come."""
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self._future = future
-
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002
-        """See leveret.core.logs.appender.Waiter."""
-        if not self._future.done():
-            self._future.set_result(None)
+    await has_failed(queue.await_commit)  # either way there is nothing more to come
 
 
 def _arguments(value: dict[str, Any]) -> Arguments:

@@ -6,6 +6,7 @@ from leveret.core.dead_letters import letters
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.live.browsing import find
+from leveret.errors import DiskFullError
 from leveret.features.redrive import Phase, Selection
 from leveret.ports.contents import headers_table
 from leveret.ports.records import RecordFlag
@@ -139,6 +140,18 @@ def test_what_nobody_takes_stays(yard):
     redrive = yard.redrive(dead)
     assert (redrive.progress.moved, redrive.progress.unroutable) == (0, 3)
     assert (dead.message_count, dead.leased_count) == (3, 0)
+
+
+def test_a_disk_that_refuses_ends_it_and_nothing_is_lost(yard):
+    dead = yard.die(3)
+    yard.stage.log("q").append_error = DiskFullError("no space left")
+    redrive = yard.redrive(dead)
+    assert redrive.progress.phase is Phase.FAILED
+    assert redrive.progress.explanation == "no space left"
+    assert (redrive.progress.moved, redrive.progress.refused) == (0, 0)
+    assert (dead.message_count, dead.leased_count) == (3, 0)
+    yard.stage.log("q").append_error = None
+    assert yard.redrive(dead).progress.moved == 3
 
 
 def test_a_queue_that_is_full_gets_no_more(yard):

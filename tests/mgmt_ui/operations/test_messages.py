@@ -7,6 +7,7 @@ import json
 import httpx
 import pytest
 
+from leveret.errors import DiskFullError
 from leveret.mgmt_ui.operations import messages
 from leveret.ports.contents import headers_table
 from leveret.ports.definitions import PermissionDefinition, TopicPermissionDefinition
@@ -264,6 +265,26 @@ async def test_what_cannot_go_stays(desk):
     assert (told["moved"], told["unroutable"]) == (0, 2)
     assert (desk.queue.message_count, desk.queue.leased_count) == (2, 0)
     assert desk.bodies("q") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("what", ["move", "copy"])
+@pytest.mark.parametrize("error", [DiskFullError("no space left"), OSError("no space left")])
+async def test_a_disk_that_refuses_is_no_mistake_of_who_asks(desk, what, error):
+    desk.declare("other")
+    desk.publish(b"1", b"2")
+    desk.stage.log("other").append_error = error
+    assert await desk.reason("POST", what, {"to_queue": "other"}) == (503, "no space left")
+    assert (desk.queue.message_count, desk.queue.leased_count) == (2, 0)
+    desk.stage.log("other").append_error = None
+    await desk.answer("POST", what, {"to_queue": "other"})
+    assert desk.bodies("other") == [b"1", b"2"]
+
+
+async def test_a_disk_that_refuses_an_edit_says_so(desk):
+    desk.publish(b"old")
+    desk.stage.log("q").append_error = DiskFullError("no space left")
+    assert await desk.reason("PATCH", "0", {"payload": "new"}) == (503, "no space left")
+    assert desk.queue.message_count == 1
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from pamqp import commands
 
 from leveret.core.definitions.model import Model
+from leveret.errors import DiskFullError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
@@ -28,8 +31,18 @@ COMMON = {
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+async def stage() -> AsyncIterator[Stage]:
+    """Its broker goes on while it is asked."""
+    stage = Stage()
+
+    async def run() -> None:
+        while True:
+            stage.run()
+            await asyncio.sleep(0)
+
+    running = asyncio.get_running_loop().create_task(run())
+    yield stage
+    running.cancel()
 
 
 @pytest.fixture
@@ -197,3 +210,14 @@ async def test_changes_are_events(node: Administered, stage: Stage, client: Clie
         frames = [frame for _, frame in client.received()]
         told.append((frames[0].routing_key, frames[1].properties.headers["id"]))
     assert told == [("schedule.cancelled", "@0"), ("schedule.rescheduled", "@1")]
+
+
+async def test_a_disk_that_refuses_is_told(node: Administered, stage: Stage) -> None:
+    stage.log("leveret.delayed").append_error = DiskFullError("no space left")
+    error, explanation = await change(node, "reschedule", id="seven", delay_ms=1)
+    assert error == "storage"
+    assert explanation.startswith("the disk refused it, and nothing has changed")
+    assert (await change(node, "deliver_now", id="seven"))[0] == "storage"
+    stage.log("leveret.delayed").append_error = None
+    assert await change(node, "reschedule", id="seven", delay_ms=1) == 1
+    assert await listed(node, 1) == ["seven"]
