@@ -70,7 +70,8 @@ def doctor(
     found.sort(key=lambda finding: finding.severity is not Severity.ERROR)
     if json:
         rows = [finding.as_json() for finding in found]
-        typer.echo(json_text.dumps(rows, ensure_ascii=False))
+        text = json_text.dumps(rows, ensure_ascii=False)
+        typer.echo(text.encode(errors="backslashreplace").decode())  # names of files are bytes
     else:
         _show(found, subject)
     if found:
@@ -89,28 +90,45 @@ def _examine(
     data_dir: Path, configuration: Configuration, key_file: Path | None, *, deep: bool
 ) -> tuple[list[Finding], str]:
     """What is found, and of whom. Raises StorageError."""
-    from leveret.storage.checkup import check_set_aside
+    from leveret.storage.checkup import check_set_aside, readable
     from leveret.storage.lock import DirectoryLock
 
-    found = [*_check_permissions(data_dir), *check_set_aside(data_dir), *_check_clock(data_dir)]
+    found = [
+        finding
+        for check in (_check_permissions, check_set_aside, _check_clock)
+        for finding in readable(data_dir, check(data_dir))
+    ]
     try:
-        lock = DirectoryLock(data_dir)
+        lock = DirectoryLock(data_dir, looking=True)
     except NodeRunningError as running:
         found += _check_running(data_dir, running)
         if deep:
-            found += _check_logs(data_dir, key_file, configuration, deep=True, last=False)
+            logs = _check_logs(data_dir, key_file, configuration, deep=True, last=False)
+            found += readable(data_dir, logs)
         return found, f"the node on {data_dir}"
     except StorageError as error:
-        why, remedy = (
-            "no node can start here",
-            f"give its user the right: `chmod u+rwX {quote(str(data_dir))}`",
-        )
-        found.append(_error("directory.lock", data_dir, str(error), why, remedy))
+        found.append(_unlockable(data_dir, str(error)))
         return found, f"{data_dir}"
     with lock:
-        found += _check_logs(data_dir, key_file, configuration, deep=deep, last=True)
-        found += _check_machine(data_dir, configuration)
+        if not _is_writable(data_dir):
+            found.append(_unlockable(data_dir, "its lock cannot be written to"))
+        logs = _check_logs(data_dir, key_file, configuration, deep=deep, last=True)
+        found += readable(data_dir, logs)
+        found += readable(data_dir, _check_machine(data_dir, configuration))
     return found, f"{data_dir}, whose node is stopped"
+
+
+def _unlockable(data_dir: Path, what: str) -> Finding:
+    remedy = f"give its user the right: `chmod u+rwX {quote(str(data_dir))}`"
+    return _error("directory.lock", data_dir, what, "no node can start here", remedy)
+
+
+def _is_writable(data_dir: Path) -> bool:
+    """Whether a node may write its lock."""
+    lock = data_dir / "lock"
+    if lock.exists():
+        return lock.is_file() and os.access(lock, os.R_OK | os.W_OK)
+    return not lock.is_symlink() and os.access(data_dir, os.W_OK | os.X_OK)
 
 
 # -- a running node
@@ -282,7 +300,8 @@ def _check_port(host: str, port: int) -> Iterator[Finding]:
 def _check_clock(data_dir: Path) -> Iterator[Finding]:
     """A clock that stands before what was written already."""
     now = time.time()
-    written = max((path.stat().st_mtime for path in data_dir.iterdir()), default=0.0)
+    # Of a link itself: it may lead nowhere.
+    written = max((path.lstat().st_mtime for path in data_dir.iterdir()), default=0.0)
     why = "delayed messages, time-to-live and retention go by it"
     remedy = "set the clock: `timedatectl set-ntp true`"
     if now < EARLIEST_SECONDS:

@@ -91,8 +91,11 @@ def moment_ms(text: str) -> int:
 
 
 def iso(ms: int) -> str:
-    """A time for people, from milliseconds since 1970."""
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    """A time for people, from milliseconds since 1970; the number where no calendar has it."""
+    try:
+        moment = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError):
+        return f"{ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -6,12 +6,14 @@ running node; what a node has open for writing is then left out, as the paramete
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
-
-import lmdb
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.definitions import Definitions
@@ -26,16 +28,34 @@ from leveret.storage.segment import OFFSET_MAX, list_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
     from leveret.storage.files import FileSystem
     from leveret.storage.segment import Segment
 
-__all__ = ["LogCheck", "check_database", "check_records", "check_set_aside", "check_state"]
+__all__ = [
+    "LogCheck",
+    "check_database",
+    "check_records",
+    "check_set_aside",
+    "check_state",
+    "readable",
+]
 
 INTERNAL_INCARNATION: Final = "internal"  # core.logs.internal_topics': the broker's own topics
 BESIDE_SEGMENTS: Final = (".index", ".index.new", ".doubtful")
 WITHOUT_RECORDS: Final = "users, queues and all other definitions cannot be loaded"
+
+
+def readable(path: Path, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """What a check finds, and that it could go no further where the system lets nobody look."""
+    try:
+        yield from findings
+    except OSError as error:
+        subject = path if error.filename is None else Path(os.fsdecode(error.filename))
+        why = "nobody knows what is wrong there; what lies behind it was not looked at"
+        remedy = "run this as the node's user, and see that it may read all of its directory"
+        what = f"cannot be looked at: {error.strerror}"
+        yield _error("directory.unreadable", subject, what, why, remedy)
 
 
 def check_database(path: Path, *, deep: bool) -> tuple[list[Finding], Definitions]:
@@ -79,6 +99,8 @@ def check_records(path: Path, *, deep: bool) -> list[Finding]:
 
 def _opened(path: Path) -> sqlite3.Connection:
     """For reading. A journal that is there is read with it; without one nothing is created."""
+    if path.exists() and not path.is_file():
+        raise sqlite3.OperationalError("it is no file")  # SQLite would wait for a pipe
     mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
 
@@ -97,13 +119,12 @@ def check_state(path: Path, *, deep: bool) -> list[Finding]:
     """What is wrong with the LMDB environment, if there is one. No node may run."""
     if not path.exists():
         return []
-    try:
-        with lmdb.open(str(path), readonly=True, lock=False, create=False) as environment:
-            environment.stat()
-            with environment.begin() as transaction:
-                for _ in transaction.cursor() if deep else ():
-                    pass
-    except lmdb.Error as error:
+    # In a process of its own: LMDB maps the file into memory and believes what stands there, so
+    # that damage can be the end of whoever looks.
+    command = [sys.executable, "-m", "leveret.storage.state_check", str(path), *["deep"] * deep]
+    looked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # ourselves
+    if looked.returncode:
+        error = looked.stdout.strip() or "its pages make no sense"
         why = "the next start sets it aside and makes it anew from the logs, which takes longer; "
         why += "what was settled shortly before the end is delivered again"
         remedy = "start the node; check the disk if this comes back"
@@ -171,19 +192,30 @@ class LogCheck:
 
     @property
     def total_bytes(self) -> int:
-        """What there is to read, or to pass over."""
-        return sum(path.stat().st_size for path in self._topics.glob("*/*/*/*.log"))
+        """What there is to read, or to pass over; links may lead nowhere."""
+        return sum(path.lstat().st_size for path in self._topics.glob("*/*/*/*.log"))
 
     def run(self) -> Iterator[Finding]:
         """Everything that is found."""
-        for topic in sorted(self._topics.glob("*/*")):
-            if topic.parent.name.startswith("."):
+        for vhost in self._below(self._topics):
+            if vhost.name.startswith("."):
                 continue  # being removed
+            yield from readable(vhost, self._check_vhost(vhost))
+
+    def _check_vhost(self, vhost: Path) -> Iterator[Finding]:
+        for topic in sorted(vhost.iterdir()):
             # A running node may have declared its queue since the definitions were read.
             if self._last and not self._is_known(topic):
                 yield self._orphan(topic)
-            for partition in sorted(topic.iterdir()):
-                yield from self._check_partition(partition)
+            yield from readable(topic, self._check_topic(topic))
+
+    def _check_topic(self, topic: Path) -> Iterator[Finding]:
+        for partition in sorted(topic.iterdir()):
+            yield from readable(partition, self._check_partition(partition))
+
+    @staticmethod
+    def _below(topics: Path) -> list[Path]:
+        return sorted(topics.iterdir()) if topics.exists() else []
 
     def _is_known(self, topic: Path) -> bool:
         incarnation = topic.name.rpartition("~~")[2]

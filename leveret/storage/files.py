@@ -193,7 +193,8 @@ class ReadOnlyFiles(RealFileSystem):
     def open(self, path: Path, *, create: bool = False) -> int:
         """See FileSystem."""
         assert not create, "who only looks makes nothing"
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A pipe that somebody has put there would be waited for.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:

@@ -284,6 +284,7 @@ def _from_json(entry: dict[str, Any]) -> VhostKey:
         KeyState(entry["state"]),
         base64.b64decode(entry["wrapped"], validate=True),
     )
-    if not isinstance(key.vhost, str) or type(key.created_ms) is not int or key.id == 0:
+    sound = isinstance(key.vhost, str) and type(key.created_ms) is int
+    if not sound or not 0 < key.id < 1 << 64:
         raise ValueError("wrong kind")
     return key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from leveret.errors import NodeRunningError, StorageError
@@ -24,19 +25,27 @@ class DirectoryLock:
     number in the file is for the error message alone.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Take the lock. Raises NodeRunningError, or StorageError where the file system refuses."""
-        self._file: int | None = _open(directory / "lock")
+    def __init__(self, directory: Path, *, looking: bool = False) -> None:
+        """Take the lock. Raises NodeRunningError, or StorageError where the file system refuses.
+
+        Whoever is `looking` keeps nodes away, as they keep him, and writes nothing. Without a lock
+        file no node was ever there.
+        """
+        self._file: int | None = _open(directory / "lock", looking=looking)
+        if self._file is None:
+            return
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, (fcntl.LOCK_SH if looking else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(self._file, PID_BYTES_MAX, 0).decode(errors="replace").strip()
             self.release()
             raise NodeRunningError(
                 f"{directory} is in use by process {holder or 'unknown'}"
             ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        if not looking:
+            with suppress(OSError):  # a full disk has no room for the number
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Give the directory up. Doing so twice is no error."""
@@ -56,8 +65,13 @@ class DirectoryLock:
         self.release()
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, *, looking: bool) -> int | None:
+    flags = os.O_RDONLY | os.O_NONBLOCK if looking else os.O_RDWR | os.O_CREAT
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        if looking:
+            return None
+        raise StorageError(f"cannot lock {path}: its directory is gone") from None
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {error.strerror}") from error

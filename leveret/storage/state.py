@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from bisect import bisect_left, insort
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["LmdbStateStore", "MemoryStateStore"]
 
 MAP_BYTES_FIRST = 64 << 20  # address space, not memory or disk; doubled whenever it is used up
+ENTRIES_CHECKED_MAX = 100_000  # when it is opened: some tens of milliseconds
+DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+DAMAGED = "damaged"  # a file beside LMDB's: what was read is no good, begin anew at the next start
 WAITING_COUNT_MAX = 10_000  # changes that wait for a durable write; more are written at once
 
 
@@ -89,7 +100,8 @@ class LmdbStateStore:
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         """Open or create. A damaged environment is set aside beside it and a new one begun.
 
-        Raises StorageError.
+        Damage that shows later raises StorageError where it is met, and is set aside by the next
+        start. Raises StorageError.
         """
         self._path = path
         self._map_bytes = MAP_BYTES_FIRST
@@ -99,7 +111,7 @@ class LmdbStateStore:
         self._pool = ThreadPoolExecutor(1, "leveret-state")  # starts its thread when it is used
         try:
             self._environment = self._open()
-        except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError) as error:
+        except DAMAGE as error:
             aside = self._set_aside()
             warn(
                 f"{path} is damaged ({error}); it was set aside as {aside.name} and a new one "
@@ -108,13 +120,37 @@ class LmdbStateStore:
             self._environment = self._open()
 
     def _open(self) -> lmdb.Environment:
+        if (self._path / DAMAGED).exists():
+            raise lmdb.CorruptedError("an earlier run has met pages that make no sense")
+        environment = self._opened()
+        try:
+            self._check(environment)
+        except BaseException:
+            environment.close()
+            raise
+        return environment
+
+    def _check(self, environment: lmdb.Environment) -> None:
+        """Raise one of DAMAGE for what a crash of the machine, or a copy that was cut, leaves."""
+        pages = environment.info()["last_pgno"] + 1
+        needed = pages * environment.stat()["psize"]
+        # LMDB maps the file: to read behind its end kills the process, while pages of zeros are
+        # taken for damage. The last pages of a sound one may never have been written.
+        file = self._path / "data.mdb"
+        if file.stat().st_size < needed:
+            os.truncate(file, needed)
+        with environment.begin() as transaction:
+            for _ in islice(transaction.cursor(), ENTRIES_CHECKED_MAX):
+                pass
+
+    def _opened(self) -> lmdb.Environment:
         try:
             self._path.mkdir(mode=0o750, parents=True, exist_ok=True)
             environment = lmdb.open(
                 str(self._path), map_size=self._map_bytes, mode=0o640, max_spare_txns=4
             )
             self._map_bytes = max(self._map_bytes, environment.info()["map_size"])
-        except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError):
+        except DAMAGE:
             raise
         except (lmdb.Error, OSError) as error:
             raise StorageError(
@@ -129,12 +165,29 @@ class LmdbStateStore:
         self._path.rename(aside)
         return aside
 
+    @contextmanager
+    def _reader(self) -> Iterator[Any]:
+        """For reading. Raises StorageError where it meets damage."""
+        try:
+            with self._environment.begin() as transaction:
+                yield transaction
+        except DAMAGE as error:
+            raise self._met_damage(error) from error
+
+    def _met_damage(self, error: lmdb.Error) -> StorageError:
+        with suppress(OSError):
+            (self._path / DAMAGED).touch()
+        return StorageError(
+            f"{self._path} is damaged ({error}): start the node again, which sets it aside and "
+            "makes it anew from the logs"
+        )
+
     def get(self, key: bytes) -> bytes | None:
         """See ports.StateStore."""
         with self._reading:
             if key in self._waiting:
                 return self._waiting[key]
-            with self._environment.begin() as transaction:
+            with self._reader() as transaction:
                 value: bytes | None = transaction.get(key)
                 return value
 
@@ -142,7 +195,7 @@ class LmdbStateStore:
         """See ports.StateStore."""
         found: dict[bytes, bytes] = {}
         with self._reading:
-            with self._environment.begin() as transaction:
+            with self._reader() as transaction:
                 cursor = transaction.cursor()
                 if cursor.set_range(prefix):
                     for key, value in cursor:
@@ -160,14 +213,14 @@ class LmdbStateStore:
 
     def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
         """See ports.StateStore."""
-        with self._reading, self._environment.begin() as transaction:
+        with self._reading, self._reader() as transaction:
             cursor = transaction.cursor()
             kept = self._unchanged(cursor.iternext, cursor.set_range(first), stop)
             return list(islice(merge(kept, self._changed(first, stop)), max(count_max, 0)))
 
     def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
         """See ports.StateStore."""
-        with self._reading, self._environment.begin() as transaction:
+        with self._reading, self._reader() as transaction:
             found = []
             cursor = transaction.cursor()
             if cursor.set_range(first):
@@ -231,6 +284,8 @@ class LmdbStateStore:
                 return
             try:
                 self._commit(changes)
+            except DAMAGE as error:
+                raise self._met_damage(error) from error
             except lmdb.DiskError as error:
                 raise DiskFullError(f"cannot write {self._path}: {error}; free space") from error
             except lmdb.Error as error:

@@ -3,10 +3,13 @@
 import asyncio
 import json
 import os
+import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +18,7 @@ from leveret.cli.app import app
 from leveret.storage.files import RealFileSystem
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.metadata import SqliteMetadataStore
+from leveret.storage.state import LmdbStateStore
 from tests.process import running_node
 from tests.storage.harness import open_log, put, store_at
 from tests.storage.keys import MASTER, encrypted_keyring
@@ -163,3 +167,97 @@ def test_a_running_node(data_dir, tmp_path):
     assert checks == set(), healthy
     assert json.loads(low.stdout)[0]["check"] == "alarm.disk"
     assert low.returncode == 2
+
+
+@pytest.fixture
+def node_files(data_dir, logs):
+    """What a node leaves: definitions, state and a log."""
+    store = LmdbStateStore(data_dir / "state.lmdb", pytest.fail)
+    store.write([(b"key %d" % number, bytes(1000)) for number in range(50)], durable=True)
+    store.close()
+    (data_dir / "lock").touch()
+    return data_dir
+
+
+def files_of(directory):
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        status = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        found[path] = status.st_mode, status.st_mtime_ns, content
+    return found
+
+
+def replaced(name, make):
+    def do(data):
+        target = data / name
+        shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+        make(target)
+
+    return do
+
+
+def in_log(name, make):
+    return lambda data: make(next(data.rglob("*.log")).parent / name)
+
+
+def nowhere(path):
+    path.symlink_to("/nowhere/at/all")
+
+
+def cut(name, size):
+    return lambda data: os.truncate(data / name, size)
+
+
+SEGMENT = "00000000000000099999.log"
+
+
+@pytest.mark.parametrize(
+    ("do", "check"),
+    [
+        (replaced("extra", nowhere), ""),
+        (replaced("extra", lambda path: path.symlink_to(path)), ""),
+        (in_log(SEGMENT, nowhere), "directory.unreadable"),
+        (in_log(SEGMENT, Path.mkdir), "log.unreadable"),
+        (in_log(SEGMENT, os.mkfifo), ""),
+        (in_log("\udcff\udcfe", Path.touch), "log.foreign"),
+        (replaced("topics", Path.touch), "directory.unreadable"),
+        (replaced("topics/file", Path.touch), "directory.unreadable"),
+        (replaced("topics/%2F/file", Path.touch), "directory.unreadable"),
+        (cut("state.lmdb/data.mdb", 10_000), "state.unreadable"),
+        (cut("state.lmdb/data.mdb", 0), "state.unreadable"),
+        (replaced("state.lmdb", Path.touch), "state.unreadable"),
+        (replaced("state.lmdb/data.mdb", Path.mkdir), "state.unreadable"),
+        (cut("leveret.db", 5000), "definitions.unreadable"),
+        (replaced("leveret.db", os.mkfifo), "definitions.unreadable"),
+        (replaced("leveret.db", Path.mkdir), "definitions.unreadable"),
+        (replaced("leveret.db", nowhere), "definitions.missing"),
+        (replaced("audit.db", os.mkfifo), "records.unreadable"),
+        (replaced("keyring.json", os.mkfifo), "keys.unreadable"),
+        (replaced("keyring.json", Path.mkdir), "keys.unreadable"),
+        (replaced("keyring.json", lambda path: path.write_text("[" * 100_000)), "keys.unreadable"),
+        (replaced("lock", Path.mkdir), "directory.lock"),
+        (replaced("lock", os.mkfifo), "directory.lock"),
+        (replaced("lock", nowhere), "directory.lock"),
+        (replaced("lock", lambda _: None), ""),
+    ],
+)
+def test_whatever_lies_there_is_told_and_left_as_it_is(node_files, do, check):
+    do(node_files)
+    before = files_of(node_files)
+    arguments = ["doctor", "--data-dir", str(node_files)]
+    result = CliRunner().invoke(app, [*arguments, "--deep", "--json"], env=FREE)
+    assert isinstance(result.exception, SystemExit), result.exception
+    rows = json.loads(result.stdout)
+    assert not check or check in {row["check"] for row in rows}
+    severities = {row["severity"] for row in rows}
+    assert result.exit_code == (2 if "error" in severities else 1)
+    result = CliRunner().invoke(app, arguments, env=FREE)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert all(line.isprintable() for line in result.output.splitlines())
+    assert files_of(node_files) == before
+
+
+def test_a_directory_that_no_node_has_used_stays_empty(doctor, data_dir):
+    doctor()
+    assert not any(data_dir.iterdir())

@@ -1,6 +1,7 @@
 """`leveret dump` on files that a store has written."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -184,3 +185,32 @@ class TestEncrypted:
     def test_a_wrong_key_is_said_so(self, sealed):
         env = {"LEVERET_ENCRYPTION_KEY": "ab" * 32}
         assert "belongs to the master key" in dump(sealed, status=1, env=env).stderr
+
+
+def test_whatever_byte_is_wrong_the_rest_is_shown(segment):
+    sound = segment.read_bytes()[:203]
+    offset_of_batch = {*range(8, 16), *range(73, 81)}  # written last, and not in the checksum
+    for position in range(len(sound)):
+        damaged = bytearray(sound)
+        damaged[position] ^= 0x80
+        segment.write_bytes(damaged)
+        result = CliRunner().invoke(app, ["dump", *["--json"] * (position % 2), str(segment)])
+        assert isinstance(result.exception, SystemExit | None), (position, result.exception)
+        assert result.exit_code == (0 if position in offset_of_batch else 1)
+        assert ("damage at byte" in result.stderr) == bool(result.exit_code)
+
+
+def test_whatever_it_is_cut_to(segment):
+    sound = segment.read_bytes()
+    for size in range(0, len(sound), 3):
+        segment.write_bytes(sound[:size])
+        result = CliRunner().invoke(app, ["dump", str(segment)])
+        assert result.exit_code == (0 if size in {0, 65, 203, 284} else 1), result.exception
+
+
+def test_what_is_no_file(tmp_path):
+    pipe, directory = tmp_path / f"{0:020d}.log", tmp_path / f"{1:020d}.log"
+    os.mkfifo(pipe)
+    directory.mkdir()
+    assert "0 bytes" in dump(pipe).output
+    assert "Is a directory" in dump(directory, status=1).output

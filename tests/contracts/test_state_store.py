@@ -1,5 +1,9 @@
 """What every StateStore does, whatever it is made of."""
 
+import mmap
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -102,6 +106,53 @@ def test_a_damaged_environment_is_set_aside(tmp_path):
     store.close()
     assert (tmp_path / "state.lmdb.damaged-1" / "data.mdb").read_bytes().startswith(b"nonsense")
     assert "set aside" in warnings[0]
+
+
+def fill(path):
+    store = LmdbStateStore(path, refuse)
+    store.write([(b"key %03d" % number, bytes(500)) for number in range(200)], durable=True)
+    store.close()
+    return path / "data.mdb"
+
+
+def test_an_environment_that_was_cut_is_set_aside_and_does_not_kill(tmp_path):
+    """In a process of its own: what is read behind the end of a mapped file ends it."""
+    data = fill(tmp_path / "state.lmdb")
+    os.truncate(data, 3 * mmap.PAGESIZE)
+    program = (
+        "import sys; from pathlib import Path; from leveret.storage.state import LmdbStateStore;"
+        "LmdbStateStore(Path(sys.argv[1]), print).close()"
+    )
+    command = [sys.executable, "-c", program, str(data.parent)]
+    opened = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert opened.returncode == 0, opened
+    assert "set aside" in opened.stdout
+
+
+def test_damage_that_is_met_later_is_an_error_now_and_set_aside_next_time(tmp_path, monkeypatch):
+    data = fill(tmp_path / "state.lmdb")
+    with data.open("r+b") as file:
+        file.seek(2 * mmap.PAGESIZE)
+        file.write(bytes(data.stat().st_size - 2 * mmap.PAGESIZE))
+    with monkeypatch.context() as patched:
+        patched.setattr(LmdbStateStore, "_check", lambda *_: None)  # as if it were far behind
+        store = LmdbStateStore(data.parent, refuse)
+    for ask in (
+        lambda: store.get(b"key 001"),
+        lambda: store.scan(b"key"),
+        lambda: store.range(b"key", b"l", 9),
+        lambda: store.keys(b"key", b"l"),
+        lambda: store.write([(b"key 001", b"x")], durable=True),
+    ):
+        with pytest.raises(StorageError, match="start the node again"):
+            ask()
+    with pytest.raises(StorageError):
+        store.close()
+    warnings = []
+    store = LmdbStateStore(data.parent, warnings.append)
+    assert "set aside" in warnings[0]
+    assert store.scan(b"") == []
+    store.close()
 
 
 def test_a_path_that_cannot_be_is_a_storage_error(tmp_path):
