@@ -31,6 +31,7 @@ from leveret.auth.chain import AuthenticatorChain
 from leveret.auth.passwords import PasswordChecks
 from leveret.config import ConfigurationError
 from leveret.core.access.authentication import InternalAuthenticator
+from leveret.core.access.guesses import Guarded, Guesses
 from leveret.core.access.limits import NodeLimits
 from leveret.core.access.passwords import verify_password
 from leveret.core.access.permissions import AccessControl
@@ -421,7 +422,10 @@ class Node:
         """Rebuild what was kept; on the first start, make the defaults."""
         loop = asyncio.get_running_loop()
         access, policies = AccessControl(), Policies()
-        chain = self._open_authenticators(access)
+        cache_key = secrets.token_bytes(32)
+        chain = self._open_authenticators(access, cache_key)
+        delay_ms = int(self._configuration.login_delay_seconds * 1000)
+        guarded = Guarded(chain.authenticators, Guesses(delay_ms), cache_key, SystemClock().wall_ms)
         stack.push_async_callback(chain.close)
         broker = Broker(
             access=access,
@@ -432,7 +436,7 @@ class Node:
             durability=self._configuration.durability,
             platform=f"Python {platform.python_version()}",
             node_name=_node_name(),
-            authenticators=chain.authenticators,
+            authenticators=(guarded,),
             spawn=spawn,
             report=self._report,
             random_name=lambda: secrets.token_urlsafe(16),
@@ -505,7 +509,7 @@ class Node:
             connection_rates=_connection_rates(configuration),
         )
 
-    def _open_authenticators(self, access: AccessControl) -> AuthenticatorChain:
+    def _open_authenticators(self, access: AccessControl, cache_key: bytes) -> AuthenticatorChain:
         """All that may know who somebody is."""
         loop = asyncio.get_running_loop()
 
@@ -519,7 +523,6 @@ class Node:
             parallel=PASSWORD_THREADS,
             failed_seconds=self._configuration.login_delay_seconds,
         )
-        cache_key = secrets.token_bytes(32)
         internal = InternalAuthenticator(access, cache_key, checks.check)
         return AuthenticatorChain(self._configuration, internal, cache_key)
 

@@ -8,21 +8,21 @@ under way, an attempt that failed counting until the answer to it was delayed.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING
+
+from leveret.ports.authentication import attempt_source
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["PasswordChecks", "attempt_source"]
+__all__ = ["PasswordChecks"]
 
 # One address may try so many passwords within the delay of a failed login: enough for the clients
 # of a busy machine that start together with different users, and 5 guesses a second.
 ATTEMPTS_MAX = 16
 # So many wait for their turn; more would wait for longer than a handshake may take.
 WAITING_MAX = 1024
-IPV6_SITE_BITS = 64  # what one subscriber gets; whoever has one address there has them all
 
 
 class PasswordChecks:
@@ -123,16 +123,3 @@ class PasswordChecks:
         if not self._attempts[source]:
             del self._attempts[source]
         self._next()
-
-
-def attempt_source(peer_host: str) -> str:
-    """Whom an address belongs to, as far as it shows."""
-    try:
-        address = ipaddress.ip_address(peer_host.partition("%")[0])
-    except ValueError:
-        return peer_host
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, IPV6_SITE_BITS), strict=False))
-    return str(address)

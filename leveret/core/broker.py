@@ -446,10 +446,14 @@ class Broker:
         """What a user may do who proves it; None for everybody else.
 
         Without a password (None) something else has proved the name: it only must be a user's.
+        Raises TooManyGuessesError.
         """
-        rights = await log_in(self._authenticators, Login(user, password, peer_host))
-        if rights is None:
-            self.tally.logins_refused += 1
-        else:
-            self.tally.logins_accepted += 1
+        rights = None
+        try:
+            rights = await log_in(self._authenticators, Login(user, password, peer_host))
+        finally:
+            if rights is None:
+                self.tally.logins_refused += 1
+            else:
+                self.tally.logins_accepted += 1
         return rights

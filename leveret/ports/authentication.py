@@ -7,6 +7,7 @@ A backend of authentication is an `Authenticator`: the broker's own users
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from leveret.errors import LeveretError
@@ -21,9 +22,13 @@ __all__ = [
     "Permission",
     "Rights",
     "SecretRefusedError",
+    "TooManyGuessesError",
     "TopicPermission",
     "UnansweredError",
+    "attempt_source",
 ]
+
+IPV6_SITE_BITS = 64  # what one subscriber gets; whoever has one address there has them all
 
 Permission: TypeAlias = Literal["configure", "write", "read"]
 TopicPermission: TypeAlias = Literal["write", "read"]
@@ -51,6 +56,14 @@ class UnansweredError(LeveretError):
 
 class SecretRefusedError(LeveretError):
     """A new secret that does not prove the same user; the text says why, without the secret."""
+
+
+class TooManyGuessesError(LeveretError):
+    """Somebody has guessed too often, and may log in again in `wait_ms`."""
+
+    def __init__(self, wait_ms: int) -> None:
+        super().__init__(wait_ms)
+        self.wait_ms = wait_ms
 
 
 class Rights(Protocol):
@@ -109,6 +122,19 @@ class Authenticator(Protocol):
     async def log_in(self, login: Login) -> Rights | None:
         """What the user may do; None where this source does not know the user or the proof fails.
 
-        Does not raise: who cannot be asked lets nobody in.
+        Raises nothing but TooManyGuessesError: who cannot be asked lets nobody in.
         """
         ...
+
+
+def attempt_source(peer_host: str) -> str:
+    """Whom an address belongs to, as far as it shows."""
+    try:
+        address = ipaddress.ip_address(peer_host.partition("%")[0])
+    except ValueError:
+        return peer_host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, IPV6_SITE_BITS), strict=False))
+    return str(address)

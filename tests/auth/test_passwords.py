@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from leveret.auth.passwords import ATTEMPTS_MAX, WAITING_MAX, PasswordChecks, attempt_source
+from leveret.auth.passwords import ATTEMPTS_MAX, WAITING_MAX, PasswordChecks
+from leveret.ports.authentication import attempt_source
 
 
 class Threads:

@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -34,6 +36,27 @@ def publish(http, exchange="amq.default", **changes):
 
 def get(http, queue="q", **changes):
     return http.post(f"/queues/%2F/{queue}/get", json={**GET, **changes})
+
+
+def test_guesses_are_counted_however_many_come_at_once(address, http):
+    # Of a user who is not there: nobody who tests something else is kept waiting.
+    def guess(number):
+        asked = {"username": "nobody", "password": f"bad{number}"}
+        if number % 2:
+            return httpx.post(f"http://{address}/api/login", data=asked, timeout=60)
+        return httpx.get(f"http://{address}/api/whoami", auth=tuple(asked.values()), timeout=60)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(guess, range(32)))
+    counted = Counter(answer.status_code for answer in answers)
+    assert counted[401] + counted[429] == 32
+    assert counted[401] < 16
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"] == "too_many_requests"
+    assert http.get("/whoami").status_code == 200
+    tally = http.get(f"/auth/attempts/{http.get('/overview').json()['node']}").json()
+    assert tally[0]["auth_attempts_failed"] >= 32
 
 
 def test_a_message_goes_there_and_back(http):

@@ -18,7 +18,7 @@ from leveret.amqp.rate_hold import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
 from leveret.core.access.authentication import check_vhost
 from leveret.errors import ConnectionClosingError
-from leveret.ports.authentication import SecretRefusedError
+from leveret.ports.authentication import SecretRefusedError, TooManyGuessesError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,7 +86,10 @@ async def _authenticated(connection: Connection, method: commands.Connection.Sta
         link.certificate_login,
         configuration.anonymous_login_user,
     )
-    rights = await connection.broker.authenticate(*credentials, link.endpoints.peer_host)
+    try:
+        rights = await connection.broker.authenticate(*credentials, link.endpoints.peer_host)
+    except TooManyGuessesError:
+        rights = None
     if rights is None or not (
         link.peer_is_loopback or rights.user not in configuration.loopback_users
     ):

@@ -23,12 +23,13 @@ from leveret.mgmt_ui.api.problems import (
     not_authorised,
     not_authorized,
     refused_operation,
+    too_many_requests,
 )
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.performing import perform
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
 from leveret.ports.audit import Actor, Way
-from leveret.ports.authentication import UnansweredError
+from leveret.ports.authentication import TooManyGuessesError, UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -241,9 +242,12 @@ async def identified(request: Request) -> Caller:
 
 
 async def log_in(request: Request, user: str, password: str) -> Caller:
-    """Who proves a name by a password. Raises ApiError 401, for a wrong one after a while."""
+    """Who proves a name by a password. Raises ApiError 401, after a while, and 429."""
     node = await managed_node(request)
-    rights = await node.broker.authenticate(user, password, _peer_host(request))
+    try:
+        rights = await node.broker.authenticate(user, password, _peer_host(request))
+    except TooManyGuessesError as error:
+        raise too_many_requests(error.wait_ms) from None
     if rights is None:
         logger.warning("HTTP access denied: wrong user or password for %r", user[:SHOWN_MAX])
         # Slow guessing down, as the AMQP handshake does.

@@ -17,6 +17,7 @@ __all__ = [
     "not_authorized",
     "not_found",
     "refused_operation",
+    "too_many_requests",
 ]
 
 # What an operation's refusal is called in HTTP: the status and RabbitMQ's word for it.
@@ -60,6 +61,13 @@ def not_found(reason: str = "Object Not Found") -> ApiError:
 def bad_request(reason: str) -> ApiError:
     """What was asked makes no sense."""
     return ApiError(400, "bad_request", reason)
+
+
+def too_many_requests(wait_ms: int) -> ApiError:
+    """Somebody has guessed too often."""
+    seconds = -(-wait_ms // 1000)
+    reason = f"too many wrong passwords from this address: try again in {seconds} s"
+    return ApiError(429, "too_many_requests", reason, {"retry-after": str(seconds)})
 
 
 def refused_operation(code: str, explanation: str) -> ApiError:

@@ -45,7 +45,7 @@ async def sign_in(request: Request) -> Response:
     except ApiError as error:
         failure = FAILURES.get(error.reason, error.reason)
         values = {"wanted": wanted, "failure": failure, "user": user}
-        return page(request, None, "sign_in.html.j2", status=401, **values)
+        return page(request, None, "sign_in.html.j2", status=error.status, **values)
     before = session_of(request)
     if before is not None:
         request.app.state.sessions.close(before)

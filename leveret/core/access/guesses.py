@@ -1,0 +1,150 @@
+"""How often somebody may guess: the more guesses were wrong, the longer the next one has to wait.
+
+Counted for each user and the address that it is tried from, so that who guesses keeps nobody out
+who comes from elsewhere. Nor does he keep out whoever has a password that was right before: it is
+no guess. Who has to wait is refused without a look at the password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from leveret.core.access.authentication import log_in
+from leveret.core.access.passwords import PasswordCache
+from leveret.ports.authentication import TooManyGuessesError, attempt_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.ports.authentication import Authenticator, Login, Rights
+
+__all__ = ["Guarded", "Guesses"]
+
+FREE_GUESSES = 5  # people mistype; a fleet with an old password is told to wait soon enough
+# Different proofs of one name at the same moment, as long as none was wrong: a fleet of tokens.
+UNDER_WAY_MAX = 64
+WAIT_MS_MAX = 60_000  # who has mistyped goes on after a minute; a guesser has 1,500 a day
+FORGOTTEN_MS = 15 * 60_000  # without a guess
+PLACES_MAX = 10_000  # users and addresses that are remembered, some hundred bytes each
+
+
+@dataclass(slots=True)
+class _Place:
+    """One user, tried from one address."""
+
+    failures: int = 0
+    last_ms: int = 0  # when the last failure was told
+    next_ms: int = 0  # before this nothing is tried
+    under_way: Counter[bytes] = field(default_factory=Counter)  # by proof
+
+
+class Guesses:
+    """The guesses of a node. Time is milliseconds since 1970; it may be set back."""
+
+    def __init__(self, delay_ms: int) -> None:
+        """`delay_ms` is the first wait, doubled by each failure; 0: nobody ever waits."""
+        self._delay_ms = delay_ms
+        self._places: OrderedDict[bytes, _Place] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def begin(self, source: str, user: str, proof: str, now_ms: int) -> int:
+        """How long a guess has to wait; 0: it is under way, until `end`."""
+        key = _digest(source, user)
+        place = self._places.get(key)
+        if place is None or self._is_forgotten(place, now_ms):
+            place = self._places[key] = _Place()
+        wait_ms = self._wait_ms(place, _digest(proof), now_ms)
+        if not wait_ms:
+            place.under_way[_digest(proof)] += 1
+            self._places.move_to_end(key)
+            self._make_room()
+        return wait_ms
+
+    def end(
+        self, source: str, user: str, proof: str, now_ms: int, *, accepted: bool | None
+    ) -> None:
+        """A guess was right, or wrong; None: it was about another name."""
+        key, said = _digest(source, user), _digest(proof)
+        place = self._places.get(key)
+        if place is None:
+            return
+        place.under_way -= Counter([said])
+        if accepted:
+            place.failures = place.next_ms = 0
+        elif accepted is not None:
+            place.failures += 1
+            beyond = place.failures - FREE_GUESSES
+            wait_ms = min(self._delay_ms << min(beyond, 32), WAIT_MS_MAX) if beyond >= 0 else 0
+            place.last_ms, place.next_ms = now_ms, now_ms + wait_ms
+        if not place.failures and not place.under_way:
+            del self._places[key]
+
+    def _wait_ms(self, place: _Place, said: bytes, now_ms: int) -> int:
+        if not self._delay_ms or said in place.under_way:
+            return 0
+        if not place.failures:
+            is_free = len(place.under_way) < UNDER_WAY_MAX
+        elif place.failures < FREE_GUESSES:
+            is_free = place.failures + len(place.under_way) < FREE_GUESSES
+        else:
+            is_free = not place.under_way
+            if now_ms < place.next_ms:
+                return min(place.next_ms - now_ms, WAIT_MS_MAX)
+        return 0 if is_free else self._delay_ms
+
+    def _is_forgotten(self, place: _Place, now_ms: int) -> bool:
+        return not place.under_way and not 0 <= now_ms - place.last_ms < FORGOTTEN_MS
+
+    def _make_room(self) -> None:
+        if len(self._places) > PLACES_MAX:
+            self._places.popitem(last=False)
+
+
+def _digest(*texts: str) -> bytes:
+    """Names may be long, and proofs are nobody's business."""
+    said = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        octets = text.encode(errors="surrogatepass")
+        said.update(len(octets).to_bytes(8, "big") + octets)
+    return said.digest()
+
+
+class Guarded:
+    """Asks several sources of users in turn, as often as somebody may guess."""
+
+    def __init__(
+        self,
+        authenticators: Sequence[Authenticator],
+        guesses: Guesses,
+        cache_key: bytes,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._authenticators = authenticators
+        self._guesses = guesses
+        self._proved = PasswordCache(cache_key)
+        self._wall_ms = wall_ms
+
+    async def log_in(self, login: Login) -> Rights | None:
+        """See ports.authentication. Raises TooManyGuessesError."""
+        user, proof = login.user, login.password
+        if proof is None or self._proved.knows(user, proof):
+            return await log_in(self._authenticators, login)
+        place = attempt_source(login.peer_host), user, proof
+        wait_ms = self._guesses.begin(*place, self._wall_ms())
+        if wait_ms:
+            raise TooManyGuessesError(wait_ms)
+        accepted: bool | None = False
+        try:
+            rights = await log_in(self._authenticators, login)
+            if rights is not None:  # a token proves the name in it, whatever was claimed
+                accepted = True if rights.user == user else None
+        finally:
+            self._guesses.end(*place, self._wall_ms(), accepted=accepted)
+        if rights is not None:
+            self._proved.remember(user, proof)
+        return rights
