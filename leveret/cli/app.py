@@ -21,6 +21,7 @@ from leveret.cli import (
     encryption,
     exchanges,
     limits,
+    messages,
     node,
     parameters,
     perf,
@@ -63,6 +64,7 @@ app.add_typer(parameters.app, name="parameter")
 app.add_typer(parameters.global_app, name="global-parameter")
 app.add_typer(definitions.app, name="definitions")
 app.add_typer(queues.app, name="queue")
+app.add_typer(messages.app, name="message")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(bindings.app, name="binding")
 app.add_typer(connections.app, name="connection")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leveret.cli.output import printable
 from leveret.cli.session import fail
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def show_one(fields: dict[str, object], *, as_json: bool) -> None:
         return
     for name, value in fields.items():
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
-        typer.echo(f"{name}: {text}")
+        typer.echo(f"{name}: {printable(text)}")
 
 
 def span(seconds: int) -> str:

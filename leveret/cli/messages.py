@@ -1,0 +1,293 @@
+"""`leveret message …`: single messages of a queue or stream of a running node."""
+
+from __future__ import annotations
+
+import json as json_text
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leveret.cli.completion import queue_names
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_rows
+from leveret.cli.progress import progress
+from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail, read_json
+from leveret.cli.values import (
+    SHOWN_ROWS,
+    Limit,
+    all_pages,
+    header_values,
+    iso,
+    moment_ms,
+    show_count,
+    show_one,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Browse a queue without disturbing it; delete, move, copy and edit messages.",
+    no_args_is_help=True,
+)
+
+COLUMNS = ["offset", "state", "came", "message_id", "exchange", "routing_key", "payload_bytes"]
+# Of a request that deals with messages: what was done, and what was not, and why.
+LEFT = {
+    "skipped": "with a consumer",
+    "unroutable": "without a queue to go to",
+    "refused": "refused: the destination has no room",
+}
+
+Queue = Annotated[
+    str, typer.Argument(help="The queue that holds them.", autocompletion=queue_names)
+]
+Offset = Annotated[int, typer.Argument(help="Its offset, as `list` shows it.")]
+
+
+class _State(StrEnum):
+    READY = "ready"
+    UNACKED = "unacked"
+    DELAYED = "delayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Options that say which messages are meant; all that is stated must fit."""
+
+    offset: Annotated[list[int] | None, typer.Option("--offset", help="This one; repeatable.")] = (
+        None
+    )
+    message_id: Annotated[
+        list[str] | None, typer.Option("--message-id", help="With this message id; repeatable.")
+    ] = None
+    state: Annotated[
+        _State | None, typer.Option("--state", help="Ready, with a consumer, or put off.")
+    ] = None
+    exchange: Annotated[
+        str | None, typer.Option("--exchange", help="Published to this exchange.")
+    ] = None
+    routing_key: Annotated[
+        str | None, typer.Option("--routing-key", help="Published with this routing key.")
+    ] = None
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+    ] = None
+    tags: Annotated[
+        str | None, typer.Option("--tags", help="With tags that fit an expression.")
+    ] = None
+    sql: Annotated[
+        str | None, typer.Option("--sql", help="With headers for which a condition is true.")
+    ] = None
+    text: Annotated[str | None, typer.Option("--text", help="With this somewhere in the body.")] = (
+        None
+    )
+    since: Annotated[
+        str | None, typer.Option("--since", help="Came then or later: ISO 8601, or ms since 1970.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", help="Came before then.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Options that say where messages go; either a queue or an exchange."""
+
+    to_queue: Annotated[
+        str | None,
+        typer.Option("--to-queue", help="Into this queue.", autocompletion=queue_names),
+    ] = None
+    to_exchange: Annotated[
+        str | None, typer.Option("--to-exchange", help="Routed by this exchange.")
+    ] = None
+    to_key: Annotated[
+        str | None, typer.Option("--to-key", help="With this routing key instead of their own.")
+    ] = None
+
+
+@app.command("list")
+@with_options_of(Selected)
+def list_(
+    *,
+    queue: Queue,
+    limit: Limit = SHOWN_ROWS,
+    newest_first: Annotated[
+        bool, typer.Option("--newest-first", help="Begin at the queue's end.")
+    ] = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **selected: Any,
+) -> None:
+    """Show messages, the oldest first. Nothing is delivered."""
+    chosen = _chosen(vhost, queue, selected)
+    asked = {**chosen, "from": None, "backwards": newest_first, "truncate": None, "encoding": None}
+
+    def page(count: int, after: object) -> dict[str, Any]:
+        found = ask(data_dir, "message.list", limit=count, after=after, **asked)
+        return {"rows": found["messages"], "after": found["after"]}
+
+    rows = all_pages(limit, page)
+    if json:
+        typer.echo(json_text.dumps(rows, ensure_ascii=False))
+        return
+    for row in rows:
+        row["came"] = iso(row["time_ms"])
+        row["message_id"] = row["properties"].get("message_id", "")
+    show_rows(rows, COLUMNS, as_json=False)
+
+
+@app.command("show")
+def show(
+    queue: Queue,
+    offset: Offset,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show one message with its properties and its payload."""
+    one = {"offset": offset, "truncate": None, "encoding": None}
+    show_one(ask(data_dir, "message.show", vhost=vhost, queue=queue, **one), as_json=json)
+
+
+@app.command("delete")
+@with_options_of(Selected)
+def delete(
+    *,
+    queue: Queue,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **selected: Any,
+) -> None:
+    """Delete the messages that are selected; `leveret queue purge` deletes all."""
+    chosen = _chosen(vhost, queue, selected)
+    if not chosen["select"]:
+        fail("state which messages; `leveret queue purge` deletes all")
+    _deal(data_dir, "message.delete", "deleted", chosen, as_json=json)
+
+
+@app.command("move")
+@with_options_of(Where)
+@with_options_of(Selected)
+def move(
+    *,
+    queue: Queue,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **stated: Any,
+) -> None:
+    """Take the messages that are selected elsewhere; each is in one place, also after a crash."""
+    _deal(data_dir, "message.move", "moved", _transfer(vhost, queue, stated), as_json=json)
+
+
+@app.command("copy")
+@with_options_of(Where)
+@with_options_of(Selected)
+def copy(
+    *,
+    queue: Queue,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+    **stated: Any,
+) -> None:
+    """Put copies of the messages that are selected elsewhere."""
+    _deal(data_dir, "message.copy", "copied", _transfer(vhost, queue, stated), as_json=json)
+
+
+@app.command("edit")
+def edit(
+    queue: Queue,
+    offset: Offset,
+    payload: Annotated[str | None, typer.Option("--payload", help="Another payload.")] = None,
+    routing_key: Annotated[
+        str | None, typer.Option("--routing-key", help="Another routing key.")
+    ] = None,
+    headers: Annotated[
+        str | None, typer.Option("--headers", help="Other headers, in JSON; null takes one away.")
+    ] = None,
+    properties: Annotated[
+        str | None, typer.Option("--properties", help="Other properties, likewise.")
+    ] = None,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Put a changed copy in a message's place, at the tail of the queue."""
+    stated = {
+        "payload": payload,
+        "routing_key": routing_key,
+        "headers": None if headers is None else read_json(headers),
+        "properties": None if properties is None else read_json(properties),
+    }
+    changes = {name: value for name, value in stated.items() if value is not None}
+    done = ask(data_dir, "message.edit", vhost=vhost, queue=queue, offset=offset, changes=changes)
+    show_count(done["edited"], "changed", as_json=json)
+
+
+def _chosen(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, Any]:
+    """Which messages of which queue are meant, as the node wants it said."""
+    since, until = (selected[name] for name in ("since", "until"))
+    stated = {
+        "offsets": selected["offset"],
+        "message_ids": selected["message_id"],
+        "state": selected["state"] and selected["state"].value,
+        "exchange": selected["exchange"],
+        "routing_key": selected["routing_key"],
+        "headers": header_values(selected["header"]),
+        "tags": selected["tags"],
+        "sql": selected["sql"],
+        "text": selected["text"],
+        "since": None if since is None else moment_ms(since),
+        "until": None if until is None else moment_ms(until),
+    }
+    # An exchange and a routing key may be empty; a list that nothing was put into says nothing.
+    select = {name: value for name, value in stated.items() if value not in (None, [], {})}
+    return {"vhost": vhost, "queue": queue, "select": select}
+
+
+def _transfer(vhost: str, queue: str, stated: dict[str, Any]) -> dict[str, Any]:
+    """The same, and where the messages go."""
+    if stated["to_key"] is not None and stated["to_exchange"] is None:
+        fail("--to-key is for --to-exchange")
+    chosen = _chosen(vhost, queue, stated)
+    # What comes in while this goes on stays out of it: copies may come into the same queue.
+    chosen["select"].setdefault("until", int(time.time() * 1000) + 1)
+    return {
+        **chosen,
+        "to_queue": stated["to_queue"],
+        "exchange": stated["to_exchange"],
+        "routing_key": stated["to_key"],
+    }
+
+
+def _deal(
+    data_dir: Path, operation: str, done: str, asked: dict[str, Any], *, as_json: bool
+) -> None:
+    """Have it done, request by request, and tell of how many it was; status 1 if any were left."""
+    sums: dict[str, int] = {done: 0}
+    after = None
+    with progress(f"messages {done}", shown=not as_json) as bar:
+        while True:
+            told = ask(data_dir, operation, limit=None, after=after, **asked)
+            for name in (done, *LEFT):
+                sums[name] = sums.get(name, 0) + told.get(name, 0)
+            bar.advance(told[done])
+            after = told["after"]
+            if after is None or told.get("refused"):
+                break
+    if as_json:
+        typer.echo(json_text.dumps(sums))
+    else:
+        show_count(sums[done], done, as_json=False)
+        for name, why in LEFT.items():
+            if sums[name]:
+                show_count(sums[name], f"left: {why}", as_json=False)
+    if any(sums[name] for name in LEFT):
+        raise typer.Exit(1)

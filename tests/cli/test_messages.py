@@ -1,0 +1,148 @@
+"""`leveret message …` on a running node."""
+
+import json
+import subprocess
+import sys
+
+import pika
+import pytest
+
+from tests.process import running_node
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("node")
+
+
+@pytest.fixture(scope="module")
+def port(data_dir):
+    with running_node(data_dir) as port:
+        yield port
+
+
+@pytest.fixture
+def leveret(data_dir, port):
+    def run(*arguments, status=0):
+        command = [sys.executable, "-m", "leveret", "message", *arguments, "--data-dir", data_dir]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == status, result.stderr
+        return result.stdout + result.stderr
+
+    return run
+
+
+@pytest.fixture
+def channel(port):
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("q", durable=True)
+        channel.queue_declare("other", durable=True)
+        for number in range(4):
+            properties = pika.BasicProperties(
+                message_id=f"m{number}",
+                delivery_mode=2,
+                headers={"x-tags": ["even" if number % 2 == 0 else "odd"], "n": number},
+            )
+            channel.basic_publish("", "q", b"body %d" % number, properties)
+        yield channel
+        channel.queue_delete("q")
+        channel.queue_delete("other")
+
+
+def bodies(channel, queue):
+    found = []
+    while (got := channel.basic_get(queue, auto_ack=True))[0]:
+        found.append(got[2])
+    return found
+
+
+def count(channel, queue):
+    return channel.queue_declare(queue, passive=True).method.message_count
+
+
+def test_messages_are_listed_and_shown_without_being_delivered(leveret, channel):
+    lines = leveret("list", "q").splitlines()
+    assert lines[0].split() == [
+        "offset",
+        "state",
+        "came",
+        "message_id",
+        "exchange",
+        "routing_key",
+        "payload_bytes",
+    ]
+    assert [line.split()[3] for line in lines[1:]] == ["m0", "m1", "m2", "m3"]
+    rows = json.loads(leveret("list", "q", "--newest-first", "--limit", "2", "--json"))
+    assert [row["payload"] for row in rows] == ["body 3", "body 2"]
+    assert "payload: body 1\n" in leveret("show", "q", str(rows[1]["offset"] - 1))
+    assert "no message 99" in leveret("show", "q", "99", status=1)
+    method, _, _ = channel.basic_get("q")
+    assert not method.redelivered
+
+
+@pytest.mark.parametrize(
+    ("selected", "found"),
+    [
+        (("--tags", "odd"), ["m1", "m3"]),
+        (("--sql", "n > 2"), ["m3"]),
+        (("--message-id", "m1", "--message-id", "m2"), ["m1", "m2"]),
+        (("--since", "2100-01-01"), []),
+        (("--state", "unacked"), []),
+        (("--exchange", "", "--routing-key", "q", "--tags", "even"), ["m0", "m2"]),
+    ],
+)
+def test_messages_are_chosen(leveret, channel, selected, found):
+    rows = json.loads(leveret("list", "q", *selected, "--json"))
+    assert [row["properties"]["message_id"] for row in rows] == found
+
+
+def test_messages_are_deleted_moved_and_copied(leveret, channel):
+    assert leveret("delete", "q", "--header", "n=0") == "1 message was deleted\n"
+    assert leveret("move", "q", "--tags", "odd", "--to-queue", "other") == "2 messages were moved\n"
+    assert bodies(channel, "other") == [b"body 1", b"body 3"]
+    there = ("--to-exchange", "", "--to-key", "other")
+    assert json.loads(leveret("copy", "q", *there, "--json"))["copied"] == 1
+    assert (bodies(channel, "q"), bodies(channel, "other")) == ([b"body 2"], [b"body 2"])
+
+
+def test_copies_into_the_same_queue_come_to_an_end(leveret, channel):
+    there = ("--to-exchange", "", "--to-key", "q")
+    assert leveret("copy", "q", *there) == "4 messages were copied\n"
+    assert count(channel, "q") == 8
+
+
+def test_what_a_consumer_has_is_left(leveret, channel):
+    channel.basic_get("q")
+    told = leveret("move", "q", "--to-queue", "other", status=1)
+    assert told == "3 messages were moved\n1 message was left: with a consumer\n"
+
+
+def test_a_message_is_changed(leveret, channel):
+    rows = json.loads(leveret("list", "q", "--message-id", "m0", "--json"))
+    offset = str(rows[0]["offset"])
+    change = ("--payload", "new", "--headers", '{"by": "hand", "n": null}')
+    assert leveret("edit", "q", offset, *change) == "1 message was changed\n"
+    (row,) = json.loads(leveret("list", "q", "--message-id", "m0", "--json"))
+    assert row["payload"] == "new"
+    assert row["properties"]["headers"] == {"x-tags": ["even"], "by": "hand"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("delete", "q"), "state which messages"),
+        (("move", "q"), "state either a queue or an exchange"),
+        (("move", "q", "--to-queue", "other", "--to-key", "k"), "--to-key is for --to-exchange"),
+        (("list", "q", "--sql", "a >"), "expected a value"),
+        (("edit", "q", "0"), "state payload"),
+    ],
+)
+def test_what_is_refused(leveret, channel, arguments, why):
+    assert why in leveret(*arguments, status=1)
+
+
+def test_a_payload_does_not_steer_the_terminal(leveret, channel):
+    channel.basic_publish("", "other", b"\x1b]0;x\x07")
+    assert "payload: \\u001b]0;x\\u0007\n" in leveret("show", "other", "0")
