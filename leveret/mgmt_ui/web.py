@@ -32,6 +32,7 @@ from leveret.mgmt_ui.api import (
     limits,
     live,
     messages,
+    once,
     overview,
     parameters,
     permissions,
@@ -42,6 +43,7 @@ from leveret.mgmt_ui.api import (
     retries,
     schedules,
     sign_in,
+    usage,
     users,
     vhosts,
 )
@@ -92,8 +94,10 @@ API = (
     schedules,
     retries,
     dead_letters,
+    once,
     alerts,
     audit,
+    usage,
 )
 STATUS_ERRORS = {404: "not_found", 405: "method_not_allowed"}
 API_ROOMS = (["api"], ["metrics"])  # first segments of paths that are for machines

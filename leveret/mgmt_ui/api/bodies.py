@@ -14,12 +14,14 @@ from leveret.mgmt_ui.api.problems import bad_request
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
 __all__ = [
     "BODY_BYTES_MAX",
     "condition",
     "flag",
+    "headers",
     "json_object",
     "read_body",
     "require_fields",
@@ -100,6 +102,14 @@ def require_fields(asked: dict[str, Any], *keys: str) -> None:
     missing = [f"{{key_missing,{key}}}" for key in keys if key not in asked]
     if missing:
         raise bad_request(f"[{','.join(missing)}]")
+
+
+def headers(query: QueryParams) -> dict[str, str]:
+    """What messages have in common: `header=name=value`, repeatable. Raises ApiError 400."""
+    pairs = [stated.partition("=") for stated in query.getlist("header")]
+    if not all(equals for _, equals, _ in pairs):
+        raise bad_request("a header is name=value")
+    return {name: value for name, _, value in pairs}
 
 
 def tags(asked: dict[str, Any], key: str = "tags") -> list[str]:

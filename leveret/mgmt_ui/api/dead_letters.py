@@ -1,6 +1,6 @@
 """/api/leveret/dead-letters/VHOST/QUEUE: what others gave up, and the way back.
 
-    GET    …                    ?limit&after&reason&source&since&until
+    GET    …                    ?limit&after&id&reason&source&header&since&until
                                 → {"rows": […], "after": OFFSET | null, "ready", "unacknowledged"}
     GET    …/messages/ID        one of them, by its message id, with its payload
     POST   …/redrive            {"ids", "reason", "source", "headers", "since", "until"} and
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import flag, json_object, table, text, texts, whole_number
+from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, texts, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
@@ -59,8 +59,8 @@ async def list_letters(
         "dlq.list",
         vhost=vhost,
         queue=name,
-        ids=[],
-        headers={},
+        ids=query.getlist("id"),
+        headers=headers(query),
         limit=whole_number(query, "limit", ROWS),
         after=whole_number(query, "after"),
         **times,

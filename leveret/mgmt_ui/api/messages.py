@@ -23,7 +23,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.live.browsing import find
 from leveret.errors import StorageError
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import json_object, whole_number
+from leveret.mgmt_ui.api.bodies import headers, json_object, whole_number
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operation
 
@@ -76,11 +76,8 @@ def _selection(request: Request) -> dict[str, Any]:
         select["message_ids"] = ids
     if offsets := query.getlist("offset"):
         select["offsets"] = [whole_number({"offset": one}, "offset") for one in offsets]
-    if headers := query.getlist("header"):
-        pairs = [header.partition("=") for header in headers]
-        if not all(equals for _, equals, _ in pairs):
-            raise bad_request("a header is name=value")
-        select["headers"] = {header: value for header, _, value in pairs}
+    if stated := headers(query):
+        select["headers"] = stated
     return select
 
 

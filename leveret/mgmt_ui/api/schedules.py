@@ -1,6 +1,6 @@
 """/api/leveret/schedules/VHOST: messages that wait for their time, and what is done about them.
 
-    GET    …                    ?exchange&routing_key&due_from_ms&due_before_ms&limit&after
+    GET    …                    ?exchange&routing_key&header&due_from_ms&due_before_ms&limit&after
                                 → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
     GET    …/messages/ID        one of them, with its payload
     POST   …/cancel             {"id"}, or what messages have in common, or {"all": true}
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import flag, json_object, table, text, whole_number
+from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.problems import bad_request
@@ -46,7 +46,7 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
         vhost=vhost,
         exchange=query.get("exchange"),
         routing_key=query.get("routing_key"),
-        headers={},
+        headers=headers(query),
         due_from_ms=whole_number(query, "due_from_ms"),
         due_before_ms=whole_number(query, "due_before_ms"),
         queue=None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.api.usage import visible_usage
 from leveret.mgmt_ui.pages.charts import Chart
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -58,22 +59,11 @@ async def usage(request: Request, viewer: ViewerHere) -> Response:
 
 
 async def _records(viewer: Viewer, subject: str, hours: int) -> list[Row]:
-    if viewer.node.administered.usage is None:  # of a node that keeps none
-        return []
     until = viewer.now_ms // 1000 // HOUR_SECONDS * HOUR_SECONDS + HOUR_SECONDS
     since = until - hours * HOUR_SECONDS
-    found: list[Row] = await viewer.caller.perform(
-        "usage.list", since=since, until=until, subject=subject, vhost=None, name=None
+    return await visible_usage(
+        viewer.caller, since=since, until=until, subject=subject, vhost=None, name=None
     )
-    caller = viewer.caller
-    if caller.is_monitor:
-        return found
-    names = {vhost.name for vhost in caller.visible_vhosts()}
-    return [
-        row
-        for row in found
-        if row["vhost"] in names and (subject != Subject.USER or row["name"] == caller.name)
-    ]
 
 
 def _sums(records: list[Row]) -> list[Row]:

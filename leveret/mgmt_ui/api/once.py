@@ -1,0 +1,119 @@
+"""/api/leveret/dedup, producers and prepared, each of one VHOST: what makes messages come once.
+
+    GET    dedup/VHOST                          windows: keys in memory, messages not stored
+    GET    dedup/VHOST/KIND/NAME/ID             when a message with this id was taken
+    DELETE dedup/VHOST/KIND/NAME/ID             a message with this id may come again
+    GET    producers/VHOST                      how far numbering publishers have come
+    DELETE producers/VHOST/ID                   one may begin anew; for administrators
+    GET    prepared/VHOST                       half messages that wait to be decided
+    POST   prepared/VHOST/ID/commit             …/rollback
+
+KIND is `queue` or `exchange`. Who may enter the virtual host may look; who may configure what has a
+window may forget; who may write to the exchange of a half message may decide about it. Times are
+milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.api.views import Row
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/leveret", tags=["once"])
+
+WINDOWS: Kind[Row] = Kind(lambda row: (row["kind"], row["name"]), lambda row: row, ("kind", "name"))
+BY_ID: Kind[Row] = Kind(lambda row: (row["id"],), lambda row: row, ("id",))
+KINDS = ("queue", "exchange")
+DECISIONS = ("commit", "rollback")
+
+
+@router.api_route("/dedup/{vhost}", methods=READ)
+async def list_windows(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
+    """The windows of queues and exchanges."""
+    caller.vhost(vhost)
+    return await listed(await caller.perform("dedup.list", vhost=vhost), WINDOWS, query)
+
+
+@router.api_route("/dedup/{vhost}/{kind}/{name}/{id}", methods=READ)
+async def show_seen(
+    caller: CallerHere,
+    vhost: Segment,
+    kind: Segment,
+    name: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """One window, and when it saw a message with this id; null if it did not."""
+    caller.vhost(vhost)
+    window = _window(kind, name)
+    return answer(await caller.perform("dedup.show", vhost=vhost, id=id, **window))
+
+
+@router.delete("/dedup/{vhost}/{kind}/{name}/{id}")
+async def forget_seen(
+    caller: CallerHere,
+    vhost: Segment,
+    kind: Segment,
+    name: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """Let a message with this id be stored again."""
+    caller.vhost(vhost)
+    window = _window(kind, name)
+    await caller.require(
+        vhost, "queue" if window["exchange"] is None else "exchange", name, "configure"
+    )
+    await caller.perform("dedup.forget", vhost=vhost, id=id, **window)
+    return done()
+
+
+@router.api_route("/producers/{vhost}", methods=READ)
+async def list_producers(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
+    """Publishers that number their messages."""
+    caller.vhost(vhost)
+    return await listed(await caller.perform("producers.list", vhost=vhost), BY_ID, query)
+
+
+@router.delete("/producers/{vhost}/{id}")
+async def forget_producer(caller: CallerHere, vhost: Segment, id: Segment) -> Response:  # noqa: A002
+    """Let a publisher begin anew, with any epoch and number 0."""
+    caller.require_administrator()
+    caller.vhost(vhost)
+    await caller.perform("producers.forget", vhost=vhost, id=id)
+    return done()
+
+
+@router.api_route("/prepared/{vhost}", methods=READ)
+async def list_prepared(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
+    """Half messages that wait, without their bodies."""
+    caller.vhost(vhost)
+    return await listed(await caller.perform("prepared.list", vhost=vhost), BY_ID, query)
+
+
+@router.post("/prepared/{vhost}/{id}/{decision}")
+async def decide(
+    caller: CallerHere,
+    vhost: Segment,
+    id: Segment,  # noqa: A002
+    decision: Segment,
+) -> Response:
+    """Put a half message into its queues, or remove it."""
+    caller.vhost(vhost)
+    if decision not in DECISIONS:
+        raise not_found()
+    found = await caller.perform("prepared.show", vhost=vhost, id=id)
+    await caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
+    await caller.perform(f"prepared.{decision}", vhost=vhost, id=id)
+    return done()
+
+
+def _window(kind: str, name: str) -> dict[str, str | None]:
+    """What has the window, as operations name it. Raises ApiError 404."""
+    if kind not in KINDS:
+        raise not_found()
+    return {each: name if each == kind else None for each in KINDS}

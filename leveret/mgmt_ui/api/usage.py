@@ -1,0 +1,54 @@
+"""GET /api/leveret/usage: who has sent and received how much, by the hour.
+
+Asked for by `since` and `until` (seconds since 1970; the last day), `of` (`vhost`, `user` or
+`queue`), `vhost` and `name`. Monitors are told of all; others of the virtual hosts that they may
+enter, and of users only of themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.answers import READ, answer
+from leveret.mgmt_ui.api.bodies import whole_number
+from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.problems import bad_request
+from leveret.ports.usage import HOUR_SECONDS, Subject
+
+__all__ = ["router", "visible_usage"]
+
+DAY_HOURS = 24
+
+router = APIRouter()
+
+
+@router.api_route("/api/leveret/usage", methods=READ)
+async def list_usage(caller: CallerHere, request: Request) -> Response:
+    """A record for each hour and each of those who have used something."""
+    query = request.query_params
+    subject = query.get("of")
+    if subject not in {None, *Subject}:
+        raise bad_request("of is vhost, user or queue")
+    now = int(time.time())
+    until = whole_number(query, "until", now + HOUR_SECONDS)
+    since = whole_number(query, "since", now - DAY_HOURS * HOUR_SECONDS)
+    asked = {"subject": subject, "vhost": query.get("vhost"), "name": query.get("name")}
+    return answer(await visible_usage(caller, since=since, until=until, **asked))
+
+
+async def visible_usage(caller: Caller, **asked: object) -> list[dict[str, Any]]:
+    """The records that the caller may see; none of a node that keeps none."""
+    if caller.node.administered.usage is None:
+        return []
+    found: list[dict[str, Any]] = await caller.perform("usage.list", **asked)
+    if caller.is_monitor:
+        return found
+    names = {vhost.name for vhost in caller.visible_vhosts()}
+    return [
+        row
+        for row in found
+        if row["vhost"] in names and (row["subject"] != Subject.USER or row["name"] == caller.name)
+    ]
