@@ -1,0 +1,214 @@
+"""The broker and its administration, as their definitions say, and who may come in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import platform
+import random
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
+from leveret.auth.chain import AuthenticatorChain
+from leveret.auth.passwords import PasswordChecks
+from leveret.core.access.authentication import InternalAuthenticator
+from leveret.core.access.guesses import Guarded, Guesses
+from leveret.core.access.limits import NodeLimits
+from leveret.core.access.passwords import verify_password
+from leveret.core.access.permissions import AccessControl
+from leveret.core.access.rates import ConnectionRates
+from leveret.core.broker import Broker
+from leveret.core.definitions.administration import Administration
+from leveret.core.definitions.policies import Policies
+from leveret.core.once.sending_once import SendingOnceLimits
+from leveret.core.turn import Turn
+from leveret.features.rates import rate_of
+from leveret.mgmt_ui.operations.access import create_defaults
+from leveret.node.process import node_name
+from leveret.node.watching import raise_alarm_on_full_disk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from leveret.config import Configuration
+    from leveret.node.process import Process
+    from leveret.node.stores import Stores
+    from leveret.ports.authentication import Authenticator
+    from leveret.storage.state import LmdbStateStore
+
+__all__ = ["Core", "node_limits", "open_core"]
+
+logger = logging.getLogger(__package__)
+
+# How often it is looked whether all is known that an earlier run has seen of publishers.
+LEARNING_POLL_SECONDS = 0.005
+
+# A password check takes 19 MiB for some 30 ms of one core: more of them at a time would finish no
+# sooner, and whoever guesses many would take that much more memory.
+PASSWORD_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What a node decides, and what decides about it."""
+
+    broker: Broker
+    administration: Administration
+
+
+@contextlib.asynccontextmanager
+async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
+    """Rebuild what was kept; on the first start, make the defaults."""
+    access, policies = AccessControl(), Policies()
+    async with _open_logins(process, access) as authenticators:
+        broker = _make_broker(process, stores, access, policies, authenticators)
+        raise_alarm_on_full_disk(process, broker)
+        broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
+        administration = _administer(broker, policies)
+        definitions = await stores.metadata.load()
+        administration.restore(definitions)
+        broker.restore(definitions)
+        while broker.once is not None and broker.once.is_learning:  # noqa: ASYNC110  # at the start
+            await asyncio.sleep(LEARNING_POLL_SECONDS)
+        if process.configuration.definitions is None:  # else they say who may enter
+            await create_defaults(administration)
+        _mention_orphans(stores.topics.orphans())
+        try:
+            yield Core(broker, administration)
+        finally:
+            await broker.waiting_rooms.close()
+
+
+@contextlib.asynccontextmanager
+async def _open_logins(
+    process: Process, access: AccessControl
+) -> AsyncIterator[Sequence[Authenticator]]:
+    """All that may know who somebody is, and slower with each wrong guess."""
+    configuration = process.configuration
+    threads = ThreadPoolExecutor(PASSWORD_THREADS, "password")
+
+    async def check(phc: str, password: str) -> bool:
+        return await process.loop.run_in_executor(threads, verify_password, phc, password)
+
+    checks = PasswordChecks(
+        check,
+        process.loop,
+        parallel=PASSWORD_THREADS,
+        failed_seconds=configuration.login_delay_seconds,
+    )
+    cache_key = secrets.token_bytes(32)
+    try:
+        internal = InternalAuthenticator(access, cache_key, checks.check)
+        chain = AuthenticatorChain(configuration, internal, cache_key)
+        try:
+            delay_ms = int(configuration.login_delay_seconds * 1000)
+            wall_ms = process.clock.wall_ms
+            yield [Guarded(chain.authenticators, Guesses(delay_ms), cache_key, wall_ms)]
+        finally:
+            await chain.close()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _make_broker(
+    process: Process,
+    stores: Stores,
+    access: AccessControl,
+    policies: Policies,
+    authenticators: Sequence[Authenticator],
+) -> Broker:
+    configuration = process.configuration
+    return Broker(
+        access=access,
+        metadata=stores.metadata,
+        topics=stores.topics,
+        state=stores.state,
+        turn=Turn(process.loop.call_soon, process.report),
+        durability=configuration.durability,
+        platform=f"Python {platform.python_version()}",
+        node_name=node_name(),
+        authenticators=authenticators,
+        spawn=process.spawn,
+        report=process.report,
+        random_name=lambda: secrets.token_urlsafe(16),
+        random_below=random.Random(secrets.randbits(64)).randrange,  # noqa: S311  # no secret
+        wall_ms=process.clock.wall_ms,
+        policies=policies,
+        limits=node_limits(configuration),
+        log_exchange=configuration.log_exchange,
+        call_later=process.loop.call_later,
+        counts_every_return=configuration.delivery_limit_counts == "returns",
+        redeclare_mismatch=configuration.redeclare_mismatch,
+        write_state=partial(_write_state, stores.state),
+        dedup_keys_max=configuration.dedup_keys_max,
+        once_limits=SendingOnceLimits(
+            configuration.producers_max,
+            configuration.producer_idle_ms,
+            configuration.prepared_messages_max,
+            configuration.prepared_checks_max,
+        ),
+    )
+
+
+async def _write_state(
+    state: LmdbStateStore, changes: Sequence[tuple[bytes, bytes | None]]
+) -> None:
+    """Bring changes to the disk beside the event loop."""
+    await asyncio.to_thread(state.write, changes, durable=True)
+
+
+def _administer(broker: Broker, policies: Policies) -> Administration:
+    return Administration(
+        broker.access,
+        broker.metadata,
+        on_vhost_added=broker.add_vhost,
+        on_vhost_deleted=broker.remove_vhost,
+        on_vhost_changed=broker.change_vhost,
+        on_user_deleted=broker.shut_user,
+        on_user_changed=broker.change_user,
+        emit=broker.events.emit,
+        on_policies_changed=broker.apply_policies,
+        policies=policies,
+        parameters=broker.parameters,
+        trace=lambda vhost, on: broker.trace(vhost, on=on),
+    )
+
+
+def node_limits(configuration: Configuration) -> NodeLimits:
+    """What all clients together, and each by itself, may have and do."""
+    return NodeLimits(
+        connections_max=configuration.connections_max,
+        channels_max=configuration.channels_per_node_max,
+        queues_max=configuration.queues_max,
+        exchanges_max=configuration.exchanges_max,
+        consumers_per_channel_max=configuration.consumers_per_channel_max,
+        connection_rates=_connection_rates(configuration),
+    )
+
+
+def _connection_rates(configuration: Configuration) -> ConnectionRates:
+    """What each connection may do by itself."""
+    values = {
+        "publish-rate": configuration.connection_publish_rate,
+        "publish-burst": configuration.connection_publish_burst,
+        "consume-rate": configuration.connection_consume_rate,
+        "consume-burst": configuration.connection_consume_burst,
+    }
+    return ConnectionRates(rate_of(values, "publish"), rate_of(values, "consume"))
+
+
+def _mention_orphans(orphans: list[Path]) -> None:
+    """Logs without a queue: left by a crash while one was deleted, or by lost definitions."""
+    if orphans:
+        logger.warning(
+            "%d queue logs belong to no queue that is defined and are left as they are, the first "
+            "of them %s: remove their directories if nothing in them is needed any more",
+            len(orphans),
+            orphans[0],
+        )

@@ -1,0 +1,161 @@
+"""A node, from its first file to its last client, and back.
+
+Started last, stopped first: clients before queues, queues before stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import sys
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from leveret.amqp.inner import InnerClients
+from leveret.amqp.listener import AmqpListener
+from leveret.config import ConfigurationError
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.definitions.document import DefinitionsError, decode
+from leveret.errors import LeveretError, StorageError
+from leveret.mgmt_ui.log_format import formatter
+from leveret.mgmt_ui.managed import ManagedNode
+from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.runtime import Runtime
+from leveret.mgmt_ui.operations.transfer import import_definitions
+from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
+from leveret.node.core import node_limits, open_core
+from leveret.node.process import Process, node_name
+from leveret.node.servers import open_amqp, open_control, open_http, publishing_log
+from leveret.node.stores import open_stores
+from leveret.node.telemetry import open_telemetry
+from leveret.node.watching import start_watching
+from leveret.storage.lock import DirectoryLock
+
+if TYPE_CHECKING:
+    from leveret.config import Configuration
+    from leveret.node.core import Core
+    from leveret.node.stores import Stores
+    from leveret.node.telemetry import Telemetry
+
+__all__ = ["run"]
+
+logger = logging.getLogger(__package__)
+
+
+def run(configuration: Configuration) -> int:
+    """Run a node until SIGTERM or SIGINT. Returns the process's exit status."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(configuration.log_format, node_name()))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    _allow_open_files()
+    try:
+        uvloop.run(_run(configuration))
+    except LeveretError as error:
+        logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
+        return 1
+    return 0
+
+
+def _allow_open_files() -> None:
+    """Connections and segments are open files: take as many as the system lets this user have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _run(configuration: Configuration) -> None:
+    """Start, serve until a signal, stop. Raises LeveretError where the node cannot start."""
+    directory = configuration.data_dir
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"cannot create {directory}: {error.strerror}") from error
+    with DirectoryLock(directory) as lock:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                process = Process(configuration, tasks)
+                process.watch_signals()
+                await _serve(process, lock)
+                process.cancel_tasks()
+        except* LeveretError as group:
+            raise group.exceptions[0] from None
+
+
+async def _serve(process: Process, lock: DirectoryLock) -> None:
+    """Enter every part in order; at the signal they are left in the order opposite."""
+    configuration = process.configuration
+    async with contextlib.AsyncExitStack() as parts:
+        enter = parts.enter_async_context
+        stores = await enter(open_stores(process, lock))
+        core = await enter(open_core(process, stores))
+        broker = core.broker
+        listener = AmqpListener(broker, configuration, process.spawn)
+        telemetry = await enter(open_telemetry(process, stores, core, listener.committed))
+        runtime = Runtime(configuration, process.started_ms, process.clock.wall_ms)
+        administered = _administered(stores, core, telemetry, runtime)
+        await _import_definitions(administered, runtime.configuration)
+        await enter(open_control(process, administered))
+        http = await enter(open_http(process))
+        amqp = await enter(open_amqp(listener, broker))
+        parts.enter_context(publishing_log(process, broker))
+        instruments = start_watching(process, stores, broker)
+        process.spawn(stores.encryption.remove_unneeded())
+        listeners = runtime.listeners = (*amqp, *http.listeners)
+        tell_ready(listeners, configuration.data_dir)
+        http.start(
+            ManagedNode(
+                broker.node_name,
+                broker,
+                administered,
+                configuration,
+                InnerClients(listener),
+                listeners,
+                lambda: not process.stopping.is_set(),
+                instruments,
+            )
+        )
+        parts.callback(broker.pulls.close)
+        await process.stopping.wait()
+        logger.info("stopping")
+        tell_stopping()
+
+
+def _administered(
+    stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime
+) -> Administered:
+    """What operations work on."""
+    broker, configuration = core.broker, runtime.configuration
+    return Administered(
+        core.administration,
+        broker.vhosts,
+        limits=node_limits(configuration),
+        usage=telemetry.usage,
+        product=configuration.product,
+        version=configuration.version,
+        encryption=stores.encryption,
+        schedules=broker.schedules,
+        redrives=broker.redrives,
+        once=broker.once_operations,
+        broker=broker,
+        alerting=telemetry.alerting,
+        audit=telemetry.audit,
+        runtime=runtime,
+    )
+
+
+async def _import_definitions(administered: Administered, configuration: Configuration) -> None:
+    """Import the document that the operator named, before any client is let in."""
+    file = configuration.definitions
+    if file is None:
+        return
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+    try:
+        summary = await import_definitions(administered, decode(text), None)
+    except (DefinitionsError, AdministrationError) as error:
+        raise ConfigurationError(f"{file}: {error}") from None
+    logger.info("imported definitions from %s: %s", file, summary)

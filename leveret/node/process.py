@@ -1,0 +1,97 @@
+"""The process that a node runs in: its clock, its tasks, its signals, and its voice.
+
+Every part is given it. Every task of the node runs in the task group that stands here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from leveret.errors import DiskFullError, LeveretError, ToleratedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from leveret.config import Configuration
+
+__all__ = ["Process", "SystemClock", "node_name"]
+
+logger = logging.getLogger(__package__)
+
+
+def node_name() -> str:
+    """What the node is called, in logs, lists and metrics."""
+    return f"leveret@{platform.node()}"
+
+
+class SystemClock:
+    """The machine's time (ports.Clock)."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed moment."""
+        return time.monotonic_ns() // 1_000_000
+
+
+class Process:
+    """`tasks` is the group that all tasks of the node run in.
+
+    `stopping` is set when the node shall stop; `on_disk_full` is called when a write has no room.
+    """
+
+    def __init__(self, configuration: Configuration, tasks: asyncio.TaskGroup) -> None:
+        self.configuration = configuration
+        self.clock = SystemClock()
+        self.started_ms = self.clock.wall_ms()
+        self.loop = asyncio.get_running_loop()
+        self.stopping = asyncio.Event()
+        self.on_disk_full: Callable[[], None] | None = None
+        self._group = tasks
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch_signals(self) -> None:
+        """Stop at SIGTERM and SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.add_signal_handler(number, self.stopping.set)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it in the background; its failure is reported and stops nobody else."""
+        task = self._group.create_task(self._reported(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel_tasks(self) -> None:
+        """End what is left in the background."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _reported(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  # isolation between tasks
+            self._log("background task", error)
+
+    def report(self, subject: object, error: Exception) -> None:
+        """What should not have happened, for the operator."""
+        if isinstance(error, DiskFullError) and self.on_disk_full is not None:
+            self.on_disk_full()
+        self._log(subject, error)
+
+    @staticmethod
+    def _log(subject: object, error: Exception) -> None:
+        about = {"subject": subject}
+        if isinstance(error, ToleratedError):
+            logger.warning("%r: %s", subject, error, extra=about)
+        elif isinstance(error, LeveretError):
+            logger.error("%r: %s", subject, error, extra=about)
+        else:
+            text = "%r failed: please report this as a bug"
+            logger.error(text, subject, exc_info=error, extra=about)

@@ -1,0 +1,115 @@
+"""The ways in: the control socket, the ports of management and of metrics, and AMQP's."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from leveret.core.telemetry.log_exchange import LogExchange
+from leveret.errors import ConnectionClosingError
+from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.log_handler import LogExchangeHandler
+from leveret.mgmt_ui.managed import Listener
+from leveret.mgmt_ui.server import ManagementServer, MetricsServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from leveret.amqp.listener import AmqpListener
+    from leveret.core.broker import Broker
+    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.node.process import Process
+
+__all__ = ["HttpServers", "open_amqp", "open_control", "open_http", "publishing_log"]
+
+# How long clients may take to answer connection.close when the node stops.
+STOP_GRACE_SECONDS = 2.0
+
+
+@contextlib.asynccontextmanager
+async def open_control(process: Process, administered: Administered) -> AsyncIterator[None]:
+    """Take what the command line asks for."""
+    path = process.configuration.control_socket_path
+    control = ControlServer(path, administered, process.spawn)
+    await control.start()
+    try:
+        yield
+    finally:
+        await control.close()
+
+
+class HttpServers:
+    """Management, and the port for Prometheus, if there shall be one.
+
+    Their ports are taken when they are opened, and answered from `start` on.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._servers: list[ManagementServer] = []
+        self.listeners: list[Listener] = []
+
+    async def open(self) -> None:
+        """Raises StorageError where a port is not to be had."""
+        configuration = self._process.configuration
+        await self._open(ManagementServer(), configuration.host, configuration.http_port)
+        if configuration.prometheus_port >= 0:
+            host, port = configuration.prometheus_host, configuration.prometheus_port
+            await self._open(MetricsServer(), host, port)
+
+    async def _open(self, server: ManagementServer, host: str, port: int) -> None:
+        self._servers.append(server)
+        self.listeners.append(await server.open(host, port))
+
+    def start(self, node: ManagedNode) -> None:
+        """Answer, as soon as the libraries are loaded."""
+        for server in self._servers:
+            self._process.spawn(server.serve(node))
+
+    async def close(self) -> None:
+        """Answer what is under way, then hang up."""
+        for server in reversed(self._servers):
+            await server.close()
+
+
+@contextlib.asynccontextmanager
+async def open_http(process: Process) -> AsyncIterator[HttpServers]:
+    """Take the ports."""
+    servers = HttpServers(process)
+    try:
+        await servers.open()
+        yield servers
+    finally:
+        await servers.close()
+
+
+@contextlib.asynccontextmanager
+async def open_amqp(listener: AmqpListener, broker: Broker) -> AsyncIterator[list[Listener]]:
+    """Let clients in; at the end, answer the confirms in flight, then tell them that it stops."""
+    opened = await listener.start()
+    try:
+        yield [Listener(*each) for each in opened]
+    finally:
+        listener.stop_reading()
+        await broker.caught_up(listener.committed)
+        await listener.stop(
+            ConnectionClosingError(320, "broker forced connection closure with reason 'shutdown'"),
+            STOP_GRACE_SECONDS,
+        )
+
+
+@contextlib.contextmanager
+def publishing_log(process: Process, broker: Broker) -> Iterator[None]:
+    """Publish what is logged within, if it shall be."""
+    if not process.configuration.log_exchange:
+        yield
+        return
+    exchange = LogExchange(broker.vhosts, broker.publisher, broker.node_name)
+    handler = LogExchangeHandler(exchange, process.loop)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)

@@ -1,0 +1,95 @@
+"""All that a node writes down: definitions, logs and their state, keys, usage, the audit log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leveret.storage.audit import SqliteAuditStore
+from leveret.storage.files import RealFileSystem
+from leveret.storage.key_administration import KeyAdministration
+from leveret.storage.keyring import Keyring
+from leveret.storage.master_key import read_master_key
+from leveret.storage.metadata import SqliteMetadataStore
+from leveret.storage.state import LmdbStateStore
+from leveret.storage.store import FileTopicStore, StorageLimits
+from leveret.storage.usage import SqliteUsageStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from leveret.config import Configuration
+    from leveret.node.process import Process
+    from leveret.storage.lock import DirectoryLock
+
+__all__ = ["Stores", "open_stores"]
+
+logger = logging.getLogger(__package__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Open, and to be used until `open_stores` is left."""
+
+    metadata: SqliteMetadataStore
+    state: LmdbStateStore
+    topics: FileTopicStore
+    encryption: KeyAdministration
+    usage: SqliteUsageStore
+    audit: SqliteAuditStore
+
+
+@contextlib.asynccontextmanager
+async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[Stores]:
+    """Open everything in the data directory, which `lock` is held of. Raises LeveretError."""
+    configuration = process.configuration
+    data_dir = configuration.data_dir
+    async with contextlib.AsyncExitStack() as stack:
+        metadata = await SqliteMetadataStore.open(configuration.database_path, process.spawn)
+        stack.push_async_callback(metadata.close)
+        state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)
+        stack.callback(state.close)
+        keyring = _open_keyring(configuration)
+        topics = _open_topics(process, state, lock, keyring)
+        stack.push_async_callback(topics.close)
+        encryption = KeyAdministration(
+            keyring, RealFileSystem(), data_dir, process.clock.wall_ms, topics.use_key_of
+        )
+        usage = SqliteUsageStore(data_dir / "usage.db")
+        stack.push_async_callback(usage.close)
+        audit = SqliteAuditStore(data_dir / "audit.db")
+        stack.push_async_callback(audit.close)
+        yield Stores(metadata, state, topics, encryption, usage, audit)
+
+
+def _open_keyring(configuration: Configuration) -> Keyring:
+    """The keys of encrypted virtual hosts, which must all be at hand."""
+    master = read_master_key(
+        configuration.encryption_key_file, configuration.encryption_key.get_secret_value()
+    )
+    keyring = Keyring(RealFileSystem(), configuration.data_dir, master)
+    keyring.require_master()
+    return keyring
+
+
+def _open_topics(
+    process: Process, state: LmdbStateStore, lock: DirectoryLock, keyring: Keyring
+) -> FileTopicStore:
+    configuration = process.configuration
+    return FileTopicStore(
+        configuration.data_dir,
+        RealFileSystem(),
+        state,
+        process.loop,
+        clock=process.clock,
+        limits=StorageLimits(
+            segment_bytes_max=configuration.segment_bytes_max,
+            tail_cache_bytes_max=configuration.tail_cache_bytes_max,
+            settle_flush_interval_ms=configuration.settle_flush_interval_ms,
+        ),
+        lock=lock,
+        keyring=keyring,
+        durability=configuration.durability,
+    )

@@ -1,0 +1,169 @@
+"""What a node keeps of what has happened in it: samples, usage, the audit log, and its alerts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leveret.core.statistics.keeping import SamplesKeeper
+from leveret.core.statistics.sampler import Sampler
+from leveret.core.telemetry.alerting import Alerting
+from leveret.core.telemetry.usage_keeping import UsageKeeper
+from leveret.errors import StorageError
+from leveret.features.alerts import Condition
+from leveret.mgmt_ui.operations.audit import Audit
+from leveret.mgmt_ui.process import memory_bytes_used
+from leveret.mgmt_ui.webhooks import Webhooks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+
+    from leveret.core.broker import Broker
+    from leveret.core.logs.appender import Committing
+    from leveret.features.alerts import Alert
+    from leveret.node.core import Core
+    from leveret.node.process import Process
+    from leveret.node.stores import Stores
+
+__all__ = ["Telemetry", "open_telemetry"]
+
+logger = logging.getLogger(__package__)
+
+DAY_MS = 86_400_000
+SAMPLES_KEPT_EVERY_MS = 1_800_000  # what a crash takes away of the week's charts
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What operations may ask."""
+
+    usage: UsageKeeper
+    audit: Audit
+    alerting: Alerting
+
+
+@contextlib.asynccontextmanager
+async def open_telemetry(
+    process: Process,
+    stores: Stores,
+    core: Core,
+    committed: Callable[[Collection[Committing]], Awaitable[bool]],
+) -> AsyncIterator[Telemetry]:
+    """Go on where an earlier run has ended; at the end, when all clients are gone, write it down.
+
+    `committed(queues)` waits for what was published to them.
+    """
+    broker, wall_ms = core.broker, process.clock.wall_ms
+    samples = SamplesKeeper(broker, stores.state, logger.warning)
+    samples.restore()
+    process.spawn(_take_samples(process, broker, samples))
+    usage = UsageKeeper(
+        broker, stores.usage, wall_ms, committed, process.configuration.usage_days_max
+    )
+    process.spawn(_keep_usage(process, usage))
+    audit = Audit(stores.audit, wall_ms)
+    process.spawn(_forget_audited(process, audit))
+    try:
+        yield Telemetry(usage, audit, _start_alerting(process, core))
+    finally:
+        await _write_usage(usage)
+        await _write_samples(samples)
+
+
+async def _take_samples(process: Process, broker: Broker, keeper: SamplesKeeper) -> None:
+    interval_ms, clock = process.configuration.statistics_interval_ms, process.clock
+    sampler = Sampler(
+        broker,
+        broker.statistics,
+        interval_ms,
+        process.configuration.statistics_histories_max,
+        lambda: asyncio.sleep(0),
+    )
+    keep_at_ms = clock.monotonic_ms() + SAMPLES_KEPT_EVERY_MS
+    while not process.stopping.is_set():
+        now_ms = clock.wall_ms()
+        await sampler.sample(now_ms)
+        if clock.monotonic_ms() >= keep_at_ms:
+            keep_at_ms += SAMPLES_KEPT_EVERY_MS
+            await _write_samples(keeper)
+        await asyncio.sleep((interval_ms - clock.wall_ms() % interval_ms) / 1000)
+
+
+async def _write_samples(keeper: SamplesKeeper) -> None:
+    try:
+        await keeper.keep()
+    except StorageError as error:
+        logger.warning("samples of the statistics are not written down: %s", error)
+
+
+async def _keep_usage(process: Process, keeper: UsageKeeper) -> None:
+    while not process.stopping.is_set():
+        await asyncio.sleep(process.configuration.usage_interval_ms / 1000)
+        await _write_usage(keeper)
+
+
+async def _write_usage(keeper: UsageKeeper) -> None:
+    try:
+        await keeper.keep()
+    except StorageError as error:
+        logger.error("usage is not written down: %s", error)  # noqa: TRY400  # says it all
+
+
+async def _forget_audited(process: Process, audit: Audit) -> None:
+    """Forget what was done too long ago."""
+    kept_ms = process.configuration.audit_days_max * DAY_MS
+    while not process.stopping.is_set():
+        try:
+            await audit.store.forget(process.clock.wall_ms() - kept_ms)
+        except StorageError as error:
+            logger.error("old audit records stay: %s", error)  # noqa: TRY400  # says it all
+        await asyncio.sleep(DAY_MS / 1000)
+
+
+def _start_alerting(process: Process, core: Core) -> Alerting:
+    broker, data_dir = core.broker, process.configuration.data_dir
+    webhooks = Webhooks(broker.node_name)
+    alerting = Alerting(
+        broker,
+        core.administration.parameters,
+        wall_ms=process.clock.wall_ms,
+        node_values=lambda: {
+            Condition.DISK_FREE: shutil.disk_usage(data_dir).free,
+            Condition.MEMORY: memory_bytes_used(),
+            Condition.CONNECTIONS: len(broker.connections),
+        },
+        tell=partial(_tell_alert, webhooks),
+        breathe=lambda: asyncio.sleep(0),
+    )
+    process.spawn(webhooks.run())
+    process.spawn(_watch_alerts(process, alerting))
+    return alerting
+
+
+async def _watch_alerts(process: Process, alerting: Alerting) -> None:
+    while not process.stopping.is_set():
+        await asyncio.sleep(process.configuration.alert_interval_ms / 1000)
+        try:
+            await alerting.check()
+        except Exception:  # a mistake of ours here must not stop the node
+            logger.exception("alerts were not looked at")
+
+
+def _tell_alert(webhooks: Webhooks, alert: Alert) -> None:
+    """For the operator, and for whoever the rule names."""
+    rule = alert.rule
+    logger.warning(
+        "alert %r in vhost %r %s: %s %s is %g",
+        rule.name,
+        rule.vhost,
+        "fires" if alert.is_firing else "is over",
+        rule.condition.value,
+        f"of queue {alert.subject!r}" if alert.subject else "of the node",
+        alert.value,
+    )
+    webhooks.tell(alert)

@@ -1,0 +1,64 @@
+"""What nobody else notices in time: scarce disk and memory, consumers that hang, a late loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leveret.core.alarms import Resource
+from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
+from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
+
+if TYPE_CHECKING:
+    from leveret.core.broker import Broker
+    from leveret.node.process import Process
+    from leveret.node.stores import Stores
+
+__all__ = ["raise_alarm_on_full_disk", "start_watching"]
+
+logger = logging.getLogger(__package__)
+
+
+def raise_alarm_on_full_disk(process: Process, broker: Broker) -> None:
+    """Hold publishers as soon as a write finds no space, whenever the disk is looked at next."""
+    process.on_disk_full = partial(_alarm, broker, Resource.DISK, low=True)
+
+
+def start_watching(process: Process, stores: Stores, broker: Broker) -> Instruments:
+    """Begin to look, until the node stops. Returns what it is measured with."""
+    instruments = Instruments(stores.topics)
+    process.spawn(_watch_resources(process, broker))
+    process.spawn(_watch_consumers(process, broker))
+    process.spawn(watch_loop(instruments.loop_lag))
+    return instruments
+
+
+async def _watch_resources(process: Process, broker: Broker) -> None:
+    """Raise and lower the alarms."""
+    configuration = process.configuration
+    memory_bytes_max = configuration.memory_fraction_max * memory_bytes_total()
+    while not process.stopping.is_set():
+        free = shutil.disk_usage(configuration.data_dir).free
+        _alarm(broker, Resource.DISK, low=free < configuration.disk_free_bytes_min)
+        _alarm(broker, Resource.MEMORY, low=memory_bytes_used() > memory_bytes_max)
+        await asyncio.sleep(configuration.resource_check_interval_ms / 1000)
+
+
+def _alarm(broker: Broker, resource: Resource, *, low: bool) -> None:
+    if broker.alarms.set(resource, low=low):
+        logger.warning(
+            "%s: %s",
+            resource.value,
+            "running low; publishers are held until there is more" if low else "enough again",
+        )
+
+
+async def _watch_consumers(process: Process, broker: Broker) -> None:
+    """End the channels of consumers that hold deliveries for too long."""
+    while not process.stopping.is_set():
+        await asyncio.sleep(process.configuration.consumer_check_interval_ms / 1000)
+        for connection in list(broker.connections):
+            connection.check_acknowledged(process.clock.monotonic_ms())
