@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from leveret.core.access.authentication import log_in
-from leveret.core.access.limits import Admission, NodeLimits, Quota
+from leveret.core.access.limits import Admission, Quota
 from leveret.core.access.rates import Rates
 from leveret.core.alarms import Alarms, Resource
 from leveret.core.command_replies import CommandReplies
@@ -16,24 +16,20 @@ from leveret.core.dead_letters.dead_lettering import DeadLettering
 from leveret.core.dead_letters.redrive import Redrives
 from leveret.core.dead_letters.topics import DeadLetterTopics
 from leveret.core.definitions.parameters import Parameters
-from leveret.core.definitions.policies import NO_POLICY, Policies
-from leveret.core.delay.delayed_delivery import DelayedDelivery
-from leveret.core.delay.delayed_messages import DelayServices
-from leveret.core.delay.eta_hold import EtaHold, EtaHolds
-from leveret.core.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
-from leveret.core.delay.schedules import Schedules
+from leveret.core.definitions.policies import NO_POLICY
+from leveret.core.delay.delayed_sending import DelayedSending
+from leveret.core.delay.eta_hold import EtaHolds
 from leveret.core.intake import Intake
 from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.names import resource
 from leveret.core.once.dedup import DedupServices
 from leveret.core.once.operations import OnceOperations
-from leveret.core.once.sending_once import SendingOnce, SendingOnceLimits
+from leveret.core.once.sending_once import SendingOnce
 from leveret.core.queues.arguments import type_of
+from leveret.core.queues.opener import QueueOpener
 from leveret.core.queues.pull import Pulls
 from leveret.core.queues.queue import Queue, QueueServices
-from leveret.core.queues.settings import resolve_settings
-from leveret.core.queues.stream import Stream
 from leveret.core.retry.retrying import RetryTopics
 from leveret.core.routing.publishing import InternalPublisher
 from leveret.core.statistics.statistics import Statistics
@@ -41,177 +37,127 @@ from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as
 from leveret.core.telemetry.tally import Tally
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
-from leveret.core.timers import Timers
 from leveret.core.vhost import Vhost
 from leveret.core.waiting.rooms import WaitingRooms
 from leveret.errors import ChannelError, ConnectionClosingError, ToleratedError
-from leveret.ports import Durability
 from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from leveret.core.access.permissions import AccessControl
-    from leveret.core.definitions.policies import EffectivePolicy
-    from leveret.core.exchanges import RandomBelow
+    from leveret.core.broker_settings import BrokerSettings
+    from leveret.core.definitions.policies import Policies
+    from leveret.core.environment import Environment
     from leveret.core.logs.appender import Committing
     from leveret.core.once.dedup import Changes
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.telemetry.usage import Metered
-    from leveret.core.turn import Turn
     from leveret.ports import MetadataStore, StateStore, TopicStore
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
 
-CHANCES = 1 << 30  # of which one is drawn where a part of something is left to chance
 TRANSACTIONS_MAX = (1 << 64) - 1  # different numbers for them
 
 
 class Broker:
     """Everything that a node's connections share.
 
-    `authenticators` are asked in turn who somebody is; `spawn(coroutine)` runs it in the node's
-    task group; `report(subject, error)` is told of what should not have happened; `random_name()`
-    gives a unique string, `random_below(n)` one of 0 … n - 1; `wall_ms()` is the time, in
-    milliseconds since 1970; `call_later(seconds, callback)` calls back, unless what it returns is
-    cancelled. With `log_exchange` there is one for log lines, to which others publish.
-    `write_state(changes)` brings changes of `state` to the disk; without it, nobody's messages are
-    checked for duplicates. `redeclare_mismatch`, "refuse" or "warn", is what becomes of a
-    declaration that does not fit its queue, where no policy says otherwise.
+    `authenticators` are asked in turn who somebody is; `write_state(changes)` brings changes of
+    `state` to the disk.
     """
 
     def __init__(
         self,
+        environment: Environment,
+        settings: BrokerSettings,
         *,
         access: AccessControl,
+        policies: Policies,
+        authenticators: Sequence[Authenticator],
         metadata: MetadataStore,
         topics: TopicStore,
         state: StateStore,
-        turn: Turn,
-        durability: Durability,
-        platform: str,
-        node_name: str,
-        authenticators: Sequence[Authenticator],
-        spawn: Callable[[Coroutine[object, object, None]], object],
-        report: Callable[[object, Exception], None],
-        random_name: Callable[[], str],
-        random_below: RandomBelow,
-        wall_ms: Callable[[], int],
-        call_later: Callable[[float, Callable[[], None]], Any],
-        counts_every_return: bool = True,
-        policies: Policies | None = None,
-        limits: NodeLimits | None = None,
-        log_exchange: bool = False,
-        write_state: Callable[[Changes], Awaitable[None]] | None = None,
-        dedup_keys_max: int = 1_000_000,
-        once_limits: SendingOnceLimits | None = None,
-        redeclare_mismatch: str = "refuse",
+        write_state: Callable[[Changes], Awaitable[None]],
     ) -> None:
+        turn, spawn, report = environment.turn, environment.spawn, environment.report
+        self._environment = environment
+        self._settings = settings
+        self._authenticators = authenticators
         self.access = access
-        self.policies = policies or Policies()
+        self.policies = policies
         self.parameters = Parameters()
         self.metadata = metadata
         self.turn = turn
-        self.platform = platform
-        self.node_name = node_name
+        self.timers = environment.timers
         self.report = report
+        self.platform = settings.platform
+        self.node_name = settings.node_name
         self.vhosts: dict[str, Vhost] = {}
-        self.publisher = InternalPublisher(turn, wall_ms)
+        self.connections: set[Any] = set()
+
+        # What tells and counts.
+        self.publisher = InternalPublisher(turn, self.timers.wall_ms)
         self.statistics = Statistics()
         self.events = Events(self.vhosts, self.publisher, self.statistics.churn)
-        self.tracer = Tracer(self.publisher, node_name)
-        self.intake = Intake()
+        self.tracer = Tracer(self.publisher, self.node_name)
         self.usage = UsageMeter()
         self.tally = Tally()
-        self._has_log_exchange = log_exchange
-        self._redeclare_mismatch = redeclare_mismatch
-        self.connections: set[Any] = set()
+
+        # What clients may not have or do.
+        self.alarms = Alarms(self.connections, self._tell_alarm)
+        self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
+        self._quota = Quota(settings.limits)
+        self.rates = Rates(
+            self.timers, access.user, settings.limits.connection_rates, self._follow_rates
+        )
+
+        # What messages ask for beyond a queue.
+        self.intake = Intake()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
         self.command_replies = CommandReplies(self.publisher, self.reply_consumers)
-        self.alarms = Alarms(self.connections, self._tell_alarm)
-        limits = limits or NodeLimits()
-        self.admission = Admission(node_name, limits, self.connections, access.user)
-        self._quota = Quota(limits)
-        self._topics = topics
+        self.pulls = Pulls(turn, self.timers, environment.random_name, self.statistics)
         self.atomic = AtomicWrites(
-            topics, turn, lambda: 1 + random_below(TRANSACTIONS_MAX), wall_ms, report
+            topics,
+            turn,
+            lambda: 1 + environment.random_below(TRANSACTIONS_MAX),
+            self.timers.wall_ms,
+            report,
         )
-        self.internal_topics = InternalTopics(topics, durability)
-        self._durability = durability
-        self._authenticators = authenticators
-        self._spawn = spawn
-        self._unique = random_name
-        self._random_below = random_below
-        self.timers = Timers(wall_ms, call_later)
+        self.internal_topics = InternalTopics(topics, settings.durability)
         self.waiting_rooms = WaitingRooms(
             self.internal_topics, state, turn, self.timers, spawn, report
         )
-        self.rates = Rates(self.timers, access.user, limits.connection_rates, self._follow_rates)
-        self.pulls = Pulls(turn, self.timers, random_name, self.statistics)
-        self.delayed: DelayedDelivery | None = None
-        self.schedules: Schedules | None = None
-        self._delay_messages(state)
+        delayed = DelayedSending(self, environment, state)
+        self.delayed, self.schedules = delayed.delivery, delayed.schedules
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
-        dedup = self._dedup_services(state, write_state, dedup_keys_max)
-        self.once = None if dedup is None else SendingOnce(self, dedup, once_limits)
-        self.once_operations = (
-            None if self.once is None else OnceOperations(self.once, self._queues)
+        dedup = DedupServices(
+            state, write_state, spawn, self.timers, report, settings.dedup_keys_max, self.tally
         )
-        self._queue_services = QueueServices(
+        self.once = SendingOnce(self, dedup, settings.once_limits)
+        self.once_operations = OnceOperations(self.once, self._queues)
+
+        services = self._queue_services(dedup)
+        self._opener = QueueOpener(topics, settings.durability, policies, services)
+        self.toll = services.toll
+
+    def _queue_services(self, dedup: DedupServices) -> QueueServices:
+        turn, spawn, report = self.turn, self._environment.spawn, self.report
+        dead_letter_topics = DeadLetterTopics(self.vhosts, self.metadata, spawn, report)
+        return QueueServices(
             turn,
             spawn,
             report,
             self.timers,
             self._remove_unused,
-            DeadLettering(
-                self.vhosts,
-                DeadLetterTopics(self.vhosts, metadata, spawn, report),
-                turn,
-                wall_ms,
-            ),
-            counts_every_return,
+            DeadLettering(self.vhosts, dead_letter_topics, turn, self.timers.wall_ms),
+            self._settings.counts_every_return,
             dedup,
-            RetryTopics(self.waiting_rooms, lambda: random_below(CHANCES) / CHANCES),
+            RetryTopics(self.waiting_rooms, self._environment.random_part),
             EtaHolds(self.waiting_rooms),
             tally=self.tally,
         )
-        self.toll = self._queue_services.toll
-
-    def _dedup_services(
-        self,
-        state: StateStore,
-        write_state: Callable[[Changes], Awaitable[None]] | None,
-        keys_max: int,
-    ) -> DedupServices | None:
-        if write_state is None:
-            return None
-        return DedupServices(
-            state, write_state, self._spawn, self.timers, self.report, keys_max, self.tally
-        )
-
-    def _delay_messages(self, state: StateStore) -> None:
-        """Take messages that are due later, and commands about them."""
-        services = DelayServices(
-            self.waiting_rooms, state, self.turn, self.timers, self._spawn, self.report
-        )
-        self.delayed = DelayedDelivery(services)
-        self.schedules = Schedules(
-            self.delayed, self._eta_hold, self.events.emit, self.timers.wall_ms
-        )
-        self.intake.steps.append(self.delayed)
-        self.intake.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
-            self.schedules,
-            self.delayed,
-            self.command_replies,
-            wall_ms=self.timers.wall_ms,
-            spawn=self._spawn,
-            report=self.report,
-        )
-
-    def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
-        found = self.vhosts[vhost].queues.get(queue) if vhost in self.vhosts else None
-        return found.eta_hold if isinstance(found, Queue) else None
 
     # -- definitions
 
@@ -225,11 +171,8 @@ class Broker:
                 [queue for queue in definitions.queues if queue.vhost == name],
                 [binding for binding in definitions.bindings if binding.vhost == name],
             )
-
-        if self.delayed is not None:
-            self.delayed.restore(self.vhosts.values())
-        if self.once is not None:
-            self.once.restore(self.vhosts.values())
+        self.delayed.restore(self.vhosts.values())
+        self.once.restore(self.vhosts.values())
 
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Open a virtual host with its predeclared exchanges."""
@@ -237,20 +180,20 @@ class Broker:
             definition,
             open_queue=self._open_queue,
             store=self.metadata,
-            random_name=self._unique,
-            random_below=self._random_below,
+            random_name=self._environment.random_name,
+            random_below=self._environment.random_below,
             deposit=self.publisher.deposit,
             policies=self.policies,
             quota=self._quota,
             emit=self.events.emit,
-            log_exchange=self._has_log_exchange,
+            log_exchange=self._settings.log_exchange,
             tolerates=self._tolerates,
             counters=self.statistics.vhost(definition.name),
         )
 
     def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:
         """Whether a queue may be declared otherwise than it is; the operator hears of it."""
-        mode = queue.policy.definition.get("redeclare-mismatch", self._redeclare_mismatch)
+        mode = queue.policy.definition.get("redeclare-mismatch", self._settings.redeclare_mismatch)
         if mode != "warn":
             return False
         self.report(queue, ToleratedError(error.explanation))
@@ -271,20 +214,13 @@ class Broker:
         vhost = self.vhosts[vhost_name]
         vhost.apply_policies()
         for queue in map(self._opened, vhost.queues.values()):
-            if self._policy_of(queue.definition) != queue.policy:
+            if self._opener.policy_of(queue.definition) != queue.policy:
                 self.reconfigure(queue)
 
     def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
-        """Let a queue follow what its definition and its policy say now.
-
-        `reorder`: even in the order of messages, which the queue can change now.
-        """
-        before, queue.policy = queue.policy, self._policy_of(queue.definition)
-        settings = resolve_settings(queue.definition, queue.policy.definition)
-        if reorder and isinstance(queue, Queue):
-            queue.reorder(settings)
-        else:
-            queue.reconfigure(settings)
+        """See QueueOpener."""
+        before = queue.policy
+        self._opener.reconfigure(queue, reorder=reorder)
         self.rates.follow_queue(queue)
         if queue.policy != before:
             self._tell_policy(queue)
@@ -301,9 +237,6 @@ class Broker:
             definition = dict(queue.policy.definition)
             self.events.emit("queue.policy.updated", {**told, "definition": definition})
 
-    def _policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
-        return self.policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
-
     def remove_vhost(self, name: str) -> None:
         """Delete a virtual host: its connections are told and closed, its queues are deleted."""
         vhost = self.vhosts.pop(name)
@@ -311,10 +244,8 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         for queue in list(vhost.queues.values()):
             self._drop_queue(vhost, self._opened(queue))
-        if self.delayed is not None:
-            self.delayed.forget(name)
-        if self.once is not None:
-            self.once.forget_vhost(name)
+        self.delayed.forget(name)
+        self.once.forget_vhost(name)
         self.waiting_rooms.delete_of_vhost(name)
         self.statistics.vhost_deleted(name)
         vhost.close()
@@ -352,27 +283,12 @@ class Broker:
 
     def random_name(self, prefix: str) -> str:
         """A unique name behind `prefix`."""
-        return prefix + self._unique()
+        return prefix + self._environment.random_name()
 
     # -- queues
 
     def _open_queue(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
-        policy = self._policy_of(definition)
-        settings = resolve_settings(definition, policy.definition)
-        log = self._topics.open(
-            definition.vhost,
-            definition.topic,
-            definition.incarnation,
-            0,
-            self._durability if definition.durable else Durability.NONE,
-            retention=settings.retention,
-        )
-        queue: OpenQueue
-        if settings.retention is None:
-            queue = Queue(definition, settings, owner, log, self._queue_services)
-        else:
-            queue = Stream(definition, settings, log, self._queue_services)
-        queue.policy = policy
+        queue = self._opener.open(definition, owner)
         self.rates.follow_queue(queue)
         return queue
 
@@ -396,7 +312,7 @@ class Broker:
         self.rates.forget_queue(queue)
         queue.mark_deleted()
         self.usage.ended(queue)
-        self._spawn(queue.log.delete())
+        self._environment.spawn(queue.log.delete())
 
     def _remove_unused(self, queue: Queue) -> None:
         """Nobody has used the queue for as long as it said."""

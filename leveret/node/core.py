@@ -23,9 +23,12 @@ from leveret.core.access.passwords import verify_password
 from leveret.core.access.permissions import AccessControl
 from leveret.core.access.rates import ConnectionRates
 from leveret.core.broker import Broker
+from leveret.core.broker_settings import BrokerSettings
 from leveret.core.definitions.administration import Administration
 from leveret.core.definitions.policies import Policies
+from leveret.core.environment import Environment
 from leveret.core.once.sending_once import SendingOnceLimits
+from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.rates import rate_of
 from leveret.mgmt_ui.operations.access import create_defaults
@@ -74,7 +77,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         definitions = await stores.metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
-        while broker.once is not None and broker.once.is_learning:  # noqa: ASYNC110  # at the start
+        while broker.once.is_learning:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
         if process.configuration.definitions is None:  # else they say who may enter
             await create_defaults(administration)
@@ -123,30 +126,37 @@ def _make_broker(
     policies: Policies,
     authenticators: Sequence[Authenticator],
 ) -> Broker:
-    configuration = process.configuration
-    return Broker(
-        access=access,
-        metadata=stores.metadata,
-        topics=stores.topics,
-        state=stores.state,
+    environment = Environment(
         turn=Turn(process.loop.call_soon, process.report),
-        durability=configuration.durability,
-        platform=f"Python {platform.python_version()}",
-        node_name=node_name(),
-        authenticators=authenticators,
+        timers=Timers(process.clock.wall_ms, process.loop.call_later),
         spawn=process.spawn,
         report=process.report,
         random_name=lambda: secrets.token_urlsafe(16),
         random_below=random.Random(secrets.randbits(64)).randrange,  # noqa: S311  # no secret
-        wall_ms=process.clock.wall_ms,
+    )
+    return Broker(
+        environment,
+        _broker_settings(process.configuration),
+        access=access,
         policies=policies,
-        limits=node_limits(configuration),
-        log_exchange=configuration.log_exchange,
-        call_later=process.loop.call_later,
-        counts_every_return=configuration.delivery_limit_counts == "returns",
-        redeclare_mismatch=configuration.redeclare_mismatch,
+        authenticators=authenticators,
+        metadata=stores.metadata,
+        topics=stores.topics,
+        state=stores.state,
         write_state=partial(_write_state, stores.state),
+    )
+
+
+def _broker_settings(configuration: Configuration) -> BrokerSettings:
+    return BrokerSettings(
+        node_name=node_name(),
+        platform=f"Python {platform.python_version()}",
+        durability=configuration.durability,
+        log_exchange=configuration.log_exchange,
+        redeclare_mismatch=configuration.redeclare_mismatch,
+        counts_every_return=configuration.delivery_limit_counts == "returns",
         dedup_keys_max=configuration.dedup_keys_max,
+        limits=node_limits(configuration),
         once_limits=SendingOnceLimits(
             configuration.producers_max,
             configuration.producer_idle_ms,

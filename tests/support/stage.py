@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
 from leveret.config import Configuration
 from leveret.core.access.authentication import InternalAuthenticator
+from leveret.core.access.limits import NodeLimits
 from leveret.core.access.permissions import AccessControl
 from leveret.core.broker import Broker
+from leveret.core.broker_settings import BrokerSettings
+from leveret.core.definitions.policies import Policies
+from leveret.core.environment import Environment
+from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.ports.definitions import (
@@ -28,7 +33,6 @@ from tests.support.memory_log import MemoryTopicLog, MemoryTopicStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from leveret.core.access.limits import NodeLimits
     from leveret.core.queues.queue import Queue
     from leveret.ports.authentication import Authenticator
 
@@ -72,26 +76,30 @@ class Stage:
         self.password_checks = Gate(is_open=True)
         numbers = count(1)
         self.broker = Broker(
+            Environment(
+                turn=self.turn,
+                timers=Timers(lambda: self.now, self.clock.call_later),
+                spawn=self.spawn,
+                report=self.report,
+                random_name=lambda: f"random{next(numbers)}",
+                random_below=Random(1).randrange,
+            ),
+            BrokerSettings(
+                node_name="leveret@stage",
+                platform="stage",
+                durability=durability,
+                log_exchange=self.configuration.log_exchange,
+                counts_every_return=self.configuration.delivery_limit_counts == "returns",
+                limits=limits or NodeLimits(),
+            ),
             access=self.access,
-            metadata=self.metadata,
-            topics=self.topics,
-            turn=self.turn,
-            durability=durability,
-            platform="stage",
-            node_name="leveret@stage",
+            policies=Policies(),
             authenticators=(
                 InternalAuthenticator(self.access, b"k" * 32, self._check_password),
                 *authenticators,
             ),
-            spawn=self.spawn,
-            report=self.report,
-            random_name=lambda: f"random{next(numbers)}",
-            random_below=Random(1).randrange,
-            wall_ms=lambda: self.now,
-            limits=limits,
-            call_later=self.clock.call_later,
-            counts_every_return=self.configuration.delivery_limit_counts == "returns",
-            log_exchange=self.configuration.log_exchange,
+            metadata=self.metadata,
+            topics=self.topics,
             state=self.state,
             write_state=self._write_state,
         )

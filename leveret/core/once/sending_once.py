@@ -35,10 +35,7 @@ class SendingOnceLimits:
 class SendingOnce:
     """Adds its steps and commands to the broker's intake, in front of the steps that are there."""
 
-    def __init__(
-        self, broker: Broker, dedup: DedupServices, limits: SendingOnceLimits | None
-    ) -> None:
-        limits = limits or SendingOnceLimits()
+    def __init__(self, broker: Broker, dedup: DedupServices, limits: SendingOnceLimits) -> None:
         self.intake = OnceIntake(
             broker, dedup, OnceLimits(limits.producers_max, limits.producer_idle_ms)
         )

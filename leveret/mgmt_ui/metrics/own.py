@@ -36,8 +36,7 @@ PREFIX = "leveret_"
 
 
 def _delayed(vhost: Vhost, reading: Reading) -> int:
-    schedules = reading.node.broker.schedules
-    return 0 if schedules is None else schedules.pending_count(vhost.name)
+    return reading.node.broker.schedules.pending_count(vhost.name)
 
 
 def _delayed_of(reading: Reading) -> list[tuple[str, int]]:

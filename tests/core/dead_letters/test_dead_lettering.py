@@ -25,7 +25,7 @@ class Yard:
         self.stage = Stage()
         self.broker = self.stage.broker
         self.vhost = self.broker.vhosts["/"]
-        self.bury = self.broker._queue_services.dead_letter
+        self.bury = self.broker._opener.services.dead_letter
 
     def declare(self, name, exchange=None, key=None):
         arguments = {}

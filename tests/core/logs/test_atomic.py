@@ -237,7 +237,7 @@ def give_windows(stage):
     services = DedupServices(
         stage.state, write, stage.spawn, stage.broker.timers, stage.report, keys_max=1000
     )
-    stage.broker._queue_services = replace(stage.broker._queue_services, dedup=services)
+    stage.broker._opener.services = replace(stage.broker._opener.services, dedup=services)
 
 
 def with_id(client, queue, *ids):

@@ -1,0 +1,50 @@
+"""Delayed sending: what a broker has of messages that are due later, and of commands about them.
+
+Put together here for the broker, which tells it what comes and goes, and for those who show it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.delay.delayed_delivery import DelayedDelivery
+from leveret.core.delay.delayed_messages import DelayServices
+from leveret.core.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
+from leveret.core.delay.schedules import Schedules
+from leveret.core.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from leveret.core.broker import Broker
+    from leveret.core.delay.eta_hold import EtaHold
+    from leveret.core.environment import Environment
+    from leveret.ports import StateStore
+
+__all__ = ["DelayedSending"]
+
+
+class DelayedSending:
+    """Adds its step and commands to the broker's intake."""
+
+    def __init__(self, broker: Broker, environment: Environment, state: StateStore) -> None:
+        turn, timers = environment.turn, environment.timers
+        spawn, report = environment.spawn, environment.report
+        self._vhosts = broker.vhosts
+        self.delivery = DelayedDelivery(
+            DelayServices(broker.waiting_rooms, state, turn, timers, spawn, report)
+        )
+        self.schedules = Schedules(
+            self.delivery, self._eta_hold, broker.events.emit, timers.wall_ms
+        )
+        broker.intake.steps.append(self.delivery)
+        broker.intake.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
+            self.schedules,
+            self.delivery,
+            broker.command_replies,
+            wall_ms=timers.wall_ms,
+            spawn=spawn,
+            report=report,
+        )
+
+    def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
+        found = self._vhosts[vhost].queues.get(queue) if vhost in self._vhosts else None
+        return found.eta_hold if isinstance(found, Queue) else None

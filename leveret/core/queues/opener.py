@@ -1,0 +1,72 @@
+"""Opens queues as their definitions and their policies say, and lets them follow both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.core.queues.arguments import type_of
+from leveret.core.queues.queue import Queue
+from leveret.core.queues.settings import resolve_settings
+from leveret.core.queues.stream import Stream
+from leveret.ports import Durability
+
+if TYPE_CHECKING:
+    from leveret.core.definitions.policies import EffectivePolicy, Policies
+    from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.queues.queue import QueueServices
+    from leveret.ports import TopicStore
+    from leveret.ports.definitions import QueueDefinition
+
+__all__ = ["QueueOpener"]
+
+
+class QueueOpener:
+    """`durability` is that of durable queues; `services` is what all queues share."""
+
+    def __init__(
+        self,
+        topics: TopicStore,
+        durability: Durability,
+        policies: Policies,
+        services: QueueServices,
+    ) -> None:
+        self._topics = topics
+        self._durability = durability
+        self._policies = policies
+        self.services = services  # of queues that are opened from now on
+
+    def open(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
+        """Open a queue with its log, which is made or recovered. Raises StorageError."""
+        policy = self.policy_of(definition)
+        settings = resolve_settings(definition, policy.definition)
+        log = self._topics.open(
+            definition.vhost,
+            definition.topic,
+            definition.incarnation,
+            0,
+            self._durability if definition.durable else Durability.NONE,
+            retention=settings.retention,
+        )
+        queue: OpenQueue
+        if settings.retention is None:
+            queue = Queue(definition, settings, owner, log, self.services)
+        else:
+            queue = Stream(definition, settings, log, self.services)
+        queue.policy = policy
+        return queue
+
+    def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
+        """Let a queue follow what its definition and its policy say now.
+
+        `reorder`: even in the order of messages, which the queue can change now.
+        """
+        queue.policy = self.policy_of(queue.definition)
+        settings = resolve_settings(queue.definition, queue.policy.definition)
+        if reorder and isinstance(queue, Queue):
+            queue.reorder(settings)
+        else:
+            queue.reconfigure(settings)
+
+    def policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
+        """What the policies say of a queue."""
+        return self._policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
