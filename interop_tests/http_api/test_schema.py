@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0  # on a busy machine; all of it takes less than one minute on an idle one
 EXAMPLES = 4
 ANSWER_SECONDS_MAX = 30
 
