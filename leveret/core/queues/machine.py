@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.queues.delayed import Delayed
 from leveret.core.queues.offers import Deliver
+from leveret.core.queues.returned import Returned
 from leveret.ports.ranges import RangeSet
 from leveret.ports.returns import Returns
 
@@ -121,7 +121,7 @@ class QueueMachine:
         self._counts_every_return = counts_every_return
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
-        self.delayed = Delayed()
+        self.delayed = Returned()
         self.groups: GroupLedger | None = None  # where messages wait for others of their group
         self._active: Consumer | None = None  # the one served, where only one is
         self._exclusive = False  # whether the consumers are one that wants to be alone

@@ -1,4 +1,6 @@
-"""Messages that came back and must wait before they are delivered again.
+"""Messages that were returned and must wait before they are delivered again.
+
+The delay is the queue's, for what comes back to it; core.delay is about messages that come later.
 
 Owned by the queue machine, which puts offsets in when they are returned and makes them ready when
 their time has come. Until then they stay leased in its ledger, to nobody: a restart finds them
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from leveret.core.queues.sizes import BodySizes
 
 
-class Delayed:
-    """The delayed offsets of one queue. Once `weigh` was told of sizes, `bytes` are theirs."""
+class Returned:
+    """Offsets that came back and wait. Once `weigh` was told of sizes, `bytes` are theirs."""
 
     def __init__(self) -> None:
         self._due = Deadlines()
