@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import json
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -28,33 +29,67 @@ __all__ = ["Webhooks"]
 
 logger = logging.getLogger(__name__)
 
-UNSENT_MAX: Final = 1000
-SENDERS: Final = 4  # at a time: one that is slow must not hold up all others
+ADDRESSES_MAX: Final = 256  # that are told something at the same time: a task each
+UNSENT_MAX: Final = 200  # of one address; how things stand counts more than how they stood
+ATTEMPTS_MAX: Final = 16  # at a time, one of each address
 TIMEOUT_SECONDS: Final = 10.0  # for each step of an attempt
 ATTEMPT_SECONDS_MAX: Final = 30.0  # for all of it: an answer may come a byte at a time
 PAUSES_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)  # before the second attempt, the third …
 
 
+class _Lane:
+    """What waits to be sent to one address."""
+
+    def __init__(self) -> None:
+        self.unsent: deque[Alert] = deque()
+        self.is_full = False  # and the log says so
+
+
 class Webhooks:
-    """Sends what `tell` is told. `run` is a task of the node's."""
+    """Sends what `tell` is told, in its order for each address. `run` is a task of the node's.
+
+    Each address has a task while there is something for it, so that one that is slow, or dead,
+    holds up no other.
+    """
 
     def __init__(self, node_name: str, pauses_seconds: tuple[float, ...] = PAUSES_SECONDS) -> None:
         self._node_name = node_name
         self._pauses_seconds = pauses_seconds
-        self._unsent: asyncio.Queue[Alert] = asyncio.Queue(UNSENT_MAX)
+        self._lanes: dict[str, _Lane] = {}  # by address, while there is something for it
+        self._begun: asyncio.Queue[str] = asyncio.Queue()  # addresses without a task yet
+        self._attempts = asyncio.Semaphore(ATTEMPTS_MAX)
+
+    @property
+    def unsent_count(self) -> int:
+        """Alerts that wait."""
+        return sum(len(lane.unsent) for lane in self._lanes.values())
 
     def tell(self, alert: Alert) -> None:
         """Send an alert, if its rule says where."""
-        if not alert.rule.webhook:
+        address = alert.rule.webhook
+        if not address:
             return
-        try:
-            self._unsent.put_nowait(alert)
-        except asyncio.QueueFull:
-            logger.error(  # noqa: TRY400  # says it all
-                "alert %r is not sent: %d others wait for webhooks that do not answer",
-                alert.rule.name,
-                UNSENT_MAX,
-            )
+        lane = self._lanes.get(address)
+        if lane is None:
+            if len(self._lanes) >= ADDRESSES_MAX:
+                logger.error(
+                    "alert %r is not sent: %d other webhooks do not answer",
+                    alert.rule.name,
+                    ADDRESSES_MAX,
+                )
+                return
+            lane = self._lanes[address] = _Lane()
+            self._begun.put_nowait(address)
+        if len(lane.unsent) >= UNSENT_MAX:
+            lane.unsent.popleft()
+            if not lane.is_full:
+                lane.is_full = True
+                logger.error(
+                    "the oldest alerts for %s are not sent: more than %d wait for an answer",
+                    _host(alert),
+                    UNSENT_MAX,
+                )
+        lane.unsent.append(alert)
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -63,25 +98,39 @@ class Webhooks:
             httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client,
             asyncio.TaskGroup() as tasks,
         ):
-            for _ in range(SENDERS):
-                tasks.create_task(self._send_all(client))
+            while True:
+                address = await self._begun.get()
+                tasks.create_task(self._send_all(client, address))
 
-    async def _send_all(self, client: httpx.AsyncClient) -> None:
-        while True:
-            alert = await self._unsent.get()
-            reason = ""
-            for pause_seconds in (0.0, *self._pauses_seconds):
-                await asyncio.sleep(pause_seconds)
-                reason = await self._send(client, alert)
-                if not reason:
+    async def _send_all(self, client: httpx.AsyncClient, address: str) -> None:
+        """Send what there is for an address, and what comes meanwhile.
+
+        An alert is given up after the last pause. While nothing is answered each of the next ones
+        has one attempt, after a pause as long.
+        """
+        lane, failures = self._lanes[address], 0
+        pauses = self._pauses_seconds
+        while lane.unsent:
+            alert = lane.unsent.popleft()
+            while reason := await self._attempt(client, alert):
+                failures += 1
+                if failures > len(pauses):
+                    logger.error(
+                        "alert %r could not be sent to %s: %s; see the rule's webhook",
+                        alert.rule.name,
+                        _host(alert),
+                        reason,
+                    )
+                await asyncio.sleep(pauses[min(failures, len(pauses)) - 1] if pauses else 0)
+                if failures > len(pauses):
                     break
             else:
-                logger.error(
-                    "alert %r could not be sent to %s: %s; see the rule's webhook",
-                    alert.rule.name,
-                    urlsplit(alert.rule.webhook).hostname,  # the rest may hold a secret
-                    reason,
-                )
+                failures = 0
+        del self._lanes[address]
+
+    async def _attempt(self, client: httpx.AsyncClient, alert: Alert) -> str:
+        async with self._attempts:
+            return await self._send(client, alert)
 
     async def _send(self, client: httpx.AsyncClient, alert: Alert) -> str:
         """One attempt; why it failed, empty where it did not."""
@@ -116,3 +165,8 @@ class Webhooks:
             "since": alert.since_ms,
             "node": self._node_name,
         }
+
+
+def _host(alert: Alert) -> str | None:
+    """Where an alert goes; the rest of the address may hold a secret."""
+    return urlsplit(alert.rule.webhook).hostname

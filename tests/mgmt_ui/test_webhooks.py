@@ -4,13 +4,15 @@ import asyncio
 import hashlib
 import hmac
 import json
+import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from leveret.features.alerts import Alert, AlertRule
 from leveret.mgmt_ui import webhooks
-from leveret.mgmt_ui.webhooks import UNSENT_MAX, Webhooks
+from leveret.mgmt_ui.webhooks import ADDRESSES_MAX, ATTEMPTS_MAX, UNSENT_MAX, Webhooks
 
 
 class Receiver:
@@ -19,7 +21,6 @@ class Receiver:
     def __init__(self, *statuses):
         self.statuses = list(statuses)
         self.got = []
-        self.came = asyncio.Event()
 
     async def serve(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -31,7 +32,19 @@ class Receiver:
         writer.write(f"HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n".encode())
         await writer.drain()
         writer.close()
-        self.came.set()
+
+    @property
+    def values(self):
+        return [json.loads(body)["value"] for _, body in self.got]
+
+
+def address_of(server):
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+def alert_for(url):
+    rule = AlertRule.parse("/", "r", {"condition": "backlog", "above": 1, "webhook": url})
+    return Alert(rule, "q", 2.0, 5, is_firing=True)
 
 
 @asynccontextmanager
@@ -114,15 +127,78 @@ async def test_a_rule_without_webhook_sends_nothing():
     sender = Webhooks("n")
     rule = AlertRule.parse("/", "r", {"condition": "backlog", "above": 1})
     sender.tell(Alert(rule, "q", 2.0, 5, is_firing=True))
-    assert sender._unsent.empty()
+    assert not sender.unsent_count
 
 
-async def test_too_many_are_not_kept(caplog):
-    async with receiving() as (_, alert):
-        webhooks = Webhooks("n")
-        for _ in range(UNSENT_MAX + 1):
-            webhooks.tell(alert)
-    assert "is not sent" in caplog.text
+async def test_of_too_many_the_newest_are_kept(caplog):
+    async with receiving() as (receiver, alert):
+        sender = Webhooks("n")
+        for number in range(2 * UNSENT_MAX):
+            sender.tell(replace(alert, value=float(number)))
+        assert sender.unsent_count == UNSENT_MAX
+        assert len(caplog.records) == 1
+        await send(sender, replace(alert, value=-1.0), lambda: receiver.values[-1:] == [-1.0])
+    assert receiver.values == [*range(UNSENT_MAX + 1, 2 * UNSENT_MAX), -1.0]
+
+
+async def test_addresses_are_not_without_number(caplog):
+    sender = Webhooks("n")
+    for number in range(ADDRESSES_MAX + 10):
+        sender.tell(alert_for(f"http://127.0.0.1:1/{number}"))
+    assert sender.unsent_count == ADDRESSES_MAX
+    assert len(caplog.records) == 10
+
+
+async def test_what_begins_and_what_ends_comes_in_order_whatever_fails():
+    async with receiving(500, 302, 200, 500, 500) as (receiver, alert):
+        sender = Webhooks("n", pauses_seconds=(0.05, 0.1))
+        for number in range(6):
+            sender.tell(replace(alert, value=float(number), is_firing=number % 2 == 0))
+        await send(sender, replace(alert, value=6.0), lambda: receiver.values[-1:] == [6.0])
+    assert receiver.values == [0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6]
+
+
+async def test_the_dead_hold_up_nobody_else():
+    """Those that never answer, close, or are not there: many more than attempts at a time."""
+    silent: list[asyncio.StreamWriter] = []
+
+    async def never(_, writer):
+        silent.append(writer)
+
+    async def close(_, writer):
+        writer.close()
+
+    async with (
+        await asyncio.start_server(never, "127.0.0.1", 0) as quiet,
+        await asyncio.start_server(close, "127.0.0.1", 0) as closing,
+        receiving() as (receiver, alert),
+    ):
+        sender = Webhooks("n")
+        for number in range(ATTEMPTS_MAX - 1):
+            sender.tell(alert_for(f"{address_of(quiet)}{number}"))
+        for number in range(40):
+            for dead in (address_of(closing), "http://127.0.0.1:1/"):
+                sender.tell(alert_for(f"{dead}{number}"))
+        await send(sender, alert, lambda: receiver.got)
+        for writer in silent:
+            writer.close()
+
+
+async def test_who_does_not_answer_is_asked_seldom():
+    async with receiving(*[500] * 100) as (receiver, alert):
+        sender = Webhooks("n", pauses_seconds=(0, 0, 0.3))
+        for number in range(10):
+            sender.tell(replace(alert, value=float(number)))
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(sender.run())
+            while len(receiver.got) < 3:  # noqa: ASYNC110  # what it is sent
+                await asyncio.sleep(0.01)
+            before = time.monotonic()
+            while len(receiver.got) < 6:  # noqa: ASYNC110  # what it is sent
+                await asyncio.sleep(0.01)
+            assert time.monotonic() - before > 0.5
+            sending.cancel()
+    assert receiver.values == [0, 0, 0, 0, 1, 2]
 
 
 async def test_nobody_there(caplog):

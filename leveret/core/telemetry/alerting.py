@@ -25,7 +25,7 @@ from leveret.features.alerts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from leveret.core.broker import Broker
     from leveret.core.definitions.parameters import Parameters
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Alerting"]
 
 PAST_MAX = 1000  # alerts that are over, or began, and are still shown
-SLICE_QUEUES = 200  # about a millisecond of the event loop
+SLICE_CHECKS = 200  # of a rule and a queue: a millisecond of the event loop or two
+WATCHES_MAX = 100_000  # what holds and is remembered, a fifth of a kilobyte each
+MATCHES_MAX = 1_000_000  # rules of queues that are remembered, eight bytes each
 MINUTE_MS = 60_000
 
 
@@ -51,6 +53,33 @@ class _Counts(NamedTuple):
         """How many came in between, per some milliseconds."""
         passed = self.at_ms - since.at_ms
         return max(now - earlier, 0) * per_ms / passed if passed > 0 else 0.0
+
+
+class _Matches:
+    """Which of a virtual host's rules concern which queue: matched once, not at every look."""
+
+    def __init__(self, rules: list[AlertRule]) -> None:
+        self.rules = rules
+        self._known: dict[str, list[AlertRule]] = {}
+        self._seen: dict[str, list[AlertRule]] = {}  # at this look
+        self._count = 0
+
+    def of(self, name: str) -> list[AlertRule] | None:
+        """The rules of a queue; None: not known."""
+        found = self._known.get(name)
+        if found is not None:
+            self.keep(name, found)
+        return found
+
+    def keep(self, name: str, rules: list[AlertRule]) -> None:
+        """Remember the rules of a queue, if there is room."""
+        if self._count + len(rules) < MATCHES_MAX:
+            self._count += len(rules) + 1
+            self._seen[name] = rules
+
+    def rotate(self) -> None:
+        """A look is over: forget the queues that it did not meet."""
+        self._known, self._seen, self._count = self._seen, {}, 0
 
 
 class Alerting:
@@ -80,6 +109,9 @@ class Alerting:
         self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
         self._counts: dict[tuple[str, str], _Counts] = {}  # of queues of which rates are watched
         self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # oldest record, and since when
+        self._matches: dict[str, _Matches] = {}  # by virtual host
+        self._checks = 0  # since others had a turn
+        self.overlooked = 0  # what the last look found too much to remember
         self.past: deque[Alert] = deque(maxlen=PAST_MAX)
 
     @property
@@ -106,6 +138,7 @@ class Alerting:
 
     async def check(self) -> None:
         """One look at everything that is watched."""
+        self.overlooked = 0
         seen: set[tuple[str, str, str]] = set()
         rules = [rule for rule in self.rules() if rule.enabled]
         of_queues = [rule for rule in rules if rule.condition not in NODE_CONDITIONS]
@@ -118,9 +151,15 @@ class Alerting:
             by_vhost.setdefault(rule.vhost, []).append(rule)
         counted: dict[tuple[str, str], _Counts] = {}
         aged: set[tuple[str, str]] = set()
+        known, self._matches = self._matches, {}
         for vhost, its_rules in by_vhost.items():
+            matches = known.get(vhost)
+            if matches is None or matches.rules != its_rules:
+                matches = _Matches(its_rules)
+            self._matches[vhost] = matches
             async for queue in self._queues(vhost):
-                await self._look(queue, its_rules, seen, counted, aged)
+                await self._look(queue, matches, seen, counted, aged)
+            matches.rotate()
         self._counts = counted
         self._heads = {place: head for place, head in self._heads.items() if place in aged}
         for place in [place for place in self._watches if place not in seen]:
@@ -128,26 +167,42 @@ class Alerting:
 
     async def _queues(self, vhost: str) -> AsyncIterator[OpenQueue]:
         held = self._broker.vhosts.get(vhost)
-        for number, name in enumerate(list(held.queues) if held is not None else ()):
-            if number % SLICE_QUEUES == SLICE_QUEUES - 1:
-                await self._breathe()
+        for name in list(held.queues) if held is not None else ():
+            await self._checked()
             queue = held.queues.get(name) if held is not None else None
             if held is not None and queue is not None:
                 yield self._broker.find_queue(held, name, queue.owner)
 
+    async def _checked(self) -> None:
+        """One more rule and queue."""
+        self._checks += 1
+        if self._checks >= SLICE_CHECKS:
+            self._checks = 0
+            await self._breathe()
+
     async def _look(
         self,
         queue: OpenQueue,
-        rules: Iterable[AlertRule],
+        matches: _Matches,
         seen: set[tuple[str, str, str]],
         counted: dict[tuple[str, str], _Counts],
         aged: set[tuple[str, str]],
     ) -> None:
         """One queue, by all rules that concern it."""
-        place = queue.definition.vhost, queue.name
-        for rule in rules:
-            if not rule.concerns(queue.name):
-                continue
+        name = queue.name
+        place = queue.definition.vhost, name
+        concerned = matches.of(name)
+        if concerned is None:
+            concerned = []
+            for rule in matches.rules:
+                await self._checked()
+                if rule.concerns(name):
+                    concerned.append(rule)
+            matches.keep(name, concerned)
+        for rule in concerned:
+            await self._checked()
+            if queue.deleted:
+                return
             match rule.condition:
                 case Condition.BACKLOG:
                     value: float = queue.message_count
@@ -160,7 +215,7 @@ class Alerting:
                     value = await self._age_seconds(queue, place)
                 case condition:
                     value = self._rate(queue, condition, place, counted)
-            self._observe(rule, queue.name, value, seen)
+            self._observe(rule, name, value, seen)
 
     def _rate(
         self,
@@ -223,12 +278,16 @@ class Alerting:
             watch = None
         if watch is None:
             watch = Watch(rule, subject)
-        self._note(watch.observe(value, self._wall_ms()))
+        alert = watch.observe(value, self._wall_ms())
         if not watch.is_quiet:
+            if place not in self._watches and len(self._watches) >= WATCHES_MAX:
+                self.overlooked += 1
+                return
             self._watches[place] = watch
             seen.add(place)
         else:
             self._watches.pop(place, None)
+        self._note(alert)
 
     def _note(self, alert: Alert | None) -> None:
         """Something begins or ends."""

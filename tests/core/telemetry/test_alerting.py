@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from leveret.core.definitions.administration import Administration, AdministrationError
+from leveret.core.live import changing
+from leveret.core.telemetry import alerting
 from leveret.core.telemetry.alerting import Alerting
-from leveret.features.alerts import COMPONENT, Condition
-from leveret.ports.definitions import ParameterDefinition
+from leveret.features.alerts import COMPONENT, AlertRule, Condition
+from leveret.ports.definitions import ParameterDefinition, Paused
 from tests.support.client import Client
 from tests.support.stage import Stage
 
@@ -167,6 +169,73 @@ async def test_a_changed_rule_begins_anew_and_a_deleted_one_is_over(watched, cli
     assert await watched.look() == [("q", True, 2)]
     watched.administration.clear_parameter("/", COMPONENT, "r")
     assert await watched.look() == [("q", False, 2)]
+
+
+async def test_many_rules_on_many_queues_let_others_have_their_turn(watched, client, monkeypatch):
+    checks, between = [], 0
+
+    def concerns(rule, queue):
+        nonlocal between
+        between += 1
+        return concerned(rule, queue)
+
+    async def breathe():
+        nonlocal between
+        checks.append(between)
+        between = 0
+
+    concerned = AlertRule.concerns
+    monkeypatch.setattr(AlertRule, "concerns", concerns)
+    monkeypatch.setattr(watched.alerting, "_breathe", breathe)
+    for number in range(20):
+        client.declare(f"many {number}", durable=True)
+    for number in range(300):
+        watched.rule(f"r{number}", condition="backlog", above=0, queues=f"^many {number}$")
+    await watched.look()
+    assert sum(checks) + between == 300 * 21
+    assert max(checks) <= alerting.SLICE_CHECKS
+    checks.clear()
+    await watched.look()
+    assert sum(checks) == 0  # who is concerned is known by now
+    client.declare("many 20", durable=True)
+    client.publish("many 20", b"1")
+    assert await watched.look() == [("many 20", True, 1)]
+    watched.rule("r20", condition="backlog", above=0, queues="^q$")
+    assert await watched.look() == [("many 20", False, 1)]
+
+
+async def test_what_flaps_is_told_in_its_order_and_leaves_nothing_behind(watched, client):
+    watched.rule(condition="backlog", above=0)
+    client.consume("q", no_ack=True)
+    vhost = watched.broker.vhosts["/"]
+    queue = watched.broker.find_queue(vhost, "q", None)
+    told = []
+    for number in range(2 * alerting.PAST_MAX):
+        (changing.pause if number % 2 == 0 else changing.resume)(
+            watched.broker, queue, *[Paused.DELIVERIES] * (number % 2 == 0)
+        )
+        if number % 2 == 0:
+            client.publish("q", b"1")
+        watched.stage.run()
+        told += [firing for _, firing, _ in await watched.look(5)]
+        client.received()
+    assert told == [True, False] * alerting.PAST_MAX
+    assert len(watched.alerting.past) == alerting.PAST_MAX
+    assert not watched.alerting.firing
+    assert not watched.alerting._watches
+
+
+async def test_what_is_too_much_to_remember_is_counted(watched, client, monkeypatch):
+    monkeypatch.setattr(alerting, "WATCHES_MAX", 2)
+    client.publish("q", b"1")
+    for name in "abc":
+        watched.rule(name, condition="backlog", above=0)
+    assert len(await watched.look()) == 2
+    assert watched.alerting.overlooked == 1
+    watched.administration.clear_parameter("/", COMPONENT, "a")
+    assert [firing for _, firing, _ in await watched.look()] == [False]
+    assert [firing for _, firing, _ in await watched.look()] == [True]
+    assert watched.alerting.overlooked == 0
 
 
 async def test_what_is_no_rule_is_refused_when_it_is_set(watched):
