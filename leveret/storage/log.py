@@ -7,8 +7,6 @@ device is work for the committer's threads, whose completion comes back as a cal
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -29,53 +27,28 @@ from leveret.storage.checkpoint import (
 )
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
-from leveret.storage.flush import Flush, FlushFigures, Unflushed
+from leveret.storage.flusher import Flusher
 from leveret.storage.parts import Parts
-from leveret.storage.reader import LogReader, OpenFiles
+from leveret.storage.reader import LogReader
+from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.retention import Retainer, segment_bytes
-from leveret.storage.segment import Segment
 from leveret.storage.segments import Segments
-from leveret.storage.tail import LogTail, TailCache
-from leveret.storage.times import TimeSearch
+from leveret.storage.tail import LogTail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
-    from leveret.ports import Clock, Retention
-    from leveret.storage.commit import Committer
-    from leveret.storage.decisions import Decisions
+    from leveret.ports import Retention
     from leveret.storage.encryption import DataKey
-    from leveret.storage.files import FileSystem
-    from leveret.storage.keyring import Keyring
+    from leveret.storage.flush import Flush
     from leveret.storage.recovery import Recovered
+    from leveret.storage.segment import Segment
+    from leveret.storage.services import LogServices
 
-__all__ = ["LogServices", "PartitionLog"]
+__all__ = ["PartitionLog"]
 
 MERGED_RANGES_MIN = 64  # so many settled at once take one pass over all ranges, not one each
-IDLE_ROLL_SHARE = 8  # a settled segment of at least an eighth of the maximum is rolled, to go
-
-
-@dataclass(frozen=True, slots=True)
-class LogServices:
-    """What all logs of a node share. `warn` is the shell's voice."""
-
-    files: FileSystem
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    tail_cache: TailCache
-    keyring: Keyring
-    committer: Committer
-    flushes: FlushFigures
-    pool: ThreadPoolExecutor
-    open_files: OpenFiles
-    segment_bytes_max: int
-    decisions: Decisions
-    touched: Callable[[PartitionLog], None]  # has settlements to write down
-    closed: Callable[[PartitionLog, CloseMark | None], None]
-    deleted: Callable[[PartitionLog], Callable[[], None]]  # moves files away; returns their removal
-    warn: Callable[[str], None]
 
 
 class PartitionLog:
@@ -90,19 +63,15 @@ class PartitionLog:
         "_cache",
         "_closed",
         "_commit_callbacks",
-        "_covered",
         "_durable",
         "_failure_callbacks",
-        "_flush_again",
-        "_flush_failures",
-        "_flush_waiters",
+        "_flusher",
         "_flushes",
-        "_flushing",
-        "_keep_from",
         "_keeps",
         "_parts",
         "_pending",
         "_reader",
+        "_reclaimer",
         "_retainer",
         "_returned",
         "_segments",
@@ -110,9 +79,7 @@ class PartitionLog:
         "_setting_aside",
         "_tail",
         "_touched",
-        "_unflushed",
         "_unresolved",
-        "_waiters",
         "appended_bytes",
         "builder",
         "committed",
@@ -150,26 +117,9 @@ class PartitionLog:
         self._flushes = durability is Durability.FSYNC
         self._cache = services.tail_cache
         self._tail = LogTail(None if self._keeps else self._spill)
-        self._segments = Segments(
-            services.files,
-            directory,
-            segment_bytes_max=services.segment_bytes_max,
-            checkpoint=self._checkpoint if self._keeps else None,
-            wall_ms=services.clock.wall_ms,
-            on_roll=self._start_flush if self._keeps else lambda: None,
-            key=key,
-            new_sealer=services.keyring.sealer,
-        )
+        self._segments = self._make_segments(key)
         self._segments.adopt(recovered.segments)
-        self._retainer = Retainer(
-            services.files,
-            self._segments,
-            services.committer,
-            wall_ms=services.clock.wall_ms,
-            is_given_up=lambda segment: self.settled.contains(segment.base, segment.stop),
-            settle_below=self._settle_below,
-            warn=services.warn,
-        )
+        self._retainer = self._make_retainer()
         self._reader = LogReader(
             services.files,
             self._segments,
@@ -179,26 +129,56 @@ class PartitionLog:
             gapless=self._keeps,
             unseal=services.keyring.unsealer.open,
         )
+        self._reclaimer = Reclaimer(
+            services,
+            directory,
+            self._segments,
+            self._reader,
+            settled=self.settled,
+            undone=self.undone,
+            keeps=self._keeps,
+        )
         self._setting_aside = asyncio.Lock()
         self._parts = Parts(recovered.unresolved, services.decisions.remembered)
         self._unresolved = self._parts.unresolved  # asked for at each append
-        self._unflushed = Unflushed()
+        self._flusher = Flusher(services, directory, self._segments, self._parts, self._flush_ended)
         self._pending = RangeSet()  # settled, not yet written down
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
-        self._flushing = False
-        self._flush_again = False  # something was written since that wants to be flushed
-        self._flush_failures = 0  # in a row
-        self._covered: Segment | None = None  # newest segment whose checkpoint is durable
         self._closed = False
-        self._keep_from: int | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._flush_waiters: list[asyncio.Future[None]] = []  # for the end of the next flush
         self._commit_callbacks: list[Callable[[], None]] = []
         self._failure_callbacks: list[Callable[[Exception], None]] = []
         self.retention = retention
         for transaction in list(self._unresolved):
             self._resolve(transaction, committed=services.decisions.asked(transaction))
+
+    def _make_segments(self, key: DataKey | None) -> Segments:
+        services = self._services
+        return Segments(
+            services.files,
+            self.directory,
+            segment_bytes_max=services.segment_bytes_max,
+            checkpoint=self._checkpoint if self._keeps else None,
+            wall_ms=services.clock.wall_ms,
+            on_roll=self._start_flush if self._keeps else lambda: None,
+            key=key,
+            new_sealer=services.keyring.sealer,
+        )
+
+    def _start_flush(self) -> None:
+        self._flusher.start()
+
+    def _make_retainer(self) -> Retainer:
+        services = self._services
+        return Retainer(
+            services.files,
+            self._segments,
+            services.committer,
+            wall_ms=services.clock.wall_ms,
+            is_given_up=lambda segment: self.settled.contains(segment.base, segment.stop),
+            settle_below=self._settle_below,
+            warn=services.warn,
+        )
 
     def __repr__(self) -> str:
         return f"PartitionLog({str(self.directory)!r}, end={self.end})"
@@ -243,14 +223,14 @@ class PartitionLog:
     @property
     def keep_from(self) -> int | None:
         """See ports.TopicLog."""
-        return self._keep_from
+        return self._reclaimer.keep_from
 
     @keep_from.setter
     def keep_from(self, offset: int | None) -> None:
-        kept, self._keep_from = self._keep_from, offset
+        kept, self._reclaimer.keep_from = self._reclaimer.keep_from, offset
         if kept is not None and not self._closed and self._segments.items:
             stop = self._segments.active.base if offset is None else offset
-            self._remove_settled(self._segments.overlapping(kept, stop))
+            self._reclaimer.reclaim(kept, stop)
 
     def check_retention(self) -> None:
         """Settle what is to be kept no longer: when a sealed segment was flushed, and at times."""
@@ -291,10 +271,11 @@ class PartitionLog:
             batch.set_checksum(crc32c(batch.checked))
             segment, position = self._segments.write(batch, base)
             self.end = base + batch.count
-            if self._flushes and (self._unflushed.entries or not transient):
-                self._unflushed.add(batch, segment, position)
-                if not self._flushing:
-                    self._start_flush()
+            flusher = self._flusher
+            if self._flushes and (flusher.entries or not transient):
+                flusher.add(batch, segment, position)
+                if not flusher.under_way:
+                    flusher.start()
             else:
                 self._durable = self.end
                 if not self._unresolved:
@@ -334,7 +315,7 @@ class PartitionLog:
             prepared(None)
             return
         self._parts.await_flush(transaction, prepared)
-        self._start_flush()
+        self._flusher.start()
 
     def _append_pending(self, transaction: int, records: BatchBuilder) -> None:
         base = self.end
@@ -348,7 +329,7 @@ class PartitionLog:
             batch.set_checksum(crc32c(batch.checked))
             segment, position = self._segments.write(batch, base)
             if self._flushes:
-                self._unflushed.add(batch, segment, position)
+                self._flusher.add(batch, segment, position)
         self.end = base + batch.count
         self._cache.add(self._tail, batch)
 
@@ -393,18 +374,7 @@ class PartitionLog:
 
     async def offset_at(self, time_ms: int) -> int:
         """See ports.TopicLog. Raises StorageError."""
-        segments = list(self._segments.items)
-        unseal = self._services.keyring.unsealer.open
-        search = TimeSearch(self._services.files, segments, time_ms, self.end, unseal)
-        for segment in segments:
-            segment.pins += 1
-        try:
-            return await self._services.loop.run_in_executor(self._services.pool, search.run)
-        except OSError as error:
-            raise storage_error("read the log in", self.directory, error) from error
-        finally:
-            for segment in segments:
-                segment.unpin(self._services.files)
+        return await self._reader.offset_at(time_ms, self.end)
 
     async def set_aside(self, offset: int) -> Damage:
         """See ports.TopicLog. One at a time: each reads a whole segment."""
@@ -422,7 +392,7 @@ class PartitionLog:
     async def _set_aside(self, segment: Segment) -> Damage:
         # A flush to come writes the index too. Where neither does, the next run finds the same
         # damage again, and loses nothing more by it.
-        settled_down = not (segment.dirty or segment.doubtful or self._flushing)
+        settled_down = not (segment.dirty or segment.doubtful or self._flusher.under_way)
         segment.pins += 1
         try:
             found, kept = await self._services.loop.run_in_executor(
@@ -509,10 +479,10 @@ class PartitionLog:
         self._parts.outcomes_written(flushes=self._flushes)
         pending, self._pending, self._returned = self._pending, RangeSet(), RangeSet()
         for first, stop in pending:
-            self._remove_settled(self._segments.overlapping(first, stop))
-        self._roll_settled()
-        if self.retention is not None and self._covered is None:
-            self._start_flush()  # durability OS would not by itself, and no segment could go
+            self._reclaimer.reclaim(first, stop)
+        self._reclaimer.roll_settled(self.end)
+        if self.retention is not None and self._reclaimer.covered is None:
+            self._flusher.start()  # durability OS would not by itself, and no segment could go
 
     def _write_pending(self) -> None:
         if not self._keeps:
@@ -532,103 +502,39 @@ class PartitionLog:
         batch.set_checksum(crc32c(batch.checked))
         self._segments.write(batch, self.end)
 
-    def _remove_settled(self, segments: Sequence[Segment]) -> None:
-        """Remove those of the sealed `segments` that hold nothing unsettled.
-
-        Their control batches must not be needed either: a later checkpoint is durable.
-        """
-        for segment in list(segments):
-            if self._keeps and (self._covered is None or not precedes(segment, self._covered)):
-                continue
-            if self._keep_from is not None and segment.stop > self._keep_from:
-                break
-            if segment.pins or not self.settled.contains(segment.base, segment.stop):
-                continue
-            self._services.open_files.forget(segment)
-            self._services.committer.submit(self._segments.remove(segment), self._removed)
-            self.undone.remove(segment.base, segment.stop)
-            self._reader.forget()
-
-    def _removed(self, error: OSError | None) -> None:
-        if error is not None:
-            self._services.warn(
-                str(storage_error("remove a settled segment in", self.directory, error))
-            )
-
-    def _roll_settled(self) -> None:
-        """Seal a large last segment that is settled entirely, so that it can be removed."""
-        size = self._segments.position * IDLE_ROLL_SHARE
-        if size < self._services.segment_bytes_max or not self._segments.items:
-            return
-        base = self._segments.active.base
-        if base < self.end and self.settled.contains(base, self.end):
-            self._segments.roll(self.end)
-            if not self._keeps:
-                self._remove_settled(self._segments.items[:-1])
-
     # Flushing
 
     def flush(self) -> None:
         """Flush what was written so far, if anything was; after the flush that is under way."""
         if self._flushes and self._segments.dirty:
-            self._flush_again = self._flushing
-            self._start_flush()
+            self._flusher.start_behind()
 
     async def settlements_safe(self) -> None:
         """See ports.TopicLog. Raises StorageError."""
         if self._closed or not self._keeps:
             return
         self.write_settlements()
-        under_way = True
+        flusher, under_way = self._flusher, True
         # A flush that is under way may have begun too early: the one behind it has not.
-        while self._flushes and under_way and (self._flushing or self._segments.dirty):
-            under_way = self._flushing
-            self._start_flush()
-            waiter = self._services.loop.create_future()
-            self._flush_waiters.append(waiter)
-            await waiter
+        while self._flushes and under_way and (flusher.under_way or self._segments.dirty):
+            under_way = flusher.under_way
+            await flusher.next()
 
-    def _start_flush(self) -> None:
-        if self._flushing or not self._segments.dirty:
-            return
-        self._flushing, self._flush_again = True, False
-        self._parts.flush_begins()
-        flush = Flush.begin(self._services.files, self._segments, self._unflushed)
-        self._services.committer.submit(flush.run, partial(self._flushed, flush))
-
-    def _flushed(self, flush: Flush, error: OSError | None) -> None:
-        self._flushing = False
-        self._services.flushes.ended(flush, failed=error is not None)
-        flush.unpin()
-        waiting, self._flush_waiters = self._flush_waiters, []
-        for waiter in waiting:
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(storage_error("flush the log in", self.directory, error))
-        if not self._closed:
-            if error is None:
-                self._flush_succeeded(flush)
-            else:
-                self._flush_failed(flush, error)
-            if (
-                self._unflushed.entries
-                or self._segments.sealed_dirty
-                or self._parts.waits
-                or self._flush_again
-            ):
-                self._start_flush()
-        if not self._flushing:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.set_result(None)
+    def _flush_ended(self, flush: Flush, error: OSError | None) -> bool:
+        """See Flusher."""
+        if self._closed:
+            return False
+        if error is None:
+            self._flush_succeeded(flush)
+        else:
+            self._flush_failed(flush, error)
+        return True
 
     def _flush_succeeded(self, flush: Flush) -> None:
-        self._flush_failures = 0
-        newly_covered = flush.segments[-1] is not self._covered
-        self._covered = flush.segments[-1]
+        newly_covered = flush.segments[-1] is not self._reclaimer.covered
+        self._reclaimer.covered = flush.segments[-1]
         if flush.count:
-            self._unflushed.flushed(flush.count)
+            self._flusher.flushed(flush.count)
             self._durable = flush.stop
         for transaction in self._parts.flushed():
             self._resolve(transaction, committed=False)
@@ -638,7 +544,7 @@ class PartitionLog:
                 self._services.open_files.use(segment)
             self.check_retention()
         if newly_covered or flush.sealed:
-            self._remove_settled(self._segments.items[:-1])
+            self._reclaimer.reclaim_sealed()
 
     def _advance(self) -> None:
         """Show what is durable, as far as no transaction is in the way."""
@@ -652,7 +558,6 @@ class PartitionLog:
     def _flush_failed(self, flush: Flush, error: OSError) -> None:
         """A flush that failed is never repeated on the same file: see decision 0011."""
         failure = storage_error("flush the log in", self.directory, error)
-        self._flush_failures += 1
         for segment in flush.segments:
             segment.doubt(self._services.files)
         self._touch()  # soon another segment is begun, even if nothing is appended
@@ -660,12 +565,12 @@ class PartitionLog:
             self._segments.distrust()
             self._services.warn(f"{failure}; a new segment is begun, nothing else is affected")
             return
-        lost = self._unflushed.take()
+        lost = self._flusher.take()
         if lost:
             self._segments.cut(lost[0].segment, lost[0].position)
         self._segments.distrust()
         self._reader.forget()
-        if self._flush_failures == 1 and all(entry.batch is not None for entry in lost):
+        if self._flusher.failures == 1 and all(entry.batch is not None for entry in lost):
             self._services.warn(f"{failure}; writing it anew into another file")
             try:
                 self._write_again([entry.batch for entry in lost if entry.batch is not None])
@@ -678,14 +583,14 @@ class PartitionLog:
     def _write_again(self, batches: list[Batch]) -> None:
         for batch in batches:
             segment, position = self._segments.write(batch, batch.base_offset)
-            self._unflushed.add(batch, segment, position)
+            self._flusher.add(batch, segment, position)
         if self._parts.waits and self._segments.untrusted:
             self._segments.roll(self.end)  # its checkpoint tells what will be settled
-        self._start_flush()
+        self._flusher.start()
 
     def _lose(self, failure: StorageError) -> None:
         """Give up the records that were not committed, and say so."""
-        for entry in self._unflushed.take():
+        for entry in self._flusher.take():
             self._segments.cut(entry.segment, entry.position)
             break
         self._segments.distrust()
@@ -715,13 +620,12 @@ class PartitionLog:
             self._services.closed(self, mark)
 
     async def _flush_all(self) -> None:
-        failures = self._flush_failures
-        while self._flushing or self._segments.dirty:
-            self._start_flush()
-            waiter = self._services.loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
-        if self._flush_failures > failures:
+        flusher = self._flusher
+        failures = flusher.failures
+        while flusher.under_way or self._segments.dirty:
+            flusher.start()
+            await flusher.idle()
+        if flusher.failures > failures:
             raise StorageError(f"the log in {self.directory} could not be flushed at its close")
 
     def _mark(self) -> CloseMark | None:
@@ -753,14 +657,7 @@ class PartitionLog:
         self._closed = True
         self.builder.clear()
         self._parts.close()
-        while self._flushing:
-            waiter = self._services.loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
+        while self._flusher.under_way:
+            await self._flusher.idle()
         self._release()
-        self._services.committer.submit(self._services.deleted(self), self._removed)
-
-
-def precedes(segment: Segment, other: Segment) -> bool:
-    """Whether a segment stands before another in its log."""
-    return (segment.base, segment.generation) < (other.base, other.generation)
+        self._services.committer.submit(self._services.deleted(self), self._reclaimer.removed)

@@ -12,6 +12,7 @@ from leveret.ports.records import Batch
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, refuse, verify
+from leveret.storage.times import TimeSearch
 
 if TYPE_CHECKING:
     import asyncio
@@ -137,6 +138,20 @@ class LogReader:
             segment.unpin(self._files)
         self._remember(segment, batches, behind)
         return batches
+
+    async def offset_at(self, time_ms: int, end: int) -> int:
+        """See ports.TopicLog. Raises StorageError."""
+        segments = list(self._segments.items)
+        search = TimeSearch(self._files, segments, time_ms, end, self._unseal)
+        for segment in segments:
+            segment.pins += 1
+        try:
+            return await self._loop.run_in_executor(self._pool, search.run)
+        except OSError as error:
+            raise storage_error("read the log in", self._segments.directory, error) from error
+        finally:
+            for segment in segments:
+                segment.unpin(self._files)
 
     def forget(self) -> None:
         """Forget all places: the log was cut, or segments were removed."""

@@ -57,7 +57,7 @@ class Segments:
     ) -> None:
         self._files = files
         self._pwrite = files.pwrite
-        self._directory = directory
+        self.directory = directory
         self.segment_bytes_max = segment_bytes_max
         self._checkpoint = checkpoint
         self._wall_ms = wall_ms
@@ -162,7 +162,7 @@ class Segments:
         generation = 0
         if self.items and self.items[-1].base == end:
             generation = self.items[-1].generation + 1
-        segment = Segment(self._directory, end, generation)
+        segment = Segment(self.directory, end, generation)
         segment.listed = False
         sealer = self._new_sealer(self._key) if self._key is not None else None
         self._remove_contradicting()
@@ -196,7 +196,7 @@ class Segments:
 
     def _create(self, segment: Segment) -> None:
         """Create the file and write its checkpoint."""
-        self._files.make_directory(self._directory)
+        self._files.make_directory(self.directory)
         segment.handle = self._files.open(segment.path, create=True)
         if self._checkpoint is None:
             return

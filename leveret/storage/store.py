@@ -25,10 +25,11 @@ from leveret.storage.files import storage_error
 from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
-from leveret.storage.log import LogServices, PartitionLog
+from leveret.storage.log import PartitionLog
 from leveret.storage.names import encode_name, log_directory
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, recover
+from leveret.storage.services import LogServices
 from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:

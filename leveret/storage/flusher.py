@@ -1,0 +1,118 @@
+"""The flushes of one log: one at a time, each of everything written before it.
+
+What waits for its flush, who waits for the end of one, and whether another is wanted. What becomes
+of a log whose flush has succeeded or failed is the log's to say.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leveret.storage.files import storage_error
+from leveret.storage.flush import Flush, Unflushed
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from leveret.storage.parts import Parts
+    from leveret.storage.segments import Segments
+    from leveret.storage.services import LogServices
+
+__all__ = ["Flusher"]
+
+
+class Flusher(Unflushed):
+    """Flushes `segments` in the committer's threads.
+
+    `ended(flush, error)` is called when a flush has come back, before anybody who waits for it goes
+    on, and says whether more may follow. `under_way` and `failures`, in a row, are for the log.
+    """
+
+    # An `Unflushed` rather than with one: the log looks into it for each batch that it appends.
+    __slots__ = (
+        "_again",
+        "_directory",
+        "_ended",
+        "_parts",
+        "_segments",
+        "_services",
+        "_until_idle",
+        "_until_next",
+        "failures",
+        "under_way",
+    )
+
+    def __init__(
+        self,
+        services: LogServices,
+        directory: Path,
+        segments: Segments,
+        parts: Parts,
+        ended: Callable[[Flush, OSError | None], bool],
+    ) -> None:
+        super().__init__()
+        self.under_way = False
+        self.failures = 0
+        self._services = services
+        self._directory = directory
+        self._segments = segments
+        self._parts = parts
+        self._ended = ended
+        self._again = False  # something was written since that wants to be flushed
+        self._until_next: list[asyncio.Future[None]] = []
+        self._until_idle: list[asyncio.Future[None]] = []
+
+    def start(self) -> None:
+        """Flush what was written so far, unless a flush is under way or there is nothing."""
+        if self.under_way or not self._segments.dirty:
+            return
+        self.under_way, self._again = True, False
+        self._parts.flush_begins()
+        flush = Flush.begin(self._services.files, self._segments, self)
+        self._services.committer.submit(flush.run, partial(self._finished, flush))
+
+    def start_behind(self) -> None:
+        """Flush what was written so far, after the flush that is under way."""
+        self._again = self.under_way
+        self.start()
+
+    async def next(self) -> None:
+        """Until the end of the flush that is under way, or of a new one. Raises StorageError."""
+        self.start()
+        await self._wait(self._until_next)
+
+    async def idle(self) -> None:
+        """Until no flush is under way. One must be."""
+        await self._wait(self._until_idle)
+
+    async def _wait(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter = self._services.loop.create_future()
+        waiters.append(waiter)
+        await waiter
+
+    def _finished(self, flush: Flush, error: OSError | None) -> None:
+        self.under_way = False
+        self.failures = 0 if error is None else self.failures + 1
+        self._services.flushes.ended(flush, failed=error is not None)
+        flush.unpin()
+        waiters = self._until_next[:]
+        self._until_next.clear()
+        for waiter in waiters:
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(storage_error("flush the log in", self._directory, error))
+        if self._ended(flush, error) and self._is_wanted:
+            self.start()
+        if not self.under_way:
+            waiters = self._until_idle[:]
+            self._until_idle.clear()
+            for waiter in waiters:
+                waiter.set_result(None)
+
+    @property
+    def _is_wanted(self) -> bool:
+        return bool(self.entries or self._segments.sealed_dirty or self._parts.waits or self._again)

@@ -1,0 +1,45 @@
+"""What all logs of a node share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from leveret.ports import Clock
+    from leveret.storage.checkpoint import CloseMark
+    from leveret.storage.commit import Committer
+    from leveret.storage.decisions import Decisions
+    from leveret.storage.files import FileSystem
+    from leveret.storage.flush import FlushFigures
+    from leveret.storage.keyring import Keyring
+    from leveret.storage.log import PartitionLog
+    from leveret.storage.reader import OpenFiles
+    from leveret.storage.tail import TailCache
+
+__all__ = ["LogServices"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogServices:
+    """What all logs of a node share. `warn` is the shell's voice."""
+
+    files: FileSystem
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    tail_cache: TailCache
+    keyring: Keyring
+    committer: Committer
+    flushes: FlushFigures
+    pool: ThreadPoolExecutor
+    open_files: OpenFiles
+    segment_bytes_max: int
+    decisions: Decisions
+    touched: Callable[[PartitionLog], None]  # has settlements to write down
+    closed: Callable[[PartitionLog, CloseMark | None], None]
+    deleted: Callable[[PartitionLog], Callable[[], None]]  # moves files away; returns their removal
+    warn: Callable[[str], None]
