@@ -35,10 +35,7 @@ class UsageRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Administered:
-    """`vhosts` are what `administration` decides about; exports name product and version.
-
-    `schedules` are the delayed messages of a running node, `redrives` reach those of its queues.
-    """
+    """`vhosts` are what `administration` decides about; exports name product and version."""
 
     administration: Administration
     vhosts: Mapping[str, Vhost]
@@ -47,13 +44,25 @@ class Administered:
     product: str = "Leveret"
     version: str = __version__
     encryption: KeyAdministration | None = None  # None where a command does not ask for it
-    schedules: Schedules | None = None
-    redrives: Redrives | None = None
-    once: OnceOperations | None = None  # of a running node
     broker: Broker | None = None  # of a running node
     alerting: Alerting | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
     runtime: Runtime | None = None  # of a running node
+
+    @property
+    def schedules(self) -> Schedules | None:
+        """The delayed messages of a running node."""
+        return None if self.broker is None else self.broker.schedules
+
+    @property
+    def redrives(self) -> Redrives | None:
+        """What moves the dead letters of a running node."""
+        return None if self.broker is None else self.broker.redrives
+
+    @property
+    def once(self) -> OnceOperations | None:
+        """What a running node has seen before, and what waits for a decision."""
+        return None if self.broker is None else self.broker.once_operations
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -61,7 +61,7 @@ def client(stage: Stage) -> Client:
 async def node(stage: Stage, client: Client) -> Administered:
     model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
     await create_defaults(model.administration)
-    return Administered(model.administration, model.vhosts, schedules=stage.broker.schedules)
+    return Administered(model.administration, model.vhosts, broker=stage.broker)
 
 
 async def ask(node: Administered, operation: str, **parameters: object) -> Any:
