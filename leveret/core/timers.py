@@ -53,10 +53,18 @@ class Timers:
         self._set = 0  # timers that are set
         self._handle: Any = None
         self._wakes_ms = 0  # when the loop calls
+        self._closed = False
 
     def timer(self, callback: Callable[[], None]) -> Timer:
         """Make a timer, which is not set."""
         return Timer(self, callback)
+
+    def close(self) -> None:
+        """Call nobody back any more: the node stops, and what is due waits for the next start."""
+        self._closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
     def change(self, timer: Timer, due_ms: int | None) -> None:
         """Set a timer; Timer.set comes here."""
@@ -76,7 +84,7 @@ class Timers:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        if self._heap:
+        if self._heap and not self._closed:
             now = self.wall_ms()
             self._wakes_ms = min(max(self._heap[0][0], now), now + SLEEP_MS_MAX)
             self._handle = self._call_later((self._wakes_ms - now) / 1000, self._wake)
@@ -84,7 +92,7 @@ class Timers:
     def _wake(self) -> None:
         self._handle = None
         now = self.wall_ms()
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._heap[0][0] <= now and not self._closed:
             due_ms, _, timer = heapq.heappop(self._heap)
             if timer.due_ms == due_ms:
                 self._set -= 1

@@ -36,6 +36,7 @@ REQUEST_BYTES_MAX = DOCUMENT_BYTES_MAX  # the longest request imports definition
 IDLE_SECONDS_MAX = 60.0  # a client types one command and goes; more than this is a forgotten one
 # A node that is alive answers within its disk's worst flush; a large import takes minutes.
 ANSWER_SECONDS_MAX = 600.0
+STOP_SECONDS_MAX = 1.0  # for answers under way when the node stops, as with HTTP
 BACKLOG = 16
 ADDRESS_BYTES_MAX = 100  # of the 108 that the kernel's sockaddr_un holds, some systems fewer
 
@@ -48,7 +49,9 @@ class ControlServer:
         self._node = node
         self._spawn = spawn
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: dict[asyncio.Task[object], asyncio.StreamWriter] = {}
+        self._answering: set[asyncio.Task[object]] = set()
+        self._closing = False
 
     async def start(self) -> None:
         """Listen. The data directory's lock is held: a socket left there belongs to nobody."""
@@ -67,27 +70,41 @@ class ControlServer:
             raise StorageError(f"cannot listen on {self._path}: {error.strerror}") from error
 
     async def close(self) -> None:
-        """Stop listening and hang up on whoever is connected."""
+        """Stop listening, answer what is asked within a moment, and hang up."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
-        for writer in self._writers:
-            writer.close()
+        for task, writer in self._clients.items():
+            if task not in self._answering:
+                writer.close()
+        if self._answering:
+            _, late = await asyncio.wait(self._answering, timeout=STOP_SECONDS_MAX)
+            for task in late:
+                task.cancel()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._spawn(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None, "it was spawned"
+        self._clients[task] = writer
         try:
-            while line := await asyncio.wait_for(_line(reader), IDLE_SECONDS_MAX):
+            while not self._closing:
+                line = await asyncio.wait_for(_line(reader), IDLE_SECONDS_MAX)
+                if not line or self._closing:
+                    break
+                self._answering.add(task)
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
+                self._answering.discard(task)
         except OSError:
             pass  # the client is gone, or forgot us (TimeoutError is one): nothing is lost
         finally:
-            self._writers.discard(writer)
+            self._answering.discard(task)
+            del self._clients[task]
             writer.close()
 
     async def _answer(self, line: bytes) -> dict[str, object]:

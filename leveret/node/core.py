@@ -52,6 +52,9 @@ logger = logging.getLogger(__package__)
 # How often it is looked whether all is known that an earlier run has seen of publishers.
 LEARNING_POLL_SECONDS = 0.005
 
+# What moves messages by itself takes so long at most to end what it has begun.
+REST_SECONDS_MAX = 2.0
+
 # A password check takes 19 MiB for some 30 ms of one core: more of them at a time would finish no
 # sooner, and whoever guesses many would take that much more memory.
 PASSWORD_THREADS = 2
@@ -85,7 +88,17 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         try:
             yield Core(broker, administration)
         finally:
+            await _come_to_rest(broker)
             await broker.waiting_rooms.close()
+
+
+async def _come_to_rest(broker: Broker) -> None:
+    """Begin nothing of the broker's own, and end what was begun, while all logs are open."""
+    broker.timers.close()
+    with contextlib.suppress(TimeoutError):  # a disk that hangs
+        async with asyncio.timeout(REST_SECONDS_MAX):
+            while broker.atomic.is_busy:  # noqa: ASYNC110  # at the end
+                await asyncio.sleep(LEARNING_POLL_SECONDS)
 
 
 @contextlib.asynccontextmanager

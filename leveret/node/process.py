@@ -62,11 +62,12 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run it in the background; its failure is reported and stops nobody else."""
         task = self._group.create_task(self._reported(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def cancel_tasks(self) -> None:
         """End what is left in the background."""

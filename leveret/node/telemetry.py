@@ -62,16 +62,19 @@ async def open_telemetry(
     broker, wall_ms = core.broker, process.clock.wall_ms
     samples = SamplesKeeper(broker, stores.state, logger.warning)
     samples.restore()
-    process.spawn(_take_samples(process, broker, samples))
+    tasks = [process.spawn(_take_samples(process, broker, samples))]
     usage = UsageKeeper(
         broker, stores.usage, wall_ms, committed, process.configuration.usage_days_max
     )
-    process.spawn(_keep_usage(process, usage))
+    tasks.append(process.spawn(_keep_usage(process, usage)))
     audit = Audit(stores.audit, wall_ms)
-    process.spawn(_forget_audited(process, audit))
+    tasks.append(process.spawn(_forget_audited(process, audit)))
     try:
-        yield Telemetry(usage, audit, _start_alerting(process, core))
+        yield Telemetry(usage, audit, _start_alerting(process, core, tasks))
     finally:
+        for task in tasks:  # or they would find closed logs and open closed files
+            task.cancel()
+        await asyncio.wait(tasks)
         await _write_usage(usage)
         await _write_samples(samples)
 
@@ -126,7 +129,7 @@ async def _forget_audited(process: Process, audit: Audit) -> None:
         await asyncio.sleep(DAY_MS / 1000)
 
 
-def _start_alerting(process: Process, core: Core) -> Alerting:
+def _start_alerting(process: Process, core: Core, tasks: list[asyncio.Task[None]]) -> Alerting:
     broker, data_dir = core.broker, process.configuration.data_dir
     webhooks = Webhooks(broker.node_name)
     alerting = Alerting(
@@ -141,8 +144,8 @@ def _start_alerting(process: Process, core: Core) -> Alerting:
         tell=partial(_tell_alert, webhooks),
         breathe=lambda: asyncio.sleep(0),
     )
-    process.spawn(webhooks.run())
-    process.spawn(_watch_alerts(process, alerting))
+    tasks.append(process.spawn(webhooks.run()))
+    tasks.append(process.spawn(_watch_alerts(process, alerting)))
     return alerting
 
 

@@ -81,3 +81,14 @@ def test_none_is_forgotten_and_none_comes_early(steps):
                 wanted.append((other, at))
                 due[other] = None
     assert sorted(bench.called) == sorted(wanted)
+
+
+def test_nobody_is_called_any_more_once_they_are_closed():
+    bench = Bench()
+    first, other = bench.timer("a"), bench.timer("b")
+    first.set(bench.clock.now + 10)
+    bench.timers.close()
+    other.set(bench.clock.now + 5)
+    bench.clock.advance(100_000)
+    assert bench.called == []
+    assert all(call.cancelled for call in bench.clock.calls)

@@ -115,3 +115,34 @@ async def test_stopping_hangs_up_on_idle_clients(path):
 def test_nobody_listening_is_said_so(path):
     with pytest.raises(StorageError, match="no node answers"):
         request(path, "user.list", {})
+
+
+async def test_what_is_asked_is_answered_before_a_stop(path, monkeypatch):
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_):
+        asked.set()
+        await go.wait()
+        return {"ok": True}
+
+    monkeypatch.setattr(control, "perform", slow)
+    async with asyncio.TaskGroup() as group, listening(path):
+        answers = group.create_task(exchange(path, b"{}\n", b"{}\n"))
+        await asked.wait()
+        asyncio.get_running_loop().call_later(0.05, go.set)
+    assert answers.result() == [{"ok": True}]
+
+
+async def test_a_stop_does_not_wait_for_ever(path, monkeypatch):
+    asked = asyncio.Event()
+
+    async def endless(*_):
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(control, "perform", endless)
+    monkeypatch.setattr(control, "STOP_SECONDS_MAX", 0.05)
+    async with asyncio.TaskGroup() as group, listening(path):
+        answers = group.create_task(exchange(path, b"{}\n"))
+        await asked.wait()
+    assert answers.result() == []

@@ -62,6 +62,7 @@ class AtomicWrites:
         self._random_id = random_id
         self._committing: list[AtomicWrite] = []
         self._prepared: list[AtomicWrite] = []
+        self._undecided: set[AtomicWrite] = set()
 
     def begin(self) -> AtomicWrite:
         """An empty write."""
@@ -69,6 +70,7 @@ class AtomicWrites:
 
     def commit(self, write: AtomicWrite) -> None:
         """Prepare a write with all others of this turn."""
+        self._undecided.add(write)
         self._committing.append(write)
         self._turn.touch(self)
 
@@ -90,6 +92,15 @@ class AtomicWrites:
     def _decided(self, writes: list[AtomicWrite], error: Exception | None) -> None:
         for write in writes:
             write.resolve(error)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything was begun that is not decided."""
+        return bool(self._undecided)
+
+    def resolved(self, write: AtomicWrite) -> None:
+        """A write has taken effect, or never will."""
+        self._undecided.discard(write)
 
     def pump(self) -> bool:
         """Nothing is delivered here."""
@@ -213,6 +224,7 @@ class AtomicWrite:
 
     def resolve(self, error: Exception | None) -> None:
         """It is decided: everything takes effect, or with an `error` nothing does."""
+        self._writes.resolved(self)
         self._leave_out_deleted()
         if error is not None:
             self._failed, self.error = True, error

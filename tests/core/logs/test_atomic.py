@@ -304,3 +304,16 @@ def test_a_write_waits_until_a_queue_knows_what_it_has_seen(stage, client):
     flushed(stage)
     assert outcome.failed is False
     assert client.count("a") == 1
+
+
+def test_writes_are_busy_until_all_are_decided(stage, client):
+    declare(client, "q")
+    atomic = stage.broker.atomic
+    write = atomic.begin()
+    put(stage, write, "q", b"x")
+    assert not atomic.is_busy
+    write.commit(Outcome())
+    assert atomic.is_busy
+    flushed(stage)
+    flushed(stage)
+    assert not atomic.is_busy
