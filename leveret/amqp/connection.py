@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
-# One connection's share of a turn: deliveries stop when its outbox holds this much, and go on after
-# it was handed to the socket.
-OUTBOX_BYTES_MAX = 512 * 1024
 FRAME_MAX_HANDSHAKE = 131_072  # what a frame may have before anything was negotiated
 PROTOCOL_HEADER_BYTES = 8
 BASIC_PUBLISH = (60, 40)
@@ -236,7 +233,7 @@ class Connection:
                     break
                 self._event = event
                 self._handle(*event)
-                if self.outbox.size >= OUTBOX_BYTES_MAX and not self._waiting:
+                if self.outbox.is_full and not self._waiting:
                     self._start(self.link.room())  # answers are no way to fill the memory
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
@@ -466,9 +463,7 @@ class Connection:
     def can_send(self) -> bool:
         """Whether deliveries may be added to the output."""
         return (
-            self.outbox.size < OUTBOX_BYTES_MAX
-            and self.link.writable
-            and self.state is State.RUNNING
+            not self.outbox.is_full and self.link.writable and self.state is State.RUNNING
         )
 
     @property
@@ -480,39 +475,6 @@ class Connection:
         """Queue a method of channel 0."""
         self.outbox.write(encode_method(0, method))
         self.touch()
-
-    def deliver(  # noqa: PLR0917  # once a batch, so without the cost of names
-        self,
-        slot: ChannelSlot,
-        tag: bytes,
-        batches: list[Batch],
-        first: int,
-        stop: int,
-        redelivered: bool,
-        added: AddedField | None,
-        counted: Outflow,
-    ) -> int:
-        """Write deliveries until the outbox is full. Returns the offset behind the last one."""
-        self.touch()
-        return self.outbox.deliver(
-            slot, tag, batches, first, stop, redelivered, OUTBOX_BYTES_MAX, added, counted
-        )
-
-    def deliver_runs(  # noqa: PLR0917  # as above
-        self,
-        slot: ChannelSlot,
-        tag: bytes,
-        batches: list[Batch],
-        runs: list[tuple[int, int]],
-        redelivered: bool,
-        added: AddedField | None,
-        counted: Outflow,
-    ) -> int:
-        """The same, for records that need not follow each other."""
-        self.touch()
-        return self.outbox.deliver_runs(
-            slot, tag, batches, runs, redelivered, OUTBOX_BYTES_MAX, added, counted
-        )
 
     # -- services to channels
 

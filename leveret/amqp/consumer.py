@@ -85,9 +85,10 @@ class ChannelConsumer:
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
         """Write deliveries into the connection's outbox until that is full."""
         channel = self.channel
-        slot = channel.slot
+        connection, slot = channel.connection, channel.slot
         tag = slot.delivery_tag + 1
-        reached = channel.connection.deliver(
+        connection.touch()
+        reached = connection.outbox.deliver(
             slot,
             self.tag_bytes,
             batches,
@@ -102,8 +103,12 @@ class ChannelConsumer:
         if self.meter is not None:
             self.meter.delivered(reached - first)
         if not self.no_ack:
-            channel.unacked.add(tag, reached - first, first, self)
-            self._hold(tag, reached - first)
+            count = reached - first
+            channel.unacked.add(tag, count, first, self)
+            self.in_flight += count
+            channel.in_flight += count
+            if self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms:
+                self._lease(tag, count)
         return reached
 
     def send_runs(
@@ -111,10 +116,11 @@ class ChannelConsumer:
     ) -> int:
         """As `send`, for several runs [(first, stop)] in order: what a filter has chosen."""
         channel = self.channel
-        slot = channel.slot
+        connection, slot = channel.connection, channel.slot
         tag = slot.delivery_tag + 1
         added = self.added_again if redelivered else self.added
-        reached = channel.connection.deliver_runs(
+        connection.touch()
+        reached = connection.outbox.deliver_runs(
             slot, self.tag_bytes, batches, runs, redelivered, added, self.counted
         )
         if runs[-1][1] > reached:
@@ -123,14 +129,15 @@ class ChannelConsumer:
             for first, stop in runs:
                 channel.trace_deliveries(self.queue, batches, first, stop, redelivered=redelivered)
         if not self.no_ack:
+            count = slot.delivery_tag + 1 - tag
             channel.unacked.add_runs(tag, runs, self)
-            self._hold(tag, slot.delivery_tag + 1 - tag)
+            self.in_flight += count
+            channel.in_flight += count
+            self._lease(tag, count)
         return reached
 
-    def _hold(self, tag: int, count: int) -> None:
-        """Be answerable for deliveries from `tag` on."""
-        self.in_flight += count
-        self.channel.in_flight += count
+    def _lease(self, tag: int, count: int) -> None:
+        """Let deliveries from `tag` on come back by themselves, if that was asked for."""
         term_ms = self.visibility_timeout_ms or self.queue.settings.visibility_timeout_ms
         if term_ms is not None and count:
             self.channel.needed_leases().begin(self, tag, count, term_ms)

@@ -5,15 +5,19 @@ from leveret.ports.records import Batch
 from leveret.ports.traffic import Traffic
 
 OUTBOX_BYTES_MIN: int
+OUTBOX_BYTES_MAX: int
 
 class Outbox:
     counters: Counters
     vhost: Counters
     frame_size_max: int
+    size_max: int
     @property
     def size(self) -> int: ...
     @property
     def sent(self) -> Traffic: ...
+    @property
+    def is_full(self) -> bool: ...
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
@@ -26,7 +30,6 @@ class Outbox:
         first: int,
         stop: int,
         redelivered: bool,
-        size_max: int,
         added: AddedField | None = None,
         counted: Outflow | None = None,
     ) -> int: ...
@@ -37,7 +40,6 @@ class Outbox:
         batches: list[Batch],
         runs: list[tuple[int, int]],
         redelivered: bool,
-        size_max: int,
         added: AddedField | None = None,
         counted: Outflow | None = None,
     ) -> int: ...

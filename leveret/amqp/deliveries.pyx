@@ -31,6 +31,7 @@ cdef enum:
     GET_OK_FIXED_BYTES = 4 + 8 + 1 + 4
 
 OUTBOX_BYTES_MIN = 512      # an idle connection's answers fit; a busy one's buffer doubles
+OUTBOX_BYTES_MAX = 512 * 1024   # what deliveries may fill in a turn; they go on when the socket has it
 # Bodies from this size on are not copied but sent from where the batch lies: the extra entry in the
 # socket's list of buffers costs about as much as copying this many bytes.
 cdef enum:
@@ -67,6 +68,7 @@ cdef class Outbox:
     They gather in a bytes object that is cut to size when it is taken, so that nothing is copied twice;
     large bodies stand between such blocks as views of their batches. `size` counts all of it, `sent` the
     messages that were ever written. `frame_size_max` is the largest payload of a frame, negotiated.
+    With `size_max` bytes it is full: that is one connection's share of a turn, and deliveries stop.
     """
 
     cdef PyObject* block
@@ -76,6 +78,7 @@ cdef class Outbox:
     cdef size_t earlier         # bytes in `parts`
     cdef list parts             # finished blocks and views, in order
     cdef public uint32_t frame_size_max
+    cdef public size_t size_max
     cdef readonly Traffic sent
     cdef public Counters counters   # the connection's
     cdef public Counters vhost      # what counts for the virtual host
@@ -87,6 +90,7 @@ cdef class Outbox:
         self.earlier = 0
         self.parts = []
         self.frame_size_max = 4096 - FRAME_OVERHEAD
+        self.size_max = OUTBOX_BYTES_MAX
         self.sent = Traffic()
         self.counters = Counters()
         self.vhost = Counters()
@@ -101,6 +105,11 @@ cdef class Outbox:
     def size(self):
         """Bytes that wait to be taken."""
         return self.earlier + self.filled
+
+    @property
+    def is_full(self):
+        """Whether it takes no more deliveries until it is taken."""
+        return self.earlier + self.filled >= self.size_max
 
     cdef int reserve(self, size_t extra) except -1:
         cdef size_t wanted = self.filled + extra
@@ -226,14 +235,14 @@ cdef class Outbox:
 
     def deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max, AddedField added=None, Outflow counted=None,
+        bint redelivered, AddedField added=None, Outflow counted=None,
     ):
         """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
 
         Each gets the header field `added`, where that has a value for its offset, and is `counted`.
 
-        Goes on until the outbox holds `size_max` bytes (one record at least is written) or the batches
-        end. Returns the offset behind the last record written.
+        Goes on until the outbox is full (one record at least is written) or the batches end. Returns
+        the offset behind the last record written.
         """
         cdef Batch batch
         for batch in batches:
@@ -243,15 +252,16 @@ cdef class Outbox:
                 break
             first = self._deliver_from(
                 batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
-                redelivered, size_max, added, counted,
+                redelivered, added, counted,
             )
-            if first == stop or first != batch.base_offset + batch.count or len(self) >= size_max:
+            if first == stop or first != batch.base_offset + batch.count \
+                    or self.earlier + self.filled >= self.size_max:
                 break
         return first
 
     def deliver_runs(
         self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
-        size_t size_max, AddedField added=None, Outflow counted=None,
+        AddedField added=None, Outflow counted=None,
     ):
         """As `deliver`, for the records of several runs [(first, stop)], in order."""
         cdef Py_ssize_t at = 0, i
@@ -265,19 +275,19 @@ cdef class Outbox:
                 batch = batches[at]
             if stop <= batch.base_offset + batch.count:
                 reached = self._deliver_from(
-                    batch, slot, consumer_tag, first, stop, redelivered, size_max, added, counted
+                    batch, slot, consumer_tag, first, stop, redelivered, added, counted
                 )
             else:
                 reached = self.deliver(
-                    slot, consumer_tag, batches, first, stop, redelivered, size_max, added, counted
+                    slot, consumer_tag, batches, first, stop, redelivered, added, counted
                 )
-            if reached != stop or self.earlier + self.filled >= size_max:
+            if reached != stop or self.earlier + self.filled >= self.size_max:
                 break
         return reached
 
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
-        bint redelivered, size_t size_max, AddedField added, Outflow counted,
+        bint redelivered, AddedField added, Outflow counted,
     ) except? 0:
         cdef size_t position = batch.locate(first)
         cdef uint8_t tag_size = <uint8_t>len(consumer_tag)
@@ -312,7 +322,7 @@ cdef class Outbox:
             self.filled += method_size + FRAME_OVERHEAD
             self.content(batch, channel, &record, added, offset)
             offset += 1
-            if self.earlier + self.filled >= size_max:
+            if self.earlier + self.filled >= self.size_max:
                 break
         self.count(counted, offset - first, stored, redelivered, since)
         slot.delivery_tag = delivery_tag

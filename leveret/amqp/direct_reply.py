@@ -63,7 +63,7 @@ class ReplyConsumer:
         builder = BatchBuilder()  # as a record of its own, an answer is written like any delivery
         builder.add(publish.flags, 0, publish.exchange, self.address, publish.header, publish.body)
         batch = builder.seal(0)
-        connection.outbox.deliver(slot, self.tag.encode(), [batch], 0, 1, False, ANSWERS_BYTES_MAX)
+        connection.outbox.deliver(slot, self.tag.encode(), [batch], 0, 1, False)
         connection.touch()
 
 

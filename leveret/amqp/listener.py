@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.amqp.arrival import BACKLOG, ArrivalServer
-from leveret.amqp.connection import OUTBOX_BYTES_MAX, Connection
+from leveret.amqp.connection import Connection
+from leveret.amqp.deliveries import OUTBOX_BYTES_MAX
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
@@ -203,7 +204,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._paced = False
             self._resume_reading()
         outbox, transport = self._connection.outbox, self._transport
-        was_full = outbox.size >= OUTBOX_BYTES_MAX
+        was_full = outbox.is_full
         buffers = outbox.take()
         if not buffers or transport is None:
             return

@@ -48,7 +48,7 @@ def delivered(heads, added, *, base=0, frame_size_max=FRAME_SIZE_MAX):
     batch = sealed([(b"", b"q", head, b"") for head in heads], base)
     outbox, slot = Outbox(), ChannelSlot(5, None)
     outbox.frame_size_max = frame_size_max
-    stop = outbox.deliver(slot, b"t", [batch], base, base + len(heads), False, 1 << 30, added)
+    stop = outbox.deliver(slot, b"t", [batch], base, base + len(heads), False, added)
     assert stop == base + len(heads)
     found = header_payloads(outbox.take())
     for offset in range(base, stop):
@@ -161,7 +161,7 @@ def test_a_message_with_a_body_is_followed_by_the_next():
         head = encode_properties(commands.Basic.Properties(), len(content))
         builder.add(0, 1, b"", b"q", head, content)
     outbox, slot = Outbox(), ChannelSlot(5, None)
-    outbox.deliver(slot, b"t", [builder.seal(0)], 0, 3, False, 1 << 30, AddedField(NAME))
+    outbox.deliver(slot, b"t", [builder.seal(0)], 0, 3, False, AddedField(NAME))
     found = read_back(outbox.take(), 4088)
     assert [len(content) for _, _, content in found] == [5000, 20_000, 1]
     assert [properties_of(head).headers[NAME] for _, head, _ in found] == [0, 1, 2]

@@ -3,7 +3,6 @@
 import pytest
 from pamqp import commands
 
-from leveret.amqp import connection as connection_module
 from leveret.amqp.methods import build
 from tests.support.client import Client, Delivery, message, wire
 from tests.support.stage import Stage
@@ -175,7 +174,7 @@ def test_others_get_what_a_slow_peer_does_not(stage, client):
 
 
 def test_one_turn_sends_one_outbox_at_most(client, monkeypatch):
-    monkeypatch.setattr(connection_module, "OUTBOX_BYTES_MAX", 1000)
+    client.connection.outbox.size_max = 1000
     client.consume("q")
     sizes = []
     send_pending = client.link.send_pending

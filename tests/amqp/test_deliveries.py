@@ -82,9 +82,9 @@ def test_pamqp_reads_the_records_that_were_delivered(groups, frame_size_max, aga
     first = data.draw(st.integers(100, base - 1))
     stop = data.draw(st.integers(first + 1, base))
     outbox, slot = Outbox(), ChannelSlot(5, None)
-    outbox.frame_size_max = frame_size_max
+    outbox.frame_size_max, outbox.size_max = frame_size_max, 1 << 30
     slot.delivery_tag = 7
-    assert outbox.deliver(slot, tag.encode(), batches, first, stop, again, 1 << 30) == stop
+    assert outbox.deliver(slot, tag.encode(), batches, first, stop, again) == stop
     size = outbox.size
     parts = outbox.take()
     assert sum(map(len, parts)) == size
@@ -111,8 +111,12 @@ def test_a_full_outbox_ends_a_delivery_behind_the_record_that_filled_it(slot):
     head = encode_properties(commands.Basic.Properties(), 100)
     batches = [sealed([(b"", b"q", head, b"x" * 100)] * 10)]
     outbox = Outbox()
-    assert outbox.deliver(slot, b"t", batches, 0, 10, False, 1) == 1
-    assert outbox.deliver(slot, b"t", batches, 1, 10, False, 10_000) == 10
+    outbox.size_max = 1
+    assert outbox.deliver(slot, b"t", batches, 0, 10, False) == 1
+    assert outbox.is_full
+    outbox.size_max = 10_000
+    assert outbox.deliver(slot, b"t", batches, 1, 10, False) == 10
+    assert not outbox.is_full
     assert [method.delivery_tag for method, *_ in read_back(outbox.take(), 4088)] == list(
         range(1, 11)
     )
@@ -121,8 +125,8 @@ def test_a_full_outbox_ends_a_delivery_behind_the_record_that_filled_it(slot):
 def test_batches_that_leave_a_gap_end_a_delivery(slot):
     head = encode_properties(commands.Basic.Properties(), 1)
     batches = [sealed([(b"", b"q", head, b"x")], base) for base in (0, 1, 5)]
-    assert Outbox().deliver(slot, b"t", batches, 0, 6, False, 1 << 20) == 2
-    assert Outbox().deliver(slot, b"t", batches[2:], 0, 6, False, 1 << 20) == 0
+    assert Outbox().deliver(slot, b"t", batches, 0, 6, False) == 2
+    assert Outbox().deliver(slot, b"t", batches[2:], 0, 6, False) == 0
 
 
 def test_large_bodies_stay_valid_when_the_batch_is_forgotten(slot):
@@ -130,7 +134,7 @@ def test_large_bodies_stay_valid_when_the_batch_is_forgotten(slot):
     head = encode_properties(commands.Basic.Properties(), len(content))
     outbox = Outbox()
     outbox.frame_size_max = 131064
-    outbox.deliver(slot, b"t", [sealed([(b"", b"q", head, content)])], 0, 1, False, 1)
+    outbox.deliver(slot, b"t", [sealed([(b"", b"q", head, content)])], 0, 1, False)
     parts = outbox.take()
     assert any(isinstance(part, memoryview) for part in parts)
     assert read_back(parts, 131064)[0][2] == content
@@ -158,9 +162,10 @@ def test_runs_are_delivered_one_after_the_other(slot, runs, size_max):
     stored = [(b"", b"q%d" % i, head, b"x" * 100) for i in range(9)]
     batches = [sealed(stored[first : first + 3], first) for first in (0, 3, 6)]
     outbox, expected, one_by_one = Outbox(), Outbox(), ChannelSlot(5, None)
-    reached = outbox.deliver_runs(slot, b"t", batches, runs, False, size_max)
+    outbox.size_max = expected.size_max = size_max
+    reached = outbox.deliver_runs(slot, b"t", batches, runs, False)
     for first, stop in runs:
-        end = expected.deliver(one_by_one, b"t", batches, first, stop, False, size_max)
+        end = expected.deliver(one_by_one, b"t", batches, first, stop, False)
         if end < stop or expected.size >= size_max:
             break
     assert reached == end
