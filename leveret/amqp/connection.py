@@ -17,7 +17,7 @@ from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe, describe_channels
 from leveret.amqp.frames import FrameReader, Publish
-from leveret.amqp.handshake import State
+from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, State
 from leveret.amqp.holds import Cause, Holds
 from leveret.amqp.methods import closing, decode_method, encode_method, method_ids
 from leveret.amqp.operations import OPERATIONS
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
     from pamqp import base
 
-    from leveret.amqp.added import AddedField
     from leveret.amqp.channel import Channel
-    from leveret.amqp.frames import ChannelSlot
     from leveret.amqp.link import Link
     from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.config import Configuration
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
     from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
-    from leveret.ports.counters import Outflow
-    from leveret.ports.records import Batch
     from leveret.ports.usage import Account
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
@@ -105,7 +101,7 @@ class Connection:
         self.touch = link.touch  # there is output to be sent at the end of the turn
         self.broker = broker
         self.configuration = configuration
-        self.state = State.HEADER
+        self.state = HEADER
         self.reader = FrameReader(
             FRAME_MAX_HANDSHAKE,
             configuration.message_bytes_max,
@@ -184,9 +180,9 @@ class Connection:
 
     def received(self, data: memoryview) -> None:
         """Work through what the socket brought. `data` may be reused after the call."""
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
-        if self.state is State.HEADER:
+        if self.state is HEADER:
             data = self._take_protocol_header(data)
             if not data:
                 return
@@ -205,7 +201,7 @@ class Connection:
     def resumed(self, error: Exception | None) -> None:
         """What was waited for is done."""
         self._waiting = False
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
         if error is not None:
             self._failed(error)
@@ -213,10 +209,10 @@ class Connection:
 
     def _advance(self) -> None:
         reader = self.reader
-        while not self._waiting and self.state is not State.CLOSED:
+        while not self._waiting and self.state is not CLOSED:
             self._method_ids = (0, 0)
             try:
-                if self.state is State.RUNNING:
+                if self.state is RUNNING:
                     # Both only grow: with exchanges that come and go, and with permissions.
                     generation = self.vhost.topology.generation + self.rights.generation
                     if generation != self._generation:
@@ -312,7 +308,7 @@ class Connection:
             return
         if self.state is State.CLOSING:
             return
-        if self.state is not State.RUNNING:
+        if self.state is not RUNNING:
             raise unexpected(self.state)
         if channel is not None and not channel.alive and not isinstance(method, CHANNEL_ENDS):
             return  # it closed after the reader had read this
@@ -385,7 +381,7 @@ class Connection:
 
     def shut(self, error: AmqpError) -> None:
         """Close the connection with a reply code and text; wait a while for its close-ok."""
-        if self.state in (State.CLOSING, State.CLOSED):
+        if self.state in (State.CLOSING, CLOSED):
             return
         self.state = State.CLOSING
         self.send(closing(commands.Connection.Close, error))
@@ -394,7 +390,7 @@ class Connection:
 
     def close_socket(self) -> None:
         """End without waiting for the client: all has been said."""
-        self.state = State.CLOSED
+        self.state = CLOSED
         self.release()
         self.link.close()
 
@@ -415,7 +411,7 @@ class Connection:
 
     def lost(self) -> None:
         """The socket is gone."""
-        self.state = State.CLOSED
+        self.state = CLOSED
         self.release()
 
     # -- what the broker and the node tell all connections
@@ -429,7 +425,7 @@ class Connection:
 
     def follow_rates(self) -> None:
         """It is open now, or a limit has changed that may concern it."""
-        if self.state is not State.RUNNING:
+        if self.state is not RUNNING:
             return
         was_held = self._rate_hold is not None and self._rate_hold.is_holding
         self._end_rates()
@@ -462,14 +458,12 @@ class Connection:
     @property
     def can_send(self) -> bool:
         """Whether deliveries may be added to the output."""
-        return (
-            not self.outbox.is_full and self.link.writable and self.state is State.RUNNING
-        )
+        return not self.outbox.is_full and self.link.writable and self.state is RUNNING
 
     @property
     def keeps_up(self) -> bool:
         """Whether the peer takes what it is sent."""
-        return self.link.writable and self.state is State.RUNNING
+        return self.link.writable and self.state is RUNNING
 
     def send(self, method: base.Frame) -> None:
         """Queue a method of channel 0."""

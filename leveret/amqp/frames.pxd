@@ -70,7 +70,7 @@ cdef class FrameReader:
     cdef uint64_t now
     cdef bytes user
 
-    cdef object owner
+    cdef object owner               # of `data`
     cdef const uint8_t* data
     cdef size_t position
     cdef size_t size
@@ -96,7 +96,12 @@ cdef class FrameReader:
     cdef readonly bint stopped          # whether it has, before a basic.publish
     cdef public set packed              # the builders packed into, where somebody asks, else None
 
+    cdef bytes rest(self)
+    cdef int look_at(self, data) except -1
     cdef object _next(self)
+    cdef object keep_rest(self)
+    cdef bint fill_carry(self) except -1
+    cdef object carried_frame(self)
     cdef ChannelSlot slot_of(self, uint16_t number)
     cdef int mark(self, ChannelSlot slot) except -1
     cdef void begin_run(self, ChannelSlot slot) noexcept

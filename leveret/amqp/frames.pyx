@@ -21,6 +21,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.tuple cimport PyTuple_GET_SIZE
 
 from leveret.core.ledgers.groups cimport check_group
@@ -356,38 +357,43 @@ cdef class FrameReader:
             if slot is not None:
                 slot.forget_routes()
 
-    def receive(self, const unsigned char[::1] data, uint64_t now):
+    def receive(self, data, uint64_t now):
         """Take new bytes, which must not change before `next` returned None or `stash` was called.
 
         `now` is the time that the records get, in milliseconds since 1970.
         """
+        cdef size_t size = len(data)
         self.now = now
-        self.counters.add(_RECV_OCT, data.shape[0])
+        self.counters.add(_RECV_OCT, size)
         self.counters.add(_RECV_CNT, 1)
-        self.vhost.add(_RECV_OCT, data.shape[0])
+        self.vhost.add(_RECV_OCT, size)
         if self.position < self.size:
-            joined = (<const char*>self.data + self.position)[: self.size - self.position] + bytes(data)
-            self._look_at(joined)
+            self.look_at(self.rest() + bytes(data))
         else:
-            self._look_at(data)
+            self.look_at(data)
 
     def stash(self):
         """Copy the bytes not read yet, so that the caller may reuse its buffer."""
-        if self.position < self.size:
-            self._look_at((<const char*>self.data + self.position)[: self.size - self.position])
-        else:
-            self._look_at(b"")
+        self.look_at(self.rest())
+
+    cdef bytes rest(self):
+        return (<const char*>self.data + self.position)[: self.size - self.position]
 
     @property
     def unread(self):
         """Bytes received and not looked at yet."""
         return self.size - self.position
 
-    def _look_at(self, const unsigned char[::1] data):
-        self.owner = data
-        self.size = data.shape[0]
-        self.data = &data[0] if self.size else NULL
+    cdef int look_at(self, data) except -1:
+        """Read from `data` from now on. Without a typed memoryview, which costs more than a frame."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        self.data = <const uint8_t*>view.buf
+        self.size = view.len
         self.position = 0
+        self.owner = data       # which keeps the bytes; who owns them does not change them either
+        PyBuffer_Release(&view)
+        return 0
 
     def take_dirty(self):
         """The slots with something to collect, each once."""
@@ -418,16 +424,16 @@ cdef class FrameReader:
         cdef object event
         while True:
             if self.carry.size:
-                if not self._fill_carry():
+                if not self.fill_carry():
                     return None
-                event = self._carried_frame()
+                event = self.carried_frame()
             else:
                 available = self.size - self.position
                 if available < FRAME_HEADER_BYTES:
-                    return self._keep_rest()
+                    return self.keep_rest()
                 total = self.frame_length(self.data + self.position)
                 if available < total:
-                    return self._keep_rest()
+                    return self.keep_rest()
                 self.used = total
                 try:
                     event = self.frame(self.data + self.position, available)
@@ -436,13 +442,13 @@ cdef class FrameReader:
             if event is not None or self.stopped:
                 return event
 
-    def _keep_rest(self):
+    cdef object keep_rest(self):
         """The rest is a part of a frame: keep it until the other part comes."""
         self.carry.extend(self.data + self.position, self.size - self.position)
         self.position = self.size
         return None
 
-    def _fill_carry(self):
+    cdef bint fill_carry(self) except -1:
         """Complete the frame that came in parts. Returns whether it is whole."""
         cdef size_t wanted = FRAME_HEADER_BYTES, taken
         while True:
@@ -456,7 +462,7 @@ cdef class FrameReader:
             self.carry.extend(self.data + self.position, taken)
             self.position += taken
 
-    def _carried_frame(self):
+    cdef object carried_frame(self):
         cdef Buffer carry = self.carry
         # The frame is read from its own block, so that a nested call could never disturb it.
         self.carry = Buffer()

@@ -52,6 +52,9 @@ class State(Enum):
     CLOSED = "closed"
 
 
+# Asked for several times with each read: CPython 3.11 calls a function to find a member by name.
+HEADER, RUNNING, CLOSED = State.HEADER, State.RUNNING, State.CLOSED
+
 EXPECTED = {
     State.START: commands.Connection.StartOk,
     State.TUNE: commands.Connection.TuneOk,

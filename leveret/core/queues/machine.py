@@ -176,8 +176,9 @@ class QueueMachine:
             for consumer in line:
                 capacity = consumer.capacity()
                 if capacity > 0:
-                    limit = _chunk(line, consumer, capacity, ready_count)
-                    return Deliver(consumer, self.ledger.peek(limit))
+                    if len(line) > 1:
+                        capacity = _chunk(line, consumer, capacity, ready_count)
+                    return Deliver(consumer, self.ledger.peek(capacity))
         return None
 
     def _choose_active(self) -> Consumer | None:
@@ -244,7 +245,8 @@ class QueueMachine:
         if stop == offer.first:
             return
         self.ledger.lease(offer.first, stop)
-        self._pass_turn(offer.consumer)
+        if len(self._lines) > 1 or len(self._lines[0]) > 1:
+            self._pass_turn(offer.consumer)
 
     def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
         """Lease ready offsets that were sent, whichever they are; the turn passes on."""

@@ -301,10 +301,10 @@ class Queue(OpenQueue):
         builder = self.builder
         if self._upkeep is None:
             noted = builder.features & self._noted
+            if not noted and self.dedup is None and self.eta_hold is None:
+                return
             if noted & RecordFlag.HAS_EXPIRATION:
                 self._upkeep = Upkeep(self)
-            elif not noted and self.dedup is None and self.eta_hold is None:
-                return
         if self._upkeep is not None:
             self._upkeep.admit(builder)
         if self.eta_hold is not None and builder.count and self.eta_hold.admit():
@@ -444,7 +444,7 @@ class Queue(OpenQueue):
         while delivered < PUMP_RECORDS_MAX:
             offer = self.machine.offer()
             if offer is None:
-                if not self.machine.ready_count:
+                if not self.machine.ledger.ready_count:
                     self.reader.clear()
                 break
             batches = self.reader.read(offer.first)
