@@ -1,14 +1,15 @@
 """/api/leveret/schedules/VHOST: messages that wait for their time, and what is done about them.
 
     GET    …                    ?exchange&routing_key&header&due_from_ms&due_before_ms&limit&after
-                                → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
-    GET    …/messages/ID        one of them, with its payload
-    POST   …/cancel             {"id"}, or what messages have in common, or {"all": true}
-    POST   …/deliver            the same: they come at once → {"count": 3}
-    POST   …/reschedule         the same, and {"delay_ms"} or {"due_ms"}
+                                &queue → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
+    GET    …/messages/ID        ?queue; one of them, with its payload
+    POST   …/cancel             {"id"}, or what messages have in common, or {"all": true}; {"queue"}
+    POST   …/deliver            the same, no queue: they come at once → {"count": 3}
+    POST   …/reschedule         the same, no queue, and {"delay_ms"} or {"due_ms"}
 
-Who may enter the virtual host may look; who may publish to the exchange that messages wait for may
-do something about them. Times are milliseconds since 1970.
+With `queue` it is about the Celery tasks that a queue holds, for who may browse that queue. Of the
+others, who may enter the virtual host may look; who may publish to the exchange that messages wait
+for may do something about them. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import bad_request
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ __all__ = ["cursor", "cursor_text", "read_cursor", "router"]
 ROWS = 100
 CURSOR_DIGITS_MAX = 18
 EXAMPLE = {"id": "a1", "exchange": "orders", "routing_key": "k", "headers": {}, "all": False}
+CANCELLED = {**EXAMPLE, "queue": "tasks"}
 RESCHEDULED = {**EXAMPLE, "delay_ms": 60_000, "due_ms": 1_800_000_000_000}
 
 router = APIRouter(prefix="/api/leveret/schedules/{vhost}")
@@ -39,8 +42,9 @@ router = APIRouter(prefix="/api/leveret/schedules/{vhost}")
 @router.api_route("", methods=READ)
 async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -> Response:
     """Those that wait, the next one first."""
-    caller.vhost(vhost)
     query = request.query_params
+    queue = query.get("queue")
+    await _require_to_look(caller, vhost, queue)
     found = await caller.perform(
         "schedule.list",
         vhost=vhost,
@@ -49,7 +53,7 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
         headers=headers(query),
         due_from_ms=whole_number(query, "due_from_ms"),
         due_before_ms=whole_number(query, "due_before_ms"),
-        queue=None,
+        queue=queue,
         limit=whole_number(query, "limit", ROWS),
         after=cursor(query.get("after")),
     )
@@ -57,45 +61,67 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
 
 
 @router.api_route("/messages/{id}", methods=READ)
-async def show_schedule(caller: CallerHere, vhost: Segment, id: Segment) -> Response:  # noqa: A002
-    """One of them, with its payload: for those who might have published it."""
-    caller.vhost(vhost)
-    found = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id)
-    await caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
+async def show_schedule(
+    caller: CallerHere,
+    request: Request,
+    vhost: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """One of them, with its payload: for those who might have published it, or may consume it."""
+    queue = request.query_params.get("queue")
+    await _require_to_look(caller, vhost, queue)
+    found = await caller.perform("schedule.show", vhost=vhost, queue=queue, id=id)
+    if queue is None:
+        await caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
     return answer(found)
 
 
-@router.post("/cancel", openapi_extra=described(EXAMPLE))
+async def _require_to_look(caller: Caller, vhost: str, queue: str | None) -> None:
+    """Raise ApiError unless the caller may list what waits, for one queue or for exchanges."""
+    if queue is None:
+        caller.vhost(vhost)
+    else:
+        await require_to_browse(caller, vhost, queue)
+
+
+@router.post("/cancel", openapi_extra=described(CANCELLED))
 async def cancel(caller: CallerHere, request: Request, vhost: Segment) -> Response:
     """Let messages never come."""
     asked = await json_object(request)
-    chosen = await _chosen(caller, vhost, asked)
-    return await _done(caller, "schedule.cancel", chosen, queue=None)
+    queue = text(asked, "queue", None)
+    if queue is None:
+        await _require_to_change(caller, vhost, asked)
+    else:
+        await require_to_browse(caller, vhost, queue)
+    return await _done(caller, "schedule.cancel", _chosen(vhost, asked), queue=queue)
 
 
 @router.post("/deliver", openapi_extra=described(EXAMPLE))
 async def deliver_now(caller: CallerHere, request: Request, vhost: Segment) -> Response:
     """Let messages come at once."""
     asked = await json_object(request)
-    return await _done(caller, "schedule.deliver_now", await _chosen(caller, vhost, asked))
+    await _require_to_change(caller, vhost, asked)
+    return await _done(caller, "schedule.deliver_now", _chosen(vhost, asked))
 
 
 @router.post("/reschedule", openapi_extra=described(RESCHEDULED))
 async def reschedule(caller: CallerHere, request: Request, vhost: Segment) -> Response:
     """Let messages come at another time."""
     asked = await json_object(request)
-    chosen = await _chosen(caller, vhost, asked)
+    await _require_to_change(caller, vhost, asked)
     when = {key: asked.get(key) for key in ("delay_ms", "due_ms")}
-    return await _done(caller, "schedule.reschedule", chosen, **when)
+    return await _done(caller, "schedule.reschedule", _chosen(vhost, asked), **when)
 
 
 async def _done(caller: Caller, operation: str, chosen: dict[str, Any], **more: object) -> Response:
     return answer({"count": await caller.perform(operation, **chosen, **more)})
 
 
-async def _chosen(caller: Caller, vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Which messages, as operations take it. Raises ApiError unless the caller may have them."""
+async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) -> None:
+    """Raise ApiError unless the caller may publish wherever the chosen messages wait for."""
     caller.vhost(vhost)
+    if text(asked, "queue", None) is not None:  # rather than to change others than were meant
+        raise bad_request("a task that a queue holds has its own time: it can be cancelled")
     id_, exchange = text(asked, "id", None), text(asked, "exchange", None)
     if id_ is not None:
         held = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
@@ -104,10 +130,14 @@ async def _chosen(caller: Caller, vhost: str, asked: dict[str, Any]) -> dict[str
         exchanges = list(caller.vhost(vhost).exchanges) if exchange is None else [exchange]
     for name in exchanges:
         await caller.require(vhost, "exchange", name or "amq.default", "write")
+
+
+def _chosen(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Which messages, as operations take it. Raises ApiError 400."""
     return {
         "vhost": vhost,
-        "id": id_,
-        "exchange": exchange,
+        "id": text(asked, "id", None),
+        "exchange": text(asked, "exchange", None),
         "routing_key": text(asked, "routing_key", None),
         "headers": table(asked, "headers"),
         "due_from_ms": asked.get("due_from_ms"),

@@ -80,10 +80,12 @@ async def _written(schedules: Schedules, parameters: Parameters) -> None:
 
 
 def _schedules(node: Administered, parameters: Parameters) -> Schedules:
-    """Raise AdministrationError where no node runs, or the virtual host is not there."""
-    node.administration.vhost(parameters["vhost"])
+    """Raise AdministrationError where no node runs, or virtual host or queue are not there."""
+    vhost, queue = node.administration.vhost(parameters["vhost"]).name, parameters.get("queue")
     if node.schedules is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
+    if queue is not None and queue not in node.vhosts[vhost].queues:
+        raise AdministrationError("not_found", f"no queue '{queue}' in vhost '{vhost}'")
     return node.schedules
 
 

@@ -23,7 +23,7 @@ def broker(tmp_path_factory):
 def http(broker):
     address = re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
     with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
-        for name in ("reader", "writer"):
+        for name in ("reader", "writer", "blind"):
             body = {"password": name, "tags": "management"}
             assert client.put(f"/users/{name}", json=body).status_code in {201, 204}
         none, every = "^$", ".*"
@@ -31,6 +31,8 @@ def http(broker):
         writer = {"configure": none, "write": "^amq.default$|^dlx$", "read": every}
         client.put("/permissions/%2F/reader", json=reader)
         client.put("/permissions/%2F/writer", json=writer)
+        blind = {"configure": every, "write": every, "read": none}
+        client.put("/permissions/%2F/blind", json=blind)
         yield client
 
 
@@ -72,6 +74,38 @@ def test_schedules_are_listed_shown_put_off_and_called_off(http, channel):
     assert http.post(f"{base}/deliver", json={"all": True}).json() == {"count": 2}
     assert http.post(f"{base}/deliver", json={}).status_code == 400
     assert len(_all(channel, "later", 2)) == 2
+
+
+def test_tasks_that_a_queue_holds_are_listed_shown_and_called_off(http, channel):
+    channel.queue_declare("tasks", durable=True, arguments={"x-celery-eta": True})
+    for number in range(3):
+        headers = {"task": "t", "id": str(number), "eta": f"2999-01-0{number + 1}T00:00:00Z"}
+        properties = pika.BasicProperties(headers=headers, delivery_mode=2)
+        channel.basic_publish("", "tasks", b"body", properties)
+    base, held = f"{LEVERET}/schedules/%2F", {"queue": "tasks"}
+    found = http.get(base, params=held).json()
+    rows = found["rows"]
+    assert [row["headers"]["id"] for row in rows] == ["0", "1", "2"]
+    assert (found["pending"], http.get(base).json()["pending"]) == (3, 0)
+    searched = http.get(base, params={**held, "header": "id=1"}).json()["rows"]
+    assert searched == [rows[1]]
+    first = rows[0]["id"]
+    assert http.get(f"{base}/messages/{first}", params=held).json()["payload"] == "body"
+    assert http.get(f"{base}/messages/{first}").status_code == 404  # none of the exchanges'
+    assert http.get(base, params={"queue": "none"}).status_code == 404
+    for verb in ("deliver", "reschedule"):  # a task's time is its own
+        asked = {"all": True, "delay_ms": 1, **held}
+        assert http.post(f"{base}/{verb}", json=asked).status_code == 400
+    with as_user(http, "writer") as writer, as_user(http, "blind") as blind:
+        assert blind.get(base).status_code == 200
+        assert blind.get(base, params=held).status_code == 401
+        assert blind.get(f"{base}/messages/{first}", params=held).status_code == 401
+        assert blind.post(f"{base}/cancel", json={"id": first, **held}).status_code == 401
+        # Who may purge the queue may call off what comes to it.
+        assert writer.post(f"{base}/cancel", json={"id": first, **held}).json() == {"count": 1}
+    assert http.post(f"{base}/cancel", json=held).status_code == 400
+    assert http.post(f"{base}/cancel", json={"all": True, **held}).json() == {"count": 2}
+    assert http.get(base, params=held).json()["pending"] == 0
 
 
 def test_retries_are_listed_brought_back_and_given_up(http, channel):
