@@ -68,6 +68,7 @@ def held(broker: LeveretBroker) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.covers("C-217")
 def test_far_tasks_stand_in_nobody_s_way(broker: LeveretBroker, worker: Worker) -> None:
     add = worker.app.tasks["add"]
     for hours in range(FAR_TASKS):
@@ -88,6 +89,7 @@ def test_far_tasks_stand_in_nobody_s_way(broker: LeveretBroker, worker: Worker) 
     assert scheduled == {Worker.name: []}
 
 
+@pytest.mark.covers("C-217")
 @pytest.mark.parametrize("kind", ["countdown", "eta", "eta without offset"])
 def test_a_task_runs_at_its_time(worker: Worker, kind: str) -> None:
     add = worker.app.tasks["add"]
@@ -103,6 +105,7 @@ def test_a_task_runs_at_its_time(worker: Worker, kind: str) -> None:
     assert time.monotonic() - begun >= 1.9
 
 
+@pytest.mark.covers("C-217")
 def test_retries_with_a_countdown_are_held_too(worker: Worker) -> None:
     result = worker.app.tasks["succeed_at_last"].delay(2)
     assert result.get(timeout=RESULT_SECONDS_MAX) == 2

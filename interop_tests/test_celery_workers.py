@@ -121,7 +121,7 @@ def test_quorum_queues_are_detected(quorum: dict[str, Any], tmp_path: Path) -> N
         assert answers == list(range(1, 51))
 
 
-@pytest.mark.covers("B-501")
+@pytest.mark.covers("B-501", "C-217")
 def test_native_delayed_delivery(broker: Broker, quorum: dict[str, Any], tmp_path: Path) -> None:
     """The broker holds tasks for later, in 28 queues by the bits of their delay in seconds."""
     with Worker(tmp_path, quorum) as worker:

@@ -59,7 +59,7 @@ def received(channel: Any, count: int) -> list[tuple[bytes, Any]]:
     return found
 
 
-@pytest.mark.covers("B-176")
+@pytest.mark.covers("B-176", "C-203")
 def test_messages_come_in_the_order_of_their_delays(channel: Any) -> None:
     declare(channel, "direct", "key")
     begun = time.monotonic()
@@ -75,7 +75,7 @@ def test_messages_come_in_the_order_of_their_delays(channel: Any) -> None:
     assert time.monotonic() - begun >= 0.9
 
 
-@pytest.mark.covers("B-176")
+@pytest.mark.covers("B-176", "C-203")
 @pytest.mark.parametrize(("kind", "key"), [("topic", "a.#"), ("fanout", ""), ("direct", "a.b")])
 def test_it_routes_as_its_type(channel: Any, kind: str, key: str) -> None:
     declare(channel, kind, key)
@@ -85,6 +85,7 @@ def test_it_routes_as_its_type(channel: Any, kind: str, key: str) -> None:
     assert received(channel, 2) == [(b"at once", 0), (b"later", -200)]
 
 
+@pytest.mark.covers("C-203")
 def test_what_was_delayed_can_be_published_again(channel: Any) -> None:
     declare(channel, "direct", "key")
     publish(channel, "key", b"m", 100)

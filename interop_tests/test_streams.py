@@ -74,7 +74,7 @@ def _read(
     return found
 
 
-@pytest.mark.covers("B-129", "B-504")
+@pytest.mark.covers("B-129", "B-504", "C-212")
 def test_a_stream_is_read_from_wherever_one_asks(channel: BlockingChannel, stream: str) -> None:
     _publish(channel, stream, b"0", b"1", b"2")
     time.sleep(1.1)

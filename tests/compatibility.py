@@ -24,10 +24,11 @@ SUITES = ("tests", "interop_tests")
 INTRODUCTION = """\
 # Compatibility
 
-What applications written for RabbitMQ rely on, and the tests that show it. `make docs` writes this
-page from `compatibility.toml` and from the tests marked `@pytest.mark.covers("B-001")`; `make test`
-fails when a line has neither a test nor a reason. Conversations under `interop_tests/differential`
-are held with RabbitMQ as well, and must read the same.
+What applications written for RabbitMQ rely on, what Leveret promises beyond that, and the tests
+that show it. `make docs` writes this page from `compatibility.toml` and from the tests marked
+`@pytest.mark.covers("B-001")`; `make test` fails when a line has neither a test nor a reason.
+Conversations under `interop_tests/differential` are held with RabbitMQ as well, and must read the
+same.
 """
 
 

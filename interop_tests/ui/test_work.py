@@ -57,6 +57,7 @@ def test_every_page_is_there(site: Site, view: View) -> None:
     view.picture("messages")
 
 
+@pytest.mark.covers("C-214")
 def test_publishing_searching_and_moving(site: Site, desk: View, queue: str) -> None:
     page = desk.page
     desk.go(f"/queues/%2F/{queue}")

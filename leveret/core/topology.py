@@ -234,13 +234,16 @@ class Topology:
     # ----- all of it
 
     def definitions(self) -> Definitions:
-        """Exchanges, queues and bindings, but for the broker's own and for exclusive queues."""
+        """Exchanges, queues and bindings, but for the broker's own and for exclusive queues.
+
+        May run in a thread: it goes through copies.
+        """
         queues = [queue for _, queue in sorted(self.queues.items()) if queue.owner is None]
         exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
         bindings = [
             binding.definition
             for exchange in exchanges
-            for binding in exchange.outgoing.values()
+            for binding in list(exchange.outgoing.values())
             if isinstance(binding.destination, Exchange) or binding.destination.owner is None
         ]
         return Definitions(

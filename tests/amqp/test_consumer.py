@@ -62,7 +62,7 @@ def test_prefetch_counts_for_consumers_started_later(client):
     assert bodies(client) == numbered(0, 2)
 
 
-@pytest.mark.covers("B-121")
+@pytest.mark.covers("B-121", "C-217")
 def test_prefetch_is_each_consumers_own(client):
     client.declare("r")
     client.prefetch(2)
@@ -73,7 +73,7 @@ def test_prefetch_is_each_consumers_own(client):
     assert bodies(client) == [*numbered(0, 2), *numbered(5, 7)]
 
 
-@pytest.mark.covers("B-121")
+@pytest.mark.covers("B-121", "C-217")
 def test_a_channels_prefetch_is_shared_and_counts_at_once(client):
     client.declare("r")
     client.consume("q", "one")

@@ -146,7 +146,7 @@ def test_a_silent_peer_is_closed_between_two_and_three_intervals(quiet_from):
     assert rim.stage.broker.connections == set()
 
 
-@pytest.mark.covers("B-009")
+@pytest.mark.covers("B-009", "C-216")
 @pytest.mark.parametrize("sign_of_life", [HEARTBEAT, wire(commands.Channel.Open()), b"\x08"])
 def test_any_byte_is_a_sign_of_life(sign_of_life):
     rim = Rim().open()
@@ -183,7 +183,7 @@ def test_without_heartbeats_a_peer_may_be_silent():
     assert rim.names() == []
 
 
-@pytest.mark.covers("B-009", "B-010")
+@pytest.mark.covers("B-009", "B-010", "C-216")
 def test_a_peer_is_not_blamed_while_nothing_is_read():
     rim = Rim().open()
     rim.protocol.hold(held=True)

@@ -40,7 +40,7 @@ def error(client, method, channel=1):
 # -- delivery counts and limits
 
 
-@pytest.mark.covers("B-129", "B-142")
+@pytest.mark.covers("B-129", "B-142", "C-215")
 def test_a_quorum_queue_counts_returns_and_gives_up(client):
     client.declare("dead")
     arguments = {

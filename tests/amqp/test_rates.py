@@ -56,6 +56,7 @@ def stored(stage, queue="q"):
 # -- publishing
 
 
+@pytest.mark.covers("C-216")
 def test_a_publisher_over_its_rate_is_blocked_told_and_unblocked():
     stage = Stage()
     vhost_limits(stage, publish_rate=10)
@@ -143,6 +144,7 @@ def test_acks_of_a_connection_that_publishes_too_fast_come_later_but_come():
     assert stage.queue("q").machine.ledger.leased_count == 2  # 1 and 2; 0 is settled
 
 
+@pytest.mark.covers("C-216")
 def test_the_rate_of_a_user_is_for_all_connections_together():
     stage = Stage()
     stage.add_user("other")
@@ -158,6 +160,7 @@ def test_the_rate_of_a_user_is_for_all_connections_together():
     assert not other.link.held
 
 
+@pytest.mark.covers("C-216")
 def test_a_queue_slows_those_who_publish_to_it_and_nobody_else():
     stage = Stage()
     first, second = opened(stage), opened(stage)
@@ -223,6 +226,7 @@ def test_a_client_that_would_not_understand_is_not_told():
     assert stored(stage) == 2
 
 
+@pytest.mark.covers("C-216")
 def test_alarm_and_rate_together_tell_the_client_once():
     stage = node(publish=Rate(10, 1))
     client = opened(stage)

@@ -51,6 +51,7 @@ def closing_text(client):
 # -- visibility timeouts
 
 
+@pytest.mark.covers("C-210")
 def test_what_is_not_settled_in_time_goes_to_somebody_else(stage, client):
     client.declare("q", arguments=SECOND)
     client.publish("q", b"1", b"2")
@@ -155,6 +156,7 @@ def test_a_get_has_its_time_as_well(stage, client):
     assert ready(client, "q") == 1
 
 
+@pytest.mark.covers("C-215")
 def test_a_timeout_counts_against_the_delivery_limit(stage, client):
     client.declare("dead")
     limited = {
@@ -172,6 +174,7 @@ def test_a_timeout_counts_against_the_delivery_limit(stage, client):
     assert (ready(client, "dead"), ready(client, "q")) == (1, 0)
 
 
+@pytest.mark.covers("C-210")
 def test_a_policy_sets_it(stage, client):
     client.declare("q")
     policies = stage.broker.policies
@@ -215,6 +218,7 @@ def test_the_prefetch_is_free_again(stage, client):
 # -- extending a lease, and giving it back
 
 
+@pytest.mark.covers("C-210")
 def test_an_extended_delivery_stays(stage, client):
     client.declare("q", arguments=SECOND)
     client.publish("q", b"1", b"2")
@@ -253,6 +257,7 @@ def test_no_more_time_gives_it_back_at_once(client):
     assert ready(client, "q") == 1
 
 
+@pytest.mark.covers("C-210")
 def test_less_time_than_before(stage, client):
     client.declare("q", arguments={"x-visibility-timeout": 60_000})
     client.publish("q", b"1")
@@ -263,6 +268,7 @@ def test_less_time_than_before(stage, client):
     assert ready(client, "q") == 1
 
 
+@pytest.mark.covers("C-210", "C-217")
 def test_long_jobs_keep_their_channel(stage, client):
     """The consumer timeout waits for what was extended, and for nothing else."""
     client.declare("q")
@@ -298,6 +304,7 @@ def test_visible_deliveries_do_not_hide_those_that_wait_too_long(stage, client):
     assert "delivery acknowledgement" in closing_text(client)
 
 
+@pytest.mark.covers("C-210")
 def test_what_is_returned_comes_after_its_delay(stage, client):
     client.declare("q")
     client.publish("q", b"1")

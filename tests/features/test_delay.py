@@ -65,6 +65,7 @@ class TestFirstDelivery:
     def test_what_was_delayed_before_can_be_scheduled_anew(self) -> None:
         assert due(x_delay=-5000, x_deliver_at=NOW + 7) == NOW + 7
 
+    @pytest.mark.covers("C-201")
     def test_a_moment_is_milliseconds_or_a_timestamp(self) -> None:
         assert due(x_deliver_at=NOW + 1) == NOW + 1
         assert due(x_deliver_at=Timestamp(NOW // 1000 + 60)) == (NOW // 1000 + 60) * 1000
@@ -79,6 +80,7 @@ class TestFirstDelivery:
         assert LEVELS_MS[0] == 1000
         assert LEVELS_MS[13:] == (600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000)
 
+    @pytest.mark.covers("C-201")
     def test_a_year_ahead_is_the_most(self) -> None:
         assert due(x_delay=DELAY_MS_MAX) == NOW + DELAY_MS_MAX
         assert "366 days" in refusal(x_delay=DELAY_MS_MAX + 1)
@@ -104,6 +106,7 @@ class TestFirstDelivery:
     def test_what_makes_no_sense_is_refused(self, headers: dict[str, object], text: str) -> None:
         assert text in refusal(**headers)
 
+    @pytest.mark.covers("C-203")
     def test_the_plugin_s_exchange_delivers_at_once_what_it_cannot_read(self) -> None:
         for value in (True, None, [1], 2**32, 2**40):
             schedule = read_schedule(raw(x_delay=value), NOW, like_plugin=True)

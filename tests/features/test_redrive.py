@@ -48,6 +48,7 @@ def test_a_history_that_a_client_wrote_is_none():
     assert dead_letter(7, None, {"x-death": 5}, is_dead_letter=True).queue is None
 
 
+@pytest.mark.covers("C-206")
 @pytest.mark.parametrize(
     ("selection", "meant"),
     [

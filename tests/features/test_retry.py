@@ -35,12 +35,14 @@ def waits(ladder, count, chance=0.5):
     return [ladder.wait_ms(attempt, chance) for attempt in range(1, count + 1)]
 
 
+@pytest.mark.covers("C-205")
 def test_waits_grow_up_to_the_longest():
     ladder = stated(retry_delay=100, retry_multiplier=3, retry_max_delay=2000)
     assert waits(ladder, 5) == [100, 300, 900, 2000, 2000]
     assert waits(stated(retry_delay=5), 3) == [5, 10, 20]
 
 
+@pytest.mark.covers("C-205")
 def test_waits_are_those_that_were_written_out_and_the_last_goes_on():
     ladder = stated(retry_delays=[10, 50, 20])
     assert waits(ladder, 5) == [10, 50, 20, 20, 20]
@@ -54,6 +56,7 @@ def test_any_argument_turns_retries_on():
     assert stated(retry_on="timeout").attempts_max == ATTEMPTS
 
 
+@pytest.mark.covers("C-205")
 def test_which_failures_are_retried():
     assert stated(retry_delay=1).on == {"rejected"}
     every = ["reject", "requeue", "disconnect", "timeout"]
@@ -82,6 +85,7 @@ def test_without_a_plan_of_its_own_a_ladder_never_shortens(ladder, attempt):
     assert ladder.wait_ms(attempt, 0.5) <= ladder.wait_ms(attempt + 1, 0.5)
 
 
+@pytest.mark.covers("C-205")
 @given(st.integers(0, 100_000), st.floats(0, 1), CHANCES)
 def test_jitter_moves_a_wait_by_no_more_than_its_part(delay, jitter, chance):
     wait = Ladder(delay_ms=delay, jitter=jitter).wait_ms(1, chance)

@@ -146,6 +146,7 @@ def conditions(draw, depth=3):
 HEADERS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES))
 
 
+@pytest.mark.covers("C-209")
 @given(conditions(), HEADERS)
 def test_a_condition_means_what_it_says(made, headers):
     text, oracle = made

@@ -52,6 +52,7 @@ def evaluate(expression, tags):
     return answer
 
 
+@pytest.mark.covers("C-209")
 @given(expressions(), st.sets(st.sampled_from(TAGS)))
 def test_an_expression_means_what_it_says(made, tags):
     text, oracle = made

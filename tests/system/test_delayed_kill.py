@@ -62,6 +62,7 @@ def drain(port: int, got: list[tuple[int, int]], until) -> None:
     connection.close()
 
 
+@pytest.mark.covers("C-201")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_kills_at_random_moments(tmp_path, durability):
     randomly = random.Random(7)
@@ -93,6 +94,7 @@ def test_kills_at_random_moments(tmp_path, durability):
     assert len(numbers) - len(set(numbers)) < len(numbers) / 2, "twice, and not only around kills"
 
 
+@pytest.mark.covers("C-201")
 def test_without_a_kill_none_comes_twice_or_late(tmp_path):
     got: list[tuple[int, int]] = []
     with BrokerProcess(tmp_path / "data") as broker:
@@ -160,6 +162,7 @@ def test_repetition_and_ids_survive(tmp_path):
         broker.check_untroubled()
 
 
+@pytest.mark.covers("C-217")
 def test_held_celery_tasks_survive(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         parameters = pika.ConnectionParameters("127.0.0.1", broker.port)

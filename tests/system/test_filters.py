@@ -57,6 +57,7 @@ def declared(channel, kind):
     return queue
 
 
+@pytest.mark.covers("C-209")
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_consumer_gets_what_it_wants(broker, kind):
     start = {"x-stream-offset": "first"} if kind == "stream" else {}
@@ -71,6 +72,7 @@ def test_a_consumer_gets_what_it_wants(broker, kind):
             assert channel.queue_declare(queue, passive=True).method.message_count == left
 
 
+@pytest.mark.covers("C-209")
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_skipped_messages_are_gone_and_kept_ones_are_not(broker, kind):
     with connected(broker.port) as connection:
@@ -84,6 +86,7 @@ def test_skipped_messages_are_gone_and_kept_ones_are_not(broker, kind):
         assert channel.queue_declare(queue, passive=True).method.message_count == 0
 
 
+@pytest.mark.covers("C-209")
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_wrong_expression_closes_the_channel(broker, kind):
     with connected(broker.port) as connection:

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from pamqp import commands
 
 from leveret.errors import StorageError
@@ -81,6 +82,7 @@ class Publisher:
             pass  # the broker was killed
 
 
+@pytest.mark.covers("C-213")
 def test_a_kill_leaves_one_name_and_every_message(tmp_path: Path):
     rng = random.Random(make_seed())
     broker = BrokerProcess(tmp_path / "data")

@@ -48,6 +48,7 @@ def await_get(channel, queue):
     raise AssertionError("nothing comes")
 
 
+@pytest.mark.covers("C-210")
 def test_what_is_not_settled_in_time_comes_back_and_the_channel_lives(broker):
     connection, channel = connected(broker)
     declare(channel, "q", visibility_timeout=300)
@@ -61,6 +62,7 @@ def test_what_is_not_settled_in_time_comes_back_and_the_channel_lives(broker):
     connection.close()
 
 
+@pytest.mark.covers("C-210")
 def test_a_long_job_keeps_its_delivery_and_its_channel(tmp_path):
     """Far beyond both timeouts, by asking for more time now and then."""
     settings = {"consumer_timeout_ms": 1000, "consumer_check_interval_ms": 100}
@@ -83,6 +85,7 @@ def test_a_long_job_keeps_its_delivery_and_its_channel(tmp_path):
         connection.close()
 
 
+@pytest.mark.covers("C-211")
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_groups_move_on_when_a_consumer_dies_and_when_the_node_does(tmp_path, kind):
     groups = [f"g{number}" for number in range(5)]

@@ -196,7 +196,7 @@ def declare_until_closed(client: Client) -> list[str]:
     return declared
 
 
-@pytest.mark.covers("B-010")
+@pytest.mark.covers("B-010", "C-216")
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+import pytest
 from pamqp import commands
 
 from tests.harness.broker import BrokerProcess
@@ -40,6 +41,7 @@ def under_kills(broker: BrokerProcess, resender: Resender, kills: int) -> None:
     assert resender.resent, "nothing was sent twice"
 
 
+@pytest.mark.covers("C-207")
 def test_a_queue_window(tmp_path):
     with BrokerProcess(tmp_path / "data", dedup_keys_max=1000) as broker:
         with Client(broker.port) as client:
@@ -50,6 +52,7 @@ def test_a_queue_window(tmp_path):
         broker.check_untroubled()
 
 
+@pytest.mark.covers("C-207")
 def test_an_exchange_window(tmp_path):
     with BrokerProcess(tmp_path / "data", dedup_keys_max=1000) as broker:
         with Client(broker.port) as client:
@@ -70,6 +73,7 @@ def test_an_exchange_window(tmp_path):
         broker.check_untroubled()
 
 
+@pytest.mark.covers("C-208")
 def test_a_numbering_publisher(tmp_path):
     def numbered(number: int) -> dict[str, object]:
         claim = {"x-producer-id": "p", "x-producer-epoch": 3, "x-producer-seq": number}
@@ -84,6 +88,7 @@ def test_a_numbering_publisher(tmp_path):
         broker.check_untroubled()
 
 
+@pytest.mark.covers("C-208")
 def test_a_chain_from_a_window_over_transactions_is_exactly_once(tmp_path):
     rng = random.Random(3)
     with BrokerProcess(tmp_path / "data") as broker:

@@ -45,6 +45,7 @@ def drained(channel, queue="q"):
     return found
 
 
+@pytest.mark.covers("C-208")
 def test_half_messages_survive_kills_and_are_decided_once(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection, channel = connected(broker)
@@ -71,6 +72,7 @@ def test_half_messages_survive_kills_and_are_decided_once(tmp_path):
         broker.check_untroubled()
 
 
+@pytest.mark.covers("C-208")
 def test_who_does_not_decide_is_asked(tmp_path):
     with BrokerProcess(tmp_path / "data", prepared_checks_max=3) as broker:
         connection, channel = connected(broker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pika
+import pytest
 
 from tests.harness.broker import BrokerProcess
 
@@ -12,6 +13,7 @@ HEARTBEAT_SECONDS = 1
 COUNT = 30
 
 
+@pytest.mark.covers("C-216")
 def test_a_publisher_is_blocked_and_unblocked_and_outlives_its_heartbeats(tmp_path):
     settings = {"connection_publish_rate": 10, "connection_publish_burst": 5}
     with BrokerProcess(tmp_path / "data", **settings) as broker:
@@ -42,6 +44,7 @@ def test_a_publisher_is_blocked_and_unblocked_and_outlives_its_heartbeats(tmp_pa
         broker.check_untroubled()
 
 
+@pytest.mark.covers("C-216")
 def test_consumers_are_slowed_and_publishers_are_not(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))

@@ -31,6 +31,7 @@ def bodies(channel, queue):
     return found
 
 
+@pytest.mark.covers("C-206")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_kills_leave_each_message_in_one_place(tmp_path, durability):
     rng = random.Random(make_seed())

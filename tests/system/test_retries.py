@@ -48,6 +48,7 @@ def dead_letters(channel):
     return found
 
 
+@pytest.mark.covers("C-205")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_kills_lose_no_message_that_waits_to_be_tried_again(tmp_path, durability):
     rng = random.Random(make_seed())
@@ -77,6 +78,7 @@ def test_kills_lose_no_message_that_waits_to_be_tried_again(tmp_path, durability
         broker.kill()
 
 
+@pytest.mark.covers("C-205")
 def test_a_long_wait_outlives_a_restart(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection, channel = connected(broker)
@@ -93,6 +95,7 @@ def test_a_long_wait_outlives_a_restart(tmp_path):
         connection.close()
 
 
+@pytest.mark.covers("C-205")
 def test_order_by_key_outlives_a_restart(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         connection, channel = connected(broker)

@@ -109,11 +109,13 @@ def exactly_once(data: Path, durability: str, kills: int) -> None:
         broker.kill()
 
 
+@pytest.mark.covers("C-208")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_a_few_kills(tmp_path, durability):
     exactly_once(tmp_path / "data", durability, kills=4)
 
 
+@pytest.mark.covers("C-208")
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.core.definitions.document import Item, Parsed
     from leveret.core.vhost import Vhost
 
-__all__ = ["Import", "rehearse", "snapshot"]
+__all__ = ["Import", "add_contents", "rehearse", "snapshot"]
 
 # Items between two passes of the event loop: a queue takes some hundred microseconds, its log
 # included, so clients of a node that imports wait some ten milliseconds.
@@ -138,10 +138,10 @@ def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> No
         pass
 
 
-def snapshot(administration: Administration, vhosts: Mapping[str, Vhost]) -> Definitions:
-    """Everything defined, but for what belongs to a connection and what every broker has."""
+def snapshot(administration: Administration) -> Definitions:
+    """Everything defined but for what virtual hosts hold, which `add_contents` adds."""
     access, policies = administration.access, administration.policies
-    definitions = Definitions(
+    return Definitions(
         vhosts=administration.vhosts(),
         users=access.users(),
         permissions=access.permissions(),
@@ -150,9 +150,15 @@ def snapshot(administration: Administration, vhosts: Mapping[str, Vhost]) -> Def
         global_parameters=administration.parameters.all_global(),
         policies=[*policies.select(operator=False), *policies.select(operator=True)],
     )
+
+
+def add_contents(definitions: Definitions, vhosts: Mapping[str, Vhost]) -> None:
+    """Add what virtual hosts hold, but for what every one has or belongs to a connection.
+
+    May run in a thread while a broker goes on.
+    """
     for _, vhost in sorted(vhosts.items()):
         held = vhost.definitions()
         definitions.exchanges += held.exchanges
         definitions.queues += held.queues
         definitions.bindings += held.bindings
-    return definitions

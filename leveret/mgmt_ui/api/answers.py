@@ -7,6 +7,7 @@ wait, and nothing needs a lock.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
@@ -16,10 +17,19 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_slices, one_page
+from leveret.mgmt_ui.api.listing import (
+    Kind,
+    Query,
+    all_pages,
+    in_order,
+    in_pieces,
+    in_slices,
+    one_page,
+)
 from leveret.mgmt_ui.api.message_stats import Shown
 
 if TYPE_CHECKING:
+    from leveret.core.routing.bindings import QueueLike
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
@@ -33,7 +43,9 @@ __all__ = [
     "done",
     "listed",
     "message_counts",
+    "queues_of",
     "shown",
+    "streamed",
     "vhosts_of",
 ]
 
@@ -55,6 +67,11 @@ Segment = Annotated[str, AfterValidator(_segment)]
 def answer(value: Any, status: int = 200) -> Response:
     """The response that says `value`."""
     return JSONResponse(value, status, PRIVATE)
+
+
+def streamed(value: dict[str, Any]) -> Response:
+    """The response that says `value`, whose lists may be long: it is written down in slices."""
+    return StreamingResponse(in_pieces(value), headers=PRIVATE, media_type="application/json")
 
 
 def done(*, is_new: bool = False) -> Response:
@@ -90,6 +107,11 @@ async def _query(
 QueryHere = Annotated[Query, Depends(_query)]
 
 
+def queues_of(hosts: Iterable[Vhost]) -> list[QueueLike]:
+    """All queues of some virtual hosts, a hundred thousand in a millisecond."""
+    return list(chain.from_iterable(host.queues.values() for host in hosts))
+
+
 def vhosts_of(caller: Caller, name: str | None) -> list[Vhost]:
     """The virtual host of the path, or all whose contents the caller may list."""
     return caller.open_vhosts() if name is None else [caller.vhost(name)]
@@ -103,7 +125,7 @@ def shown(caller: Caller, query: Query) -> Shown:
 async def message_counts(hosts: Iterable[Vhost]) -> Row:
     """How full the queues of some virtual hosts are together."""
     totals = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
-    async for part in in_slices([queue for host in hosts for queue in host.queues.values()]):
+    async for part in in_slices(queues_of(hosts)):
         for queue in part:
             for name, count in views.queue_counts(queue).items():
                 totals[name] += count

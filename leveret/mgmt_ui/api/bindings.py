@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -11,7 +12,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import Kind, in_slices, picked
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
@@ -45,8 +46,11 @@ async def list_bindings(
     caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
     """Bindings to queues and exchanges, those of the default exchange included."""
-    sources = [source for host in vhosts_of(caller, vhost) for source in host.exchanges.values()]
-    found = [binding for source in sources for binding in source.outgoing.values()]
+    hosts = vhosts_of(caller, vhost)
+    sources = list(chain.from_iterable(host.exchanges.values() for host in hosts))
+    found: list[Binding] = []
+    async for part in in_slices(sources):
+        found += chain.from_iterable(source.outgoing.values() for source in part)
     return await listed(found, BINDINGS, query)
 
 
@@ -90,13 +94,13 @@ EndsHere = Annotated[Ends, Depends(_ends)]
 @router.api_route(BETWEEN, methods=READ)
 async def list_between(caller: CallerHere, query: QueryHere, ends: EndsHere) -> Response:
     """The bindings from an exchange to a queue (`q`) or an exchange (`e`)."""
-    return await listed(_between(caller, ends), BINDINGS, query)
+    return await listed(await _between(caller, ends), BINDINGS, query)
 
 
 @router.post(BETWEEN)
 async def bind(caller: CallerHere, request: Request, ends: EndsHere) -> Response:
     """Bind; the answer says where the binding is to be found."""
-    _between(caller, ends)
+    await _between(caller, ends)
     asked = await json_object(request)
     key, arguments = text(asked, "routing_key", ""), table(asked, "arguments")
     await require_to_bind(caller, ends, key)
@@ -108,20 +112,20 @@ async def bind(caller: CallerHere, request: Request, ends: EndsHere) -> Response
 @router.api_route(f"{BETWEEN}/{{properties}}", methods=READ)
 async def show_binding(caller: CallerHere, ends: EndsHere, properties: str) -> Response:
     """One binding, by its `properties_key`."""
-    return answer(views.binding_row(_one(caller, ends, properties)))
+    return answer(views.binding_row(await _one(caller, ends, properties)))
 
 
 @router.delete(f"{BETWEEN}/{{properties}}")
 async def unbind(caller: CallerHere, ends: EndsHere, properties: str) -> Response:
     """Undo `bind`."""
-    binding = _one(caller, ends, properties).definition
+    binding = (await _one(caller, ends, properties)).definition
     await require_to_bind(caller, ends, binding.routing_key)
     arguments = views.plain(binding.arguments)
     await caller.perform("binding.delete", **ends.request(binding.routing_key, arguments))
     return Response(status_code=204)
 
 
-def _between(caller: Caller, ends: Ends) -> list[Binding]:
+async def _between(caller: Caller, ends: Ends) -> list[Binding]:
     """The bindings of a path, whose ends must exist. Raises ApiError 404."""
     host = caller.vhost(ends.vhost)
     exchange = host.exchanges.get("" if ends.source == "amq.default" else ends.source)
@@ -129,21 +133,21 @@ def _between(caller: Caller, ends: Ends) -> list[Binding]:
     held = ends.destination in (host.queues if type_ == "queue" else host.exchanges)
     if exchange is None or not held:
         raise not_found()
-    definitions = ((binding, binding.definition) for binding in exchange.outgoing.values())
-    return [
-        binding
-        for binding, definition in definitions
-        if (definition.destination, definition.destination_type) == (ends.destination, type_)
-    ]
+
+    def leads_there(binding: Binding) -> bool:
+        definition = binding.definition
+        return (definition.destination, definition.destination_type) == (ends.destination, type_)
+
+    return await picked(list(exchange.outgoing.values()), leads_there)
 
 
-def _one(caller: Caller, ends: Ends, properties: str) -> Binding:
+async def _one(caller: Caller, ends: Ends, properties: str) -> Binding:
     """The binding of a path. Raises ApiError 404.
 
     Clients quote the key as they like, so that both what came and what it means is compared.
     """
     wanted = {properties, unquote(properties)}
-    for binding in _between(caller, ends):
+    for binding in await _between(caller, ends):
         definition = binding.definition
         key = views.properties_key(definition.routing_key, definition.arguments)
         if not wanted.isdisjoint({key, unquote(key)}):

@@ -47,20 +47,20 @@ async def list_channels_of_connection(
     caller: CallerHere, query: QueryHere, name: Segment
 ) -> Response:
     """Channels of one connection."""
-    return await _listed(caller, query, [existing(caller, name)])
+    return await _listed(caller, query, [await existing(caller, name)])
 
 
 @router.api_route("/api/connections/{name}/sessions", methods=READ)
 async def list_sessions_of_connection(caller: CallerHere, name: Segment) -> Response:
     """Sessions of AMQP 1.0, which AMQP 0-9-1 has not."""
-    existing(caller, name)
+    await existing(caller, name)
     return answer([])
 
 
 @router.api_route("/api/channels/{name}", methods=READ)
 async def show_channel(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
     """One channel, with its consumers."""
-    client = existing(caller, name.rpartition(" (")[0])
+    client = await existing(caller, name.rpartition(" (")[0])
     for channel in client.channel_facts():
         row = _row((client, channel), caller, query)
         if row["name"] == name:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind, select_columns
+from leveret.mgmt_ui.api.listing import Kind, in_slices, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ async def list_connections(caller: CallerHere, query: QueryHere) -> Response:
 @router.api_route("/api/connections/{name}", methods=READ)
 async def show_connection(caller: CallerHere, query: QueryHere, name: Segment) -> Response:
     """One connection."""
-    client = existing(caller, name)
+    client = await existing(caller, name)
     return answer(select_columns(_connection_row(client, caller, query), query.columns))
 
 
 @router.delete("/api/connections/{name}")
 async def close_connection(caller: CallerHere, request: Request, name: Segment) -> Response:
     """Close a connection; its client is told the reason in the header `X-Reason`."""
-    existing(caller, name)
+    await existing(caller, name)
     reason = request.headers.get("x-reason")
     await caller.perform("connection.close", name=name, reason=reason)
     return Response(status_code=204)
@@ -76,11 +76,12 @@ async def list_connections_to_vhost(
     return await listed(found, _kind(caller, query), query)
 
 
-def existing(caller: Caller, name: str) -> Client:
+async def existing(caller: Caller, name: str) -> Client:
     """A connection that the caller may see. Raises ApiError 404."""
-    for client in caller.visible_clients():
-        if str(client.describe().endpoints) == name:
-            return client
+    async for part in in_slices(caller.visible_clients()):
+        for client in part:
+            if str(client.describe().endpoints) == name:
+                return client
     raise not_found()
 
 

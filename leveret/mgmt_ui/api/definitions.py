@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import DefinitionsError, decode
-from leveret.mgmt_ui.api.answers import READ, Segment, answer, done
+from leveret.mgmt_ui.api.answers import READ, Segment, done, streamed
 from leveret.mgmt_ui.api.bodies import read_body
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
@@ -38,7 +38,7 @@ async def export_definitions(
         raise bad_request("vhost_not_found")
     if download is not None and not FILE_NAME.fullmatch(download):
         raise bad_request("download is the name of a file")
-    response = answer(await caller.perform("definitions.export", vhost=vhost))
+    response = streamed(await caller.perform("definitions.export", vhost=vhost))
     if download is not None:
         response.headers["content-disposition"] = f"attachment; filename={download}"
     return response

@@ -1,9 +1,9 @@
 """Lists as RabbitMQ's HTTP API gives them: sorted, filtered by name, cut to a page and to columns.
 
 A node may hold a hundred thousand queues while its one event loop serves clients. So lists are
-worked through in slices of `SLICE_ROWS`, with a pass of the loop between them, and only what is
-shown is made into rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole
-list is never in memory as text.
+worked through in slices, with a pass of the loop between them, and only what is shown is made into
+rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole list is never in
+memory as text. How much a slice holds follows from how long the last one took (`in_slices`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import asyncio
 import heapq
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -30,8 +31,10 @@ __all__ = [
     "Query",
     "all_pages",
     "in_order",
+    "in_pieces",
     "in_slices",
     "one_page",
+    "picked",
     "select_columns",
 ]
 
@@ -39,7 +42,9 @@ T = TypeVar("T")
 
 PAGE_ROWS = 100  # RabbitMQ's numbers, both
 PAGE_ROWS_MAX = 500
-SLICE_ROWS = 200  # about a millisecond of the event loop
+SLICE_ROWS = 200  # of the first slice
+SLICE_ROWS_MIN, SLICE_ROWS_MAX = 5, 2000
+SLICE_SECONDS = 0.0005  # of the event loop, with room for what is slower than the last slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +158,7 @@ async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
     """The items that are asked for, sorted."""
     found = items
     if query.page is not None and query.name:
-        found = [
-            item async for part in in_slices(items) for item in part if query.wants(kind.name(item))
-        ]
+        found = await picked(items, lambda item: query.wants(kind.name(item)))
     return await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
 
 
@@ -191,21 +194,51 @@ async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncI
     yield b"]" if before == ", " else b"[]"
 
 
+async def in_pieces(value: dict[str, Any]) -> AsyncIterator[bytes]:
+    """An object as pieces of JSON; of the lists in it, some items at a time."""
+    before = "{"
+    for name, held in value.items():
+        yield f"{before}{json.dumps(name)}: ".encode()
+        before = ", "
+        if isinstance(held, list) and held:
+            opening = "["
+            async for part in in_slices(held):
+                yield (opening + json.dumps(part)[1:-1]).encode()
+                opening = ", "
+            yield b"]"
+        else:
+            yield json.dumps(held).encode()
+    yield b"}" if value else b"{}"
+
+
 def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:
     return [select_columns(kind.row(item), query.columns) for item in items]
 
 
+async def picked(items: Iterable[T], is_wanted: Callable[[T], bool]) -> list[T]:
+    """Those of many items that are wanted."""
+    return [item async for part in in_slices(items) for item in part if is_wanted(item)]
+
+
 async def in_slices(items: Iterable[T]) -> AsyncIterator[list[T]]:
-    """The items, some at a time, with a pass of the event loop in between."""
-    for part in _slices(items):
+    """The items, some at a time, with a pass of the event loop in between.
+
+    As many as whoever goes through them works off in `SLICE_SECONDS`, by what the last ones took:
+    names are compared in a fraction of the time that rows are made in.
+    """
+    iterator, size = iter(items), SLICE_ROWS
+    began = time.perf_counter()
+    while part := list(itertools.islice(iterator, size)):
         yield part
+        size = slice_size(len(part), time.perf_counter() - began)
         await asyncio.sleep(0)
+        began = time.perf_counter()
 
 
-def _slices(items: Iterable[T]) -> Iterator[list[T]]:
-    iterator = iter(items)
-    while part := list(itertools.islice(iterator, SLICE_ROWS)):
-        yield part
+def slice_size(done: int, seconds: float) -> int:
+    """How many to take next, where some took so long; at most twice as many."""
+    fitting = int(done * SLICE_SECONDS / seconds) if seconds > 0 else SLICE_ROWS_MAX
+    return max(SLICE_ROWS_MIN, min(fitting, 2 * done, SLICE_ROWS_MAX))
 
 
 async def _sorted(

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from leveret import __version__
 from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
-from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, message_counts
+from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, message_counts, queues_of
 from leveret.mgmt_ui.api.answers import shown as shown_statistics
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.listing import in_slices, select_columns
@@ -89,7 +89,7 @@ async def object_totals(caller: Caller) -> dict[str, int]:
     channels = consumers = 0
     async for some_clients in in_slices(clients):
         channels += sum(client.describe().channel_count for client in some_clients)
-    async for queues in in_slices([queue for vhost in vhosts for queue in vhost.queues.values()]):
+    async for queues in in_slices(queues_of(vhosts)):
         consumers += sum(queue.consumer_count for queue in queues)
     return {
         "channels": channels,

@@ -9,7 +9,16 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
+from leveret.mgmt_ui.api.answers import (
+    READ,
+    QueryHere,
+    Segment,
+    answer,
+    listed,
+    queues_of,
+    shown,
+    vhosts_of,
+)
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
@@ -42,7 +51,7 @@ async def list_queues(
     caller: CallerHere, query: QueryHere, vhost: Segment | None = None
 ) -> Response:
     """Queues, with their counts unless `disable_stats=true`."""
-    found = [queue for host in vhosts_of(caller, vhost) for queue in host.queues.values()]
+    found = queues_of(vhosts_of(caller, vhost))
     kind: Kind[QueueLike] = Kind(
         lambda queue: (queue.definition.vhost, queue.definition.name),
         partial(_queue_row, caller=caller, query=query),

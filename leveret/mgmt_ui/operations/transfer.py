@@ -6,23 +6,30 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.document import document, parse
-from leveret.core.definitions.importing import Import, rehearse, snapshot
+from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
 
 if TYPE_CHECKING:
     from leveret.core.definitions.document import Parsed
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
-    from leveret.ports.definitions import Json
+    from leveret.ports.definitions import Definitions, Json
 
 __all__ = ["TRANSFER", "export_definitions", "import_definitions"]
 
 MENTIONED_MAX: Final = 20  # places in a summary: whoever sees as many looks at the document
 
 
-def export_definitions(node: Administered, vhost: str | None) -> dict[str, Json]:
+async def export_definitions(node: Administered, vhost: str | None) -> dict[str, Json]:
     """The document of everything, or of one virtual host. Raises AdministrationError."""
     of_vhost = None if vhost is None else node.administration.vhost(vhost)
-    definitions = snapshot(node.administration, node.vhosts)
-    return document(definitions, node.product, node.version, of_vhost)
+    definitions = await _definitions(node)
+    return await asyncio.to_thread(document, definitions, node.product, node.version, of_vhost)
+
+
+async def _definitions(node: Administered) -> Definitions:
+    """All there are. Of a hundred thousand queues they are gathered beside the loop."""
+    definitions = snapshot(node.administration)
+    await asyncio.to_thread(add_contents, definitions, dict(node.vhosts))
+    return definitions
 
 
 async def import_definitions(
@@ -36,7 +43,7 @@ async def import_definitions(
         node.administration.vhost(vhost)  # raises for one that is not there
     # What takes seconds for a large document does so beside the loop.
     parsed = await asyncio.to_thread(parse, value, vhost)
-    held = snapshot(node.administration, node.vhosts)
+    held = await _definitions(node)
     await asyncio.to_thread(rehearse, parsed, held, node.limits)
     importing = Import(parsed, node.administration, node.vhosts)
     for _ in importing.perform():
@@ -55,7 +62,7 @@ def _summary(parsed: Parsed, left_out: list[str]) -> dict[str, object]:
 
 
 async def _export(node: Administered, parameters: Parameters) -> dict[str, Json]:
-    return export_definitions(node, parameters["vhost"])
+    return await export_definitions(node, parameters["vhost"])
 
 
 async def _import(node: Administered, parameters: Parameters) -> dict[str, object]:

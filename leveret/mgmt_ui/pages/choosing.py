@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.api.answers import queues_of
+from leveret.mgmt_ui.api.listing import picked
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.core.routing.bindings import QueueLike
     from leveret.mgmt_ui.pages.forms import Form
     from leveret.mgmt_ui.pages.viewing import Viewer
 
@@ -32,17 +35,18 @@ async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
     return found
 
 
-def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) -> list[Queue]:
+async def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) -> list[Queue]:
     """Those of all virtual hosts that the viewer may have messages of, by name."""
-    found = [
-        queue
-        for vhost in viewer.caller.open_vhosts()
-        for queue in vhost.queues.values()
-        if isinstance(queue, Queue)
-        and is_wanted(queue)
-        and (queue.owner is None or viewer.caller.is_administrator)
-        and viewer.may("read", "queue", vhost.name, queue.name)
-    ]
+
+    def is_meant(queue: QueueLike) -> bool:
+        return (
+            isinstance(queue, Queue)
+            and is_wanted(queue)
+            and (queue.owner is None or viewer.caller.is_administrator)
+            and viewer.may("read", "queue", queue.definition.vhost, queue.name)
+        )
+
+    found = cast("list[Queue]", await picked(queues_of(viewer.caller.open_vhosts()), is_meant))
     return sorted(found, key=lambda queue: (queue.definition.vhost, queue.name))
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.listing import Kind
-from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.api.connections import existing
+from leveret.mgmt_ui.api.listing import Kind, picked
+from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages import clients
 from leveret.mgmt_ui.pages.acting import act
 from leveret.mgmt_ui.pages.formats import path
@@ -56,11 +57,12 @@ CHANNEL_COLUMNS = (
 async def list_connections(request: Request, viewer: ViewerHere) -> Response:
     """Those of all users for monitors, else the viewer's own."""
     filters = chosen(request, "vhost", "user")
-    found = [
-        client
-        for client in viewer.caller.visible_clients()
-        if filters["vhost"] in {"", client.vhost.name} and filters["user"] in {"", client.user}
-    ]
+    found = await picked(
+        viewer.caller.visible_clients(),
+        lambda client: (
+            filters["vhost"] in {"", client.vhost.name} and filters["user"] in {"", client.user}
+        ),
+    )
     kind: Kind[Client] = Kind(
         lambda client: (str(client.describe().endpoints),),
         partial(clients.connection_row, node_name=viewer.node.name),
@@ -82,11 +84,10 @@ async def list_connections(request: Request, viewer: ViewerHere) -> Response:
 async def list_channels(request: Request, viewer: ViewerHere) -> Response:
     """Those of the connections that the viewer may see."""
     filters = chosen(request, "vhost")
-    found = [
-        channel
-        for channel in clients.channels_of(viewer.caller.visible_clients())
-        if filters["vhost"] in {"", channel.connection.vhost.name}
-    ]
+    channels = clients.channels_of(viewer.caller.visible_clients())
+    found = await picked(
+        channels, lambda channel: filters["vhost"] in {"", channel.connection.vhost.name}
+    )
     row = partial(clients.channel_row, statistics=viewer.broker.statistics)
     kind: Kind[Any] = Kind(lambda channel: (channel.name,), row, ("name",))
     listing = await list_rows(request, found, kind, CHANNEL_COLUMNS, filters)
@@ -97,7 +98,7 @@ async def list_channels(request: Request, viewer: ViewerHere) -> Response:
 @router.get("/connections/{name}")
 async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -> Response:
     """One connection, its channels, and what its client says of itself."""
-    client: Any = _existing(viewer, name)
+    client: Any = await _existing(viewer, name)
     channels = list(clients.channels_of([client]))
     return page(
         request,
@@ -113,7 +114,7 @@ async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -
 @router.post("/connections/{name}/close")
 async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Close one; its client is told why."""
-    _existing(viewer, name)
+    await _existing(viewer, name)
     return await act(
         viewer,
         "connection.close",
@@ -125,9 +126,9 @@ async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) ->
     )
 
 
-def _existing(viewer: Viewer, name: str) -> Client:
+async def _existing(viewer: Viewer, name: str) -> Client:
     """A connection that the viewer may see. Raises ApiError 404."""
-    for client in viewer.caller.visible_clients():
-        if str(client.describe().endpoints) == name:
-            return client
-    raise not_found("connection_not_found")
+    try:
+        return await existing(viewer.caller, name)
+    except ApiError:
+        raise not_found("connection_not_found") from None

@@ -15,6 +15,7 @@ from leveret.core.dead_letters.topics import SUFFIX
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
+from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
@@ -40,8 +41,10 @@ router = APIRouter(prefix="/dead-letters")
 @router.get("")
 async def list_queues(request: Request, viewer: ViewerHere) -> Response:
     """The queues that take what others give up."""
-    sources = {vhost.name: _sources(vhost) for vhost in viewer.caller.open_vhosts()}
-    queues = readable_queues(viewer, lambda queue: queue.name in sources[queue.definition.vhost])
+    sources = {vhost.name: await _sources(vhost) for vhost in viewer.caller.open_vhosts()}
+    queues = await readable_queues(
+        viewer, lambda queue: queue.name in sources[queue.definition.vhost]
+    )
     rows = [
         {
             "vhost": queue.definition.vhost,
@@ -55,14 +58,16 @@ async def list_queues(request: Request, viewer: ViewerHere) -> Response:
     return page(request, viewer, "dead_letters.html.j2", rows=rows)
 
 
-def _sources(vhost: Vhost) -> dict[str, set[str]]:
+async def _sources(vhost: Vhost) -> dict[str, set[str]]:
     """The queues that dead letters come to, and from which queues, as it is set now."""
-    found: dict[str, set[str]] = {name: set() for name in vhost.queues if name.endswith(SUFFIX)}
-    for queue in vhost.queues.values():
-        if not isinstance(queue, Queue):
-            continue
-        for target in _targets(vhost, queue):
-            found.setdefault(target, set()).add(queue.name)
+    found: dict[str, set[str]] = {}
+    async for part in in_slices(list(vhost.queues.values())):
+        for queue in part:
+            if queue.definition.name.endswith(SUFFIX):
+                found.setdefault(queue.definition.name, set())
+            if isinstance(queue, Queue):
+                for target in _targets(vhost, queue):
+                    found.setdefault(target, set()).add(queue.name)
     return found
 
 

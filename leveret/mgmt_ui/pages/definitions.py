@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.mgmt_ui.api.answers import streamed
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.rendering import page
@@ -41,9 +42,9 @@ async def export(request: Request, viewer: ViewerHere) -> Response:
     viewer.caller.require_administrator()
     vhost = request.query_params.get("vhost") or None
     document = await viewer.caller.perform("definitions.export", vhost=vhost)
-    text = await asyncio.to_thread(json.dumps, document, indent=2)
-    headers = {"content-disposition": f'attachment; filename="{FILE_NAME}"'}
-    return Response(text, headers=headers, media_type="application/json")
+    response = streamed(document)
+    response.headers["content-disposition"] = f'attachment; filename="{FILE_NAME}"'
+    return response
 
 
 @router.post("/import")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,7 +12,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
 from leveret.mgmt_ui.api.exchanges import require_to_declare
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
@@ -71,13 +72,11 @@ async def _list(
 ) -> Response:
     """The list; with a form that failed, the form as it was filled in."""
     filters = chosen(request, "vhost", "type")
-    found = [
-        exchange
-        for vhost in viewer.caller.open_vhosts()
-        for exchange in vhost.exchanges.values()
-        if filters["vhost"] in {"", vhost.name}
-        and filters["type"] in {"", exchange.definition.type}
-    ]
+    hosts = [host for host in viewer.caller.open_vhosts() if filters["vhost"] in {"", host.name}]
+    found = await picked(
+        list(chain.from_iterable(host.exchanges.values() for host in hosts)),
+        lambda exchange: filters["type"] in {"", exchange.definition.type},
+    )
     return page(
         request,
         viewer,

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.arguments import TYPES
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.answers import Segment, queues_of
+from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.api.queues import DELETION_OFF, require_to_declare
 from leveret.mgmt_ui.pages import clients, formats
@@ -74,12 +74,9 @@ async def _list(
     """The list; with a form that failed, the form as it was filled in."""
     filters = chosen(request, "vhost", "type", "state")
     wanted = {name: value for name, value in filters.items() if value}
-    found = [
-        queue
-        for vhost in viewer.caller.open_vhosts()
-        for queue in vhost.queues.values()
-        if not wanted or _is_wanted(queue, wanted)
-    ]
+    found = queues_of(viewer.caller.open_vhosts())
+    if wanted:
+        found = await picked(found, partial(_is_wanted, wanted=wanted))
     kind: Kind[Any] = Kind(
         lambda queue: (queue.definition.name, queue.definition.vhost),
         partial(_row, viewer),

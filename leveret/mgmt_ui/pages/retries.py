@@ -32,7 +32,7 @@ router = APIRouter(prefix="/retries")
 @router.get("")
 async def list_queues(request: Request, viewer: ViewerHere) -> Response:
     """The queues that try failed messages again."""
-    queues = readable_queues(
+    queues = await readable_queues(
         viewer, lambda queue: queue.settings.retry is not None or queue.retry_topic is not None
     )
     rows = [

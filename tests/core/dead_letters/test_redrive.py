@@ -76,6 +76,7 @@ def bodies(found):
     return [body for *_, body in found]
 
 
+@pytest.mark.covers("C-206")
 def test_all_go_back_to_their_queue_as_they_came(yard):
     dead = yard.die(5, headers={"own": 1})
     redrive = yard.redrive(dead)
@@ -98,6 +99,7 @@ def test_what_was_moved_begins_anew(yard):
     assert found[2]["x-death"][0]["count"] == 1
 
 
+@pytest.mark.covers("C-206")
 def test_some_go_back_and_the_others_stay(yard):
     dead = yard.die(4, headers={"color": "red"})
     yard.die(2, first=4, headers={"color": "blue"})
@@ -111,6 +113,7 @@ def test_some_go_back_and_the_others_stay(yard):
     assert bodies(yard.drain("q")) == [b"0", b"2"]
 
 
+@pytest.mark.covers("C-206")
 def test_messages_go_where_somebody_says(yard):
     dead = yard.die(2)
     yard.declare("other")
@@ -175,6 +178,7 @@ def test_what_a_consumer_has_is_left_to_it(yard):
     assert bodies(yard.drain("q.dlq")) == [b"0"]
 
 
+@pytest.mark.covers("C-206")
 def test_a_redrive_keeps_its_pace_and_can_rest_and_end(yard):
     dead = yard.die(40)
     redrive = yard.redrive(dead, rate=10)

@@ -104,6 +104,7 @@ def test_what_no_topic_is_for_vanishes(stage):
     assert (queue.message_count, queue.leased_count) == (0, 0)
 
 
+@pytest.mark.covers("C-215")
 def test_a_message_that_comes_back_too_often_is_set_apart(stage):
     queue = declare(stage, x_delivery_limit=2)
     queue.builder.add(0, stage.now, b"", b"q", content_header(6)[1], b"poison")

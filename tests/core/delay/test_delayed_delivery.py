@@ -66,6 +66,7 @@ def closed(client: Client) -> tuple[int, str]:
 
 
 class TestBeingDue:
+    @pytest.mark.covers("C-201")
     def test_a_message_comes_when_it_is_due(self, stage: Stage, client: Client) -> None:
         later(client, b"later", 5000)
         client.publish("q", b"now")
@@ -78,6 +79,7 @@ class TestBeingDue:
         assert pending(stage) == 0
         assert not stage.reported
 
+    @pytest.mark.covers("C-201")
     def test_those_of_one_millisecond_come_in_the_order_of_publishing(
         self, stage: Stage, client: Client
     ) -> None:
@@ -103,6 +105,7 @@ class TestBeingDue:
         assert properties.headers == {"x-delay": -1000, "mine": "x"}
         assert properties.correlation_id == "c"
 
+    @pytest.mark.covers("C-201")
     def test_time_to_live_begins_when_it_is_due(self, stage: Stage, client: Client) -> None:
         later(client, b"m", 5000, expiration="1000")
         wait(stage, 5.9)
@@ -111,6 +114,7 @@ class TestBeingDue:
         wait(stage, 6.1)
         assert bodies(client) == []
 
+    @pytest.mark.covers("C-201")
     def test_every_exchange_and_every_selected_key(self, stage: Stage, client: Client) -> None:
         client.declare("copy")
         client.declare("blind")
@@ -166,6 +170,7 @@ class TestRefusing:
 
 
 class TestConfirming:
+    @pytest.mark.covers("C-201")
     def test_the_confirm_waits_until_the_schedule_is_durable(self) -> None:
         stage = Stage(Durability.FSYNC)
         client = Client(stage).open()
@@ -205,6 +210,7 @@ class TestConfirming:
 
 
 class TestUnroutable:
+    @pytest.mark.covers("C-201")
     def test_a_mandatory_message_comes_back_while_its_publisher_is_there(
         self, stage: Stage, client: Client
     ) -> None:

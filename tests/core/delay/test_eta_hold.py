@@ -89,6 +89,7 @@ def test_what_is_no_time_goes_its_way(client: Client, value: object) -> None:
     assert bodies(client) == [b"m"]
 
 
+@pytest.mark.covers("C-217")
 def test_no_prefetch_slot_is_pinned(stage: Stage, client: Client) -> None:
     client.prefetch(1)
     client.consume("tasks")

@@ -59,6 +59,7 @@ def refusal(client: Client, name: str, **headers: object) -> tuple[int, str]:
     return code, text
 
 
+@pytest.mark.covers("C-202")
 def test_cancel_by_id(stage: Stage, client: Client) -> None:
     later(client, b"1")
     later(client, b"2", **{"x-schedule-id": "a"})
@@ -69,6 +70,7 @@ def test_cancel_by_id(stage: Stage, client: Client) -> None:
     assert count(client) == 0
 
 
+@pytest.mark.covers("C-202")
 def test_deliver_now(stage: Stage, client: Client) -> None:
     later(client, b"1")
     later(client, b"2", colour="red")
@@ -79,6 +81,7 @@ def test_deliver_now(stage: Stage, client: Client) -> None:
     assert count(client) == 2
 
 
+@pytest.mark.covers("C-202")
 def test_reschedule(stage: Stage, client: Client) -> None:
     later(client, b"1")
     assert command(client, "reschedule", x_schedule_id="@0", x_delay=60_000) == 1
@@ -99,6 +102,7 @@ def test_what_was_published_just_before_is_met(stage: Stage, client: Client) -> 
     assert count(client) == 0
 
 
+@pytest.mark.covers("C-202")
 def test_filters(stage: Stage, client: Client) -> None:
     for delay in (1000, 2000, 3000):
         later(client, b"m", delay)

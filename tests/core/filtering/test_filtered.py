@@ -63,6 +63,7 @@ def bench():
     return Bench()
 
 
+@pytest.mark.covers("C-209")
 def test_a_consumer_gets_what_it_wants_and_the_rest_stays(bench):
     taker = Taker("a")
     bench.queue.add_consumer(taker)
@@ -82,6 +83,7 @@ def test_conditions_hold_together(bench):
     assert taker.offsets == [1]
 
 
+@pytest.mark.covers("C-209")
 def test_skipped_messages_are_consumed(bench):
     taker = Taker("a", unmatched="skip")
     publish(bench, "b", "a", "b")

@@ -68,6 +68,7 @@ def test_exactly_the_wanted_records_come(groups, values, unfiltered, data):
     ]
 
 
+@pytest.mark.covers("C-212")
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

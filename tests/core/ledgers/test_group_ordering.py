@@ -44,6 +44,7 @@ def offsets(consumer):
     return [offset for offset, _ in consumer.got]
 
 
+@pytest.mark.covers("C-211")
 def test_consumers_never_share_a_group():
     bench = GroupBench()
     one, other = bench.consume(), bench.consume()
@@ -54,6 +55,7 @@ def test_consumers_never_share_a_group():
     assert sorted(offsets(one) + offsets(other)) == [0, 1, 2, 4, 5]
 
 
+@pytest.mark.covers("C-211")
 def test_the_group_of_a_consumer_that_dies_moves_on_at_once():
     bench = GroupBench()
     first = bench.consume(limit=1)

@@ -58,6 +58,7 @@ def served(ledger, count=10**6, *, settling=True):
     return got
 
 
+@pytest.mark.covers("C-211")
 def test_one_of_a_group_at_a_time():
     ledger = ledger_of("a", "a", "b", "a", "b")
     assert served(ledger, settling=False) == [0, 2]
@@ -68,6 +69,7 @@ def test_one_of_a_group_at_a_time():
     assert served(ledger) == [1, 3]
 
 
+@pytest.mark.covers("C-211")
 def test_groups_take_turns_however_many_messages_they_have():
     ledger = ledger_of(*["big"] * 10, "x", "y", *["big"] * 3, "x")
     assert served(ledger) == [0, 10, 11, 1, 15, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14]
@@ -335,6 +337,7 @@ def test_long_lives(seed):
     assert sorted(served(ledger)) == sorted(model.ready)
 
 
+@pytest.mark.covers("C-211")
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_nobody_waits_longer_than_one_turn_of_each_other(sizes, rng):
     """Between two messages of a group with more to come, every other group has at most one turn."""

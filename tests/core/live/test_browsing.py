@@ -38,6 +38,7 @@ def fill(yard, count=10, queue=None, **properties):
         yard.publish(queue or yard.queue, b"%d" % number, message_id=f"id{number}", **properties)
 
 
+@pytest.mark.covers("C-214")
 def test_a_walk_sees_everything_in_order_and_changes_nothing(yard):
     fill(yard)
     taken = yard.queue.get()
@@ -127,6 +128,7 @@ def test_what_waits_for_its_time_is_told_from_what_a_consumer_has(yard):
     assert [seen.state for seen in found] == [State.DELAYED, State.UNACKED]
 
 
+@pytest.mark.covers("C-214")
 @pytest.mark.parametrize(
     ("criteria", "expected"),
     [

@@ -165,6 +165,7 @@ def restarted(floor):
 # -- arguments
 
 
+@pytest.mark.covers("C-213")
 def test_arguments_change_at_once_and_are_kept(floor):
     floor.client.publish("q", b"1", b"2", b"3")
     floor.change({"x-max-length": 2})
@@ -224,6 +225,7 @@ def test_a_backlog_is_served_by_priority_once_somebody_wants_it(floor):
     assert floor.bodies() == [b"low", b"high"]
 
 
+@pytest.mark.covers("C-213")
 def test_a_classic_queue_becomes_a_quorum_queue_and_classic_again(floor):
     floor.consume()
     floor.pause()
@@ -299,6 +301,7 @@ def test_a_queue_becomes_no_stream_and_a_stream_no_queue(floor):
 # -- other declarations
 
 
+@pytest.mark.covers("C-213")
 def test_another_declaration_is_refused_or_a_warning(floor):
     other = commands.Queue.Declare(queue="q", durable=True, arguments={"x-max-length": 1})
     assert floor.client.call(other).reply_code == 406
@@ -317,6 +320,7 @@ def test_another_declaration_is_refused_or_a_warning(floor):
 # -- names
 
 
+@pytest.mark.covers("C-213")
 def test_a_renamed_queue_keeps_its_messages_its_consumers_and_its_bindings(floor):
     floor.consume()
     floor.client.publish("q", b"0")
@@ -331,6 +335,7 @@ def test_a_renamed_queue_keeps_its_messages_its_consumers_and_its_bindings(floor
     assert floor.find("new").leased_count == 3
 
 
+@pytest.mark.covers("C-213")
 def test_clients_know_a_renamed_queue_by_its_old_name(floor):
     floor.rename("new")
     client = floor.client
@@ -521,6 +526,7 @@ STEPS = (
 )
 
 
+@pytest.mark.covers("C-213")
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=40))
 def test_no_change_loses_or_doubles_a_message(steps):

@@ -85,6 +85,7 @@ def bench():
     assert bench.reported == []
 
 
+@pytest.mark.covers("C-207")
 def test_a_duplicate_is_confirmed_and_not_stored(bench):
     bench.send("a", "b", "a")
     bench.send("b", "c")
@@ -157,6 +158,7 @@ def test_a_message_that_was_refused_may_come_again():
     assert bench.stored == 2
 
 
+@pytest.mark.covers("C-207")
 def test_a_restart_forgets_nothing_whether_it_was_written_down_or_not(bench):
     bench.send("a")
     bench.advance(2000)
@@ -232,6 +234,7 @@ def test_a_deleted_queue_leaves_nothing(bench):
     assert bench.state.scan(b"dedup/") == []
 
 
+@pytest.mark.covers("C-207")
 def test_memory_is_bounded_and_nothing_is_forgotten_early():
     bench = Window(keys_max=10)
     for n in range(10):
@@ -277,6 +280,7 @@ def test_a_queue_that_is_not_kept_remembers_in_memory_only():
     assert bench.queue.dedup.key_count == 0
 
 
+@pytest.mark.covers("C-207")
 def test_a_stream_drops_duplicates_too():
     bench = Window()
     bench.queue = Stream(
@@ -303,6 +307,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.covers("C-207")
 @settings(max_examples=200, deadline=None)
 @given(EVENTS, st.integers(1, 6))
 def test_each_message_is_stored_once_within_its_window(events, keys_max):

@@ -28,6 +28,7 @@ def test_it_is_siphash():
     assert text_key(bytes([0])).hex() == "da87c1d86b99af44347659119b22fc45"
 
 
+@pytest.mark.covers("C-207")
 def test_the_header_wins_over_the_message_id():
     assert key_of(message_id="a") == text_key(b"a")
     assert key_of(headers={"x-dedup-id": "b"}, message_id="a") == text_key(b"b")

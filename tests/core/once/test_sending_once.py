@@ -148,6 +148,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.covers("C-208")
 @pytest.mark.parametrize("kind", ["number", "keyed"])
 @settings(max_examples=150, deadline=None)
 @given(events=EVENTS)
@@ -264,6 +265,7 @@ def test_there_are_only_so_many_producers():
     world.number(1, producer="a")
 
 
+@pytest.mark.covers("C-208")
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(

@@ -196,6 +196,7 @@ def test_order_by_key_is_for_queues_without_order_by_group():
     check_queue_arguments(QueueDefinition("/", "q", arguments=keeps))
 
 
+@pytest.mark.covers("C-215")
 def test_every_type_that_hands_messages_out_limits_their_deliveries():
     for queue_type in ({}, QUORUM):
         assert refusal({**queue_type, "x-delivery-limit": "a"}) == (

@@ -212,6 +212,7 @@ def test_the_queue_says_how_long_where_nobody_else_does():
     assert bench.ready == 1
 
 
+@pytest.mark.covers("C-209")
 def test_a_filter_leaves_the_rest_to_others(bench):
     for number in range(6):
         bench.store(1, priority=number, headers={"number": number})

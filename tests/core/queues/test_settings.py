@@ -81,6 +81,7 @@ def test_the_delivery_limit_of_a_quorum_queue(own, given, limit):
     assert quorum(arguments, policy).delivery_limit == limit
 
 
+@pytest.mark.covers("C-215")
 def test_classic_queues_have_a_delivery_limit_when_they_state_one():
     assert (resolved().delivery_limit, resolved().counts_deliveries) == (None, False)
     limited = resolved({"x-delivery-limit": 3})

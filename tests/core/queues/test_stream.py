@@ -104,6 +104,7 @@ def bench():
     return Bench()
 
 
+@pytest.mark.covers("C-212")
 def test_all_consumers_get_all_messages_in_order(bench):
     bench.store(3, 2)
     early, late = bench.read(Reader(offset="first")), bench.read(Reader())
@@ -114,6 +115,7 @@ def test_all_consumers_get_all_messages_in_order(bench):
     assert bench.stream.consumer_count == 2
 
 
+@pytest.mark.covers("C-212")
 @pytest.mark.parametrize(
     ("offset", "first"),
     [
@@ -170,6 +172,7 @@ def test_nobody_gets_more_than_there_is_credit_for(bench):
     assert reader.offsets == [0, 1, 2, 3]
 
 
+@pytest.mark.covers("C-212")
 def test_settling_of_whatever_kind_keeps_the_message(bench):
     bench.store(3)
     for settle in (bench.stream.settle, bench.stream.return_, bench.stream.discard):
@@ -235,6 +238,7 @@ def test_what_retention_took_is_passed_over(bench):
         assert bench.read(Reader(offset=offset)).offsets == [6, 7, 8, 9]
 
 
+@pytest.mark.covers("C-212")
 def test_settings_say_how_much_is_kept(bench):
     kept = Retention(bytes_max=5)
     bench.stream.reconfigure(QueueSettings(retention=kept))

@@ -46,7 +46,7 @@ def test_messages_of_a_queue_expire_together_and_not_before():
     assert list(bench.log.settled) == [(0, 5)]
 
 
-@pytest.mark.covers("B-111")
+@pytest.mark.covers("B-111", "C-204")
 def test_a_short_life_ends_on_time_behind_a_long_one():
     bench = bench_of(**DEAD_LETTERS)
     bench.store(expiration="3600000")

@@ -34,6 +34,7 @@ def stage():
     return Stage()
 
 
+@pytest.mark.covers("C-205")
 def test_who_follows_a_failed_message_waits_and_others_do_not(stage):
     queue = declare(stage, arguments=ORDERED)
     for key, body in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3")):

@@ -57,6 +57,7 @@ def fail(stage, queue, reason=None):
     return headers
 
 
+@pytest.mark.covers("C-205")
 def test_a_rejected_message_comes_back_after_its_delay_and_tells_why(stage):
     queue = declare(stage)
     publish(stage, queue, headers={"own": 1})
@@ -80,6 +81,7 @@ def test_a_rejected_message_comes_back_after_its_delay_and_tells_why(stage):
     assert queue.retry_topic.pending_count == 0
 
 
+@pytest.mark.covers("C-205", "C-215")
 def test_a_message_that_nothing_helped_is_a_dead_letter_with_its_attempts(stage):
     queue = declare(stage)
     publish(stage, queue)
@@ -95,6 +97,7 @@ def test_a_message_that_nothing_helped_is_a_dead_letter_with_its_attempts(stage)
     assert (death["exchange"], death["routing-keys"]) == ("x", ["key"])
 
 
+@pytest.mark.covers("C-205")
 def test_messages_behind_a_failed_one_are_not_held_up(stage):
     queue = declare(stage)
     for body in (b"1", b"2"):
@@ -125,6 +128,7 @@ def test_a_client_cannot_claim_attempts(stage):
     assert headers["x-first-failure-at"] != 5
 
 
+@pytest.mark.covers("C-205")
 def test_a_message_may_bring_its_own_ladder(stage):
     queue = declare(stage)
     publish(stage, queue, headers={"x-retry-delays": [50], "x-retry-max-attempts": 5})

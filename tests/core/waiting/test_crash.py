@@ -26,6 +26,7 @@ def clock():
     return FakeClock(START)
 
 
+@pytest.mark.covers("C-201")
 async def test_all_that_waits_comes_in_its_time_after_a_stop_or_a_kill(disk, clock):
     for cleanly in (True, False):
         life = Life(disk, clock)
@@ -45,6 +46,7 @@ async def test_all_that_waits_comes_in_its_time_after_a_stop_or_a_kill(disk, clo
         await life.end(cleanly=True)
 
 
+@pytest.mark.covers("C-201")
 async def test_far_records_are_in_the_index_and_come_through_all_its_buckets(disk, clock):
     life = Life(disk, clock)
     chance = random.Random(1)

@@ -31,6 +31,7 @@ async def test_a_queue_is_paused_and_goes_on(desk):
     assert desk.bodies("q") == [b"1"]
 
 
+@pytest.mark.covers("C-213")
 async def test_arguments_and_the_name_change(desk):
     changes = {"arguments": {"x-max-length": 5}, "name": "new"}
     assert await desk.answer("PATCH", URL, changes) is None

@@ -98,6 +98,7 @@ async def test_bytes_are_shown_in_base64(site):
     assert base64.b64decode(text["payload"]) == b"text"
 
 
+@pytest.mark.covers("C-210")
 async def test_what_was_received_is_settled_by_its_handle(site):
     site.client.publish("q", b"1", b"2", b"3")
     handles = [message["receipt_handle"] for message in await site.receive(count=10)]
@@ -114,6 +115,7 @@ async def test_what_was_received_is_settled_by_its_handle(site):
     assert (queue.leased_count, queue.message_count) == (0, 0)
 
 
+@pytest.mark.covers("C-210")
 async def test_a_delay_before_it_comes_back(site):
     site.client.publish("q", b"1")
     (message,) = await site.receive()

@@ -48,6 +48,7 @@ def as_user(http, name):
     return httpx.Client(base_url=http.base_url, auth=(name, name))
 
 
+@pytest.mark.covers("C-202")
 def test_schedules_are_listed_shown_put_off_and_called_off(http, channel):
     channel.queue_declare("later", durable=True)
     for number in range(3):

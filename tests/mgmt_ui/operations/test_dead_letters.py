@@ -63,6 +63,7 @@ def console():
     return Console()
 
 
+@pytest.mark.covers("C-206")
 def test_dead_letters_are_listed_page_by_page(console):
     console.yard.die(5)
     page = console.ask("dlq.list", **ANY, limit=3, after=None)
@@ -86,6 +87,7 @@ def test_dead_letters_are_listed_page_by_page(console):
     assert len(console.ask("dlq.list", **selected, limit=9, after=None)["rows"]) == 1
 
 
+@pytest.mark.covers("C-206")
 def test_one_dead_letter_is_shown_with_its_payload(console):
     console.yard.die(2, headers={"own": "x"})
     shown = console.ask("dlq.show", **DLQ, id="id1")
@@ -94,6 +96,7 @@ def test_one_dead_letter_is_shown_with_its_payload(console):
     assert console.refusal("dlq.show", **DLQ, id="id9") == "not_found"
 
 
+@pytest.mark.covers("C-206")
 def test_a_redrive_is_watched_paused_and_cancelled(console):
     console.yard.die(9)
     assert console.ask("dlq.redrive", **{**THERE, "rate": 1})["phase"] == "running"

@@ -124,6 +124,7 @@ async def test_payloads_are_cut_and_bytes_are_base64(desk):
     assert base64.b64decode(rows[0]["payload"]).decode() == "zwölf"
 
 
+@pytest.mark.covers("C-214")
 async def test_a_body_is_downloaded_as_nothing_but_bytes(desk):
     desk.publish(b"<script>", content_type="text/html")
     response = await desk.ask("GET", "0/body")
@@ -157,6 +158,7 @@ async def test_a_page_holds_so_many_bytes_and_at_least_one_message(desk, monkeyp
     assert await offsets(desk, "?after=0") == [1, 2]
 
 
+@pytest.mark.covers("C-214")
 async def test_what_is_asked_for_by_what_it_has(desk):
     desk.publish(b"a", headers={"shop": 1, "x-tags": "red"}, message_id="m1")
     desk.stage.now += 1000
@@ -194,6 +196,7 @@ async def test_questions_that_make_no_sense_are_refused(desk, query):
     assert status == 400
 
 
+@pytest.mark.covers("C-214")
 async def test_chosen_messages_are_deleted_but_for_those_that_somebody_has(desk):
     desk.publish(*(b"%d" % number for number in range(5)))
     desk.queue.get()
@@ -220,6 +223,7 @@ async def test_a_long_deletion_goes_on_where_it_ended(desk):
     assert deleted == [3, 3, 1]
 
 
+@pytest.mark.covers("C-214")
 async def test_messages_move_to_a_queue(desk):
     desk.declare("other")
     desk.publish(*(b"%d" % number for number in range(4)), headers={"n": 1})
@@ -237,6 +241,7 @@ async def test_messages_move_to_a_queue(desk):
     assert desk.bodies("other") == [b"1", b"2", b"3"]
 
 
+@pytest.mark.covers("C-214")
 async def test_messages_are_copied_to_where_an_exchange_sends_them(desk):
     desk.vhost.declare_exchange(
         "fan", "fanout", durable=True, auto_delete=False, internal=False, arguments={}
@@ -304,6 +309,7 @@ async def test_a_destination_must_be_one(desk, where):
     assert status in {400, 404}
 
 
+@pytest.mark.covers("C-206", "C-214")
 async def test_a_message_is_edited(desk):
     desk.publish(
         b"old", b"next", headers={"keep": 1, "drop": 2}, message_id="m", content_type="text/plain"

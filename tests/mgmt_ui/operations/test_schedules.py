@@ -82,6 +82,7 @@ async def change(node: Administered, operation: str, **parameters: object) -> An
     )
 
 
+@pytest.mark.covers("C-202")
 async def test_the_next_one_that_is_due_comes_first(node: Administered) -> None:
     assert await listed(node) == [f"@{n}" if n != 7 else "seven" for n in range(10)]
 
@@ -98,6 +99,7 @@ async def test_pages(node: Administered) -> None:
     assert [row["headers"]["n"] for row in rows] == list(range(10))
 
 
+@pytest.mark.covers("C-202")
 async def test_what_messages_have_in_common(node: Administered, stage: Stage) -> None:
     assert len(await listed(node, routing_key="q")) == 5
     assert len(await listed(node, exchange="none")) == 0
@@ -108,6 +110,7 @@ async def test_what_messages_have_in_common(node: Administered, stage: Stage) ->
     assert await listed(node, due_from_ms=now + 2000, due_before_ms=now + 4000) == ["@1", "@2"]
 
 
+@pytest.mark.covers("C-202")
 async def test_one_message(node: Administered, stage: Stage) -> None:
     shown = await ask(node, "schedule.show", vhost="/", id="seven")
     assert shown["payload"] == "7"
@@ -122,6 +125,7 @@ async def test_bytes_are_shown_as_base64(node: Administered, client: Client, sta
     assert (shown["payload"], shown["payload_encoding"]) == ("/wA=", "base64")
 
 
+@pytest.mark.covers("C-202")
 async def test_cancelling(node: Administered, stage: Stage) -> None:
     assert await change(node, "cancel", id="seven") == 1
     assert await change(node, "cancel", id="seven") == (
@@ -134,6 +138,7 @@ async def test_cancelling(node: Administered, stage: Stage) -> None:
     assert stage.broker.schedules.pending_count("/") == 0
 
 
+@pytest.mark.covers("C-202")
 async def test_rescheduling_keeps_the_id(node: Administered, stage: Stage, client: Client) -> None:
     assert await change(node, "reschedule", id="@0", due_ms=None, delay_ms=60_000) == 1
     stage.run()
@@ -148,6 +153,7 @@ async def test_rescheduling_keeps_the_id(node: Administered, stage: Stage, clien
     assert client.count("q") == 5
 
 
+@pytest.mark.covers("C-202")
 async def test_all_at_once(node: Administered, stage: Stage, client: Client) -> None:
     client.declare("other")
     assert await change(node, "deliver_now", all=True) == 10

@@ -53,6 +53,7 @@ def test_newest_first_and_oldest_first_by_pages(guest):
     assert len(offsets(guest.text(f"{HERE}?order=forwards&from={newest[0]}"))) == 1
 
 
+@pytest.mark.covers("C-214")
 @pytest.mark.parametrize(
     "query",
     [
@@ -100,6 +101,7 @@ def test_nothing_of_the_future(guest):
     assert "No more messages fit" in guest.text(f"{HERE}?since=2999-01-01T00:00")
 
 
+@pytest.mark.covers("C-214")
 def test_one_message_in_every_form(guest):
     guest.publish("q", '{"b":[1]}', headers={"n": 1}, content_type="application/json")
     [offset] = offsets(guest.text(HERE))
@@ -136,6 +138,7 @@ def test_a_strangers_text_is_no_markup(guest):
         assert '" onmouseover="' not in text
 
 
+@pytest.mark.covers("C-214")
 def test_moving_copying_and_deleting(guest):
     for number in range(4):
         guest.publish("q", f"{number}")

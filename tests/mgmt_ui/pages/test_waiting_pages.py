@@ -62,6 +62,7 @@ def clear_schedules(guest):
         guest.done("/schedules/cancel", vhost="/", id=found)
 
 
+@pytest.mark.covers("C-202")
 def test_schedules(guest):
     clear_schedules(guest)
     assert "No message waits" in guest.text("/schedules")
