@@ -7,11 +7,12 @@ that the operator has put in order.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from leveret.core.access.passwords import PasswordCache
 from leveret.core.access.permissions import known_as
 from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -29,11 +30,27 @@ if TYPE_CHECKING:
 __all__ = [
     "InternalAuthenticator",
     "InternalRights",
+    "answered",
     "authorise",
     "authorise_topic",
     "check_vhost",
     "log_in",
 ]
+
+
+T = TypeVar("T")
+
+
+async def answered(question: Callable[[], T]) -> T:
+    """What `question` says of somebody's rights, once whoever must be asked has answered.
+
+    For those who can wait in the middle of what they do; it raises what the question raises.
+    """
+    while True:
+        try:
+            return question()
+        except UnansweredError as unanswered:  # once, then it is remembered
+            await unanswered.ask()
 
 
 async def log_in(authenticators: Iterable[Authenticator], login: Login) -> Rights | None:

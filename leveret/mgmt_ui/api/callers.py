@@ -12,11 +12,12 @@ import base64
 import binascii
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from leveret.core.access.authentication import authorise, authorise_topic
+from leveret.core.access.authentication import answered, authorise, authorise_topic
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
     ApiError,
@@ -174,16 +175,11 @@ class Caller:
             await self._ask(lambda: authorise_topic(self.rights, vhost, exchange, key, permission))
 
     async def _ask(self, check: Callable[[], None]) -> None:
-        """Raise ApiError 401 where a check of rights refuses; some must be asked for elsewhere."""
-        while True:
-            try:
-                check()
-            except UnansweredError as unanswered:  # once, then it is remembered
-                await unanswered.ask()
-            except ChannelError as error:
-                raise self._refused(error.explanation) from None
-            else:
-                return
+        """Raise ApiError 401 where a check of rights refuses."""
+        try:
+            await answered(check)
+        except ChannelError as error:
+            raise self._refused(error.explanation) from None
 
     async def perform(self, operation: str, /, **parameters: object) -> Any:
         """The result of an administrative operation, in the caller's name. Raises ApiError.
@@ -283,10 +279,7 @@ async def _admitted(node: ManagedNode, rights: Rights, peer: str, way: Way) -> C
 async def _learn_vhosts(rights: Rights, names: Iterable[str]) -> None:
     """Ask which virtual hosts may be entered, where that must be asked; lists show these."""
     for name in list(names):
-        try:
-            rights.may_enter(name)
-        except UnansweredError as unanswered:  # once, then it is remembered
-            await unanswered.ask()
+        await answered(partial(rights.may_enter, name))
 
 
 def _credentials(header: str) -> tuple[str, str]:

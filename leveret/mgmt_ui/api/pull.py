@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.access.authentication import authorise
+from leveret.core.access.authentication import answered, authorise
 from leveret.core.queues.pull import HANDLES_MAX, Drawn, Wanted
 from leveret.core.queues.queue import Queue
 from leveret.core.telemetry.trace import Origin
@@ -32,7 +32,6 @@ from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.api.publish_get import payload_row
 from leveret.mgmt_ui.api.views import plain
-from leveret.ports.authentication import UnansweredError
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
@@ -238,15 +237,8 @@ async def _queue(caller: Caller, vhost_name: str, name: str) -> Queue:
     vhost = broker.vhosts.get(vhost_name)
     if vhost is None:
         raise not_found("vhost_not_found")
-    while True:
-        try:
-            authorise(caller.rights, vhost_name, "queue", name, "read")
-            break
-        except UnansweredError as unanswered:
-            await unanswered.ask()
-        except ChannelError as error:
-            raise _refused(error) from None
     try:
+        await answered(lambda: authorise(caller.rights, vhost_name, "queue", name, "read"))
         queue = broker.find_queue(vhost, name, None)
     except ChannelError as error:
         raise _refused(error) from None

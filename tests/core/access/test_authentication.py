@@ -2,10 +2,16 @@
 
 import pytest
 
-from leveret.core.access.authentication import InternalRights, authorise, check_vhost, log_in
+from leveret.core.access.authentication import (
+    InternalRights,
+    answered,
+    authorise,
+    check_vhost,
+    log_in,
+)
 from leveret.core.access.permissions import AccessControl
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.ports.authentication import Login
+from leveret.ports.authentication import Login, UnansweredError
 from leveret.ports.definitions import PermissionDefinition, UserDefinition
 
 
@@ -85,3 +91,26 @@ def test_the_first_source_that_accepts_decides():
     assert run(log_in(sources, Login("b", "secret", "127.0.0.1"))) is sources[1]
     assert [source.asked for source in sources] == [["b"], ["b"], []]
     assert run(log_in(sources, Login("c", "secret", "127.0.0.1"))) is None
+
+
+def test_what_must_be_asked_for_is_asked_and_then_the_question_is_put_again():
+    known = []
+
+    async def ask():
+        known.append(True)
+
+    def question():
+        if not known:
+            raise UnansweredError(ask)
+        return "yes"
+
+    assert run(answered(question)) == "yes"
+    assert known == [True]
+
+
+def test_a_refusal_is_passed_on():
+    def question():
+        raise ChannelError(403, "no")
+
+    with pytest.raises(ChannelError, match="no"):
+        answered(question).send(None)
