@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.arguments import ALTERNATE_EXCHANGE
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.core.routing.exchange import Exchange
-    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.listing import Query
     from leveret.mgmt_ui.api.views import Row
 
 
-__all__ = ["require_to_declare", "router"]
+__all__ = ["router"]
 
 EXAMPLE = {
     "type": "topic",
@@ -76,7 +73,7 @@ async def declare_exchange(
     asked = await json_object(request)
     arguments = table(asked, "arguments")
     is_new = name not in host.exchanges
-    await require_to_declare(caller, host, name, arguments)
+    await require_to_declare(caller, host, "exchange", name, arguments)
     await caller.perform(
         "exchange.declare",
         vhost=vhost,
@@ -88,18 +85,6 @@ async def declare_exchange(
         arguments=arguments,
     )
     return Response(status_code=201 if is_new else 204)
-
-
-async def require_to_declare(
-    caller: Caller, host: Vhost, name: str, arguments: Mapping[str, Any]
-) -> None:
-    """What a client needs to declare an exchange. Raises ApiError 401."""
-    await caller.require(host.name, "exchange", name, "configure")
-    alternate = arguments.get(ALTERNATE_EXCHANGE)
-    # Who lets messages go on must be allowed to do that.
-    if name not in host.exchanges and isinstance(alternate, str):
-        await caller.require(host.name, "exchange", name, "read")
-        await caller.require(host.name, "exchange", alternate, "write")
 
 
 @router.delete("/api/exchanges/{vhost}/{name}")

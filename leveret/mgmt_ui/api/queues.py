@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import (
     READ,
@@ -22,20 +21,18 @@ from leveret.mgmt_ui.api.answers import (
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leveret.core.routing.bindings import QueueLike
-    from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
 
 
-__all__ = ["DELETION_OFF", "require_to_declare", "router"]
+__all__ = ["DELETION_OFF", "router"]
 
 DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queue delete`"
 
@@ -84,7 +81,7 @@ async def declare_queue(
     asked = await json_object(request)
     arguments = table(asked, "arguments")
     is_new = name not in host.queues
-    await require_to_declare(caller, host, name, arguments)
+    await require_to_declare(caller, host, "queue", name, arguments)
     await caller.perform(
         "queue.declare",
         vhost=vhost,
@@ -95,18 +92,6 @@ async def declare_queue(
         arguments=arguments,
     )
     return Response(status_code=201 if is_new else 204)
-
-
-async def require_to_declare(
-    caller: Caller, host: Vhost, name: str, arguments: Mapping[str, Any]
-) -> None:
-    """What a client needs to declare a queue. Raises ApiError 401."""
-    await caller.require(host.name, "queue", name, "configure")
-    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
-    # Who lets messages go on must be allowed to do that.
-    if name not in host.queues and isinstance(exchange, str):
-        await caller.require(host.name, "queue", name, "read")
-        await caller.require(host.name, "exchange", exchange, "write")
 
 
 @router.delete("/api/queues/{vhost}/{name}")

@@ -11,7 +11,7 @@ from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bindings import Ends, require_to_bind
-from leveret.mgmt_ui.api.exchanges import require_to_declare
+from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
@@ -97,7 +97,7 @@ async def declare_exchange(request: Request, viewer: ViewerHere, form: FormHere)
     try:
         host = viewer.caller.vhost(vhost)
         arguments = arguments_of(form)
-        await require_to_declare(viewer.caller, host, name, arguments)
+        await require_to_declare(viewer.caller, host, "exchange", name, arguments)
         await viewer.caller.perform(
             "exchange.declare",
             vhost=vhost,

@@ -11,9 +11,10 @@ from fastapi import APIRouter, Request, Response
 from leveret.core.queues.arguments import TYPES
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
+from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.api.queues import DELETION_OFF, require_to_declare
+from leveret.mgmt_ui.api.queues import DELETION_OFF
 from leveret.mgmt_ui.pages import clients, formats
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
@@ -118,7 +119,7 @@ async def declare_queue(request: Request, viewer: ViewerHere, form: FormHere) ->
     try:
         host = viewer.caller.vhost(vhost)
         arguments = arguments_of(form)
-        await require_to_declare(viewer.caller, host, name, arguments)
+        await require_to_declare(viewer.caller, host, "queue", name, arguments)
         declared = await viewer.caller.perform(
             "queue.declare",
             vhost=vhost,
