@@ -17,7 +17,7 @@ from leveret.core.definitions.document import (
     document,
     parse,
 )
-from leveret.core.definitions.importing import Import, rehearse, snapshot
+from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
 from leveret.core.definitions.model import Model
 from leveret.ports.definitions import (
     BindingDefinition,
@@ -118,13 +118,19 @@ FROM_RABBITMQ = {
 }
 
 
+def held_by(model):
+    definitions = snapshot(model.administration)
+    add_contents(definitions, model.vhosts)
+    return definitions
+
+
 def node(definitions=None, limits=None):
     return Model(definitions or Definitions(), MemoryMetadataStore(), lambda: "random", limits)
 
 
 def do(model, value, vhost=None, limits=None):
     parsed = parse(value, vhost)
-    rehearse(parsed, snapshot(model.administration, model.vhosts), limits)
+    rehearse(parsed, held_by(model), limits)
     importing = Import(parsed, model.administration, model.vhosts)
     for _ in importing.perform():
         pass
@@ -132,7 +138,7 @@ def do(model, value, vhost=None, limits=None):
 
 
 def exported(model, vhost=None):
-    held = snapshot(model.administration, model.vhosts)
+    held = held_by(model)
     of_vhost = None if vhost is None else model.administration.vhost(vhost)
     return json.loads(json.dumps(document(held, "Leveret", "1", of_vhost)))
 
@@ -145,7 +151,7 @@ def test_what_rabbitmq_writes_is_read():
     model = node()
     importing = do(model, FROM_RABBITMQ)
     assert importing.left_out == ["bindings[1]"]
-    held = snapshot(model.administration, model.vhosts)
+    held = held_by(model)
     alice, old = held.users
     assert verify_password(alice.password_hash, "secret")
     assert (alice.limits, alice.tags) == ({"max-connections": 5}, ("monitoring",))
@@ -232,7 +238,7 @@ def test_what_exists_stays_or_is_brought_up_to_date():
             "queues": [{**QUEUE, "arguments": {"x-max-length": 2}}],
         },
     )
-    held = snapshot(model.administration, model.vhosts)
+    held = held_by(model)
     assert verify_password(held.users[0].password_hash, "secret")
     assert held.vhosts == [VhostDefinition("/", "new", limits={"max-queues": 7})]
     assert held.queues[0].arguments == {"x-max-length": 1}
