@@ -57,19 +57,22 @@ async def perform(node: Administered, request: object, actor: Actor) -> dict[str
         name, operation, parameters = _understand(request)
     except AdministrationError as error:
         return _refusal(error.code, error)
+    changes = name.rpartition(".")[2] not in LOOKING
     with acting_as(actor.user):
-        answer = await _answer(node, operation, parameters)
-    if node.audit is not None and name.rpartition(".")[2] not in LOOKING:
+        answer = await _answer(node, operation, parameters, changes=changes)
+    if node.audit is not None and changes:
         await node.audit.note(actor, name, parameters, answer)
     return answer
 
 
 async def _answer(
-    node: Administered, operation: Operation, parameters: Parameters
+    node: Administered, operation: Operation, parameters: Parameters, *, changes: bool
 ) -> dict[str, object]:
     try:
         result = await operation(node, parameters)
-        await node.administration.store.flush()
+        # Who only looks can do so on a full disk, too: what is noted there waits for room.
+        if changes:
+            await node.administration.store.flush()
     except AdministrationError as error:
         return _refusal(error.code, error)
     except DefinitionsError as error:
