@@ -17,6 +17,7 @@ from tests.system.test_kill import make_seed
 LEVERET = "/leveret/queues/%2F"
 RENAMED = ["renamed 1", "renamed 2", "renamed 3"]
 LETTERS = 40
+WRITTEN_BEHIND_SECONDS = 5.0  # a twentieth, on a machine that others use too
 LIFE_SECONDS_MAX = 30  # however slow the machine is
 
 
@@ -36,7 +37,8 @@ class Operator:
         self.numbers = 0
         self.confirmed: set[str] = set()
         self.scheduled: set[str] = set()
-        self.cancelled: set[str] = set()
+        self.cancelled: dict[str, float] = {}  # when
+        self.killed_at = 0.0
         self.doubtful: set[str] = set()  # schedules whose cancellation was not answered
         self.name = self.wanted_name = RENAMED[0]
         self.length = self.wanted_length = 1000
@@ -53,8 +55,8 @@ class Operator:
     def ask(self, client: httpx.Client, method: str, path: str, **asked: object) -> object:
         try:
             answer = client.request(method, path, json=asked if method != "GET" else None)
-        except httpx.HTTPError:
-            raise KilledError from None
+        except httpx.TransportError as error:
+            raise KilledError(f"{method} {path}: {error!r}") from None
         assert answer.status_code < 300, (method, path, asked, answer.status_code, answer.text)
         return answer.json() if answer.content else None
 
@@ -120,7 +122,7 @@ class Operator:
             self.scheduled.discard(chosen)
             self.ask(client, "POST", "/leveret/schedules/%2F/cancel", id=chosen)
             self.doubtful.discard(chosen)
-            self.cancelled.add(chosen)
+            self.cancelled[chosen] = time.monotonic()
 
     # -- lives
 
@@ -167,6 +169,7 @@ class Operator:
             thread.start()
         while self.done.total() < until and time.monotonic() < deadline and not failures:
             time.sleep(self.rng.uniform(0, 0.02))
+        self.killed_at = time.monotonic()
         self.broker.kill()
         for thread in threads:
             thread.join()
@@ -224,10 +227,16 @@ class Operator:
             found.update(row["id"] for row in page["rows"])
             after = page["after"]
         assert self.scheduled <= found.keys(), "a schedule was lost"
-        assert not self.cancelled & found.keys(), "what was cancelled came back"
+        # Settlements are written behind (docs/decisions/0035).
+        back = self.cancelled.keys() & found.keys()
+        late = {name: self.killed_at - self.cancelled[name] for name in back}
+        assert max(late.values(), default=0) < WRITTEN_BEHIND_SECONDS, late
+        for name in back:
+            del self.cancelled[name]
+        self.scheduled |= back
         assert not [name for name, count in found.items() if count > 1]
         self.scheduled |= self.doubtful & found.keys()
-        self.cancelled |= self.doubtful - found.keys()
+        self.cancelled |= dict.fromkeys(self.doubtful - found.keys(), 0.0)
         self.doubtful.clear()
 
 

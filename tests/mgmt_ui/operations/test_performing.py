@@ -184,7 +184,7 @@ async def test_failing_disk_is_answered(node, administration, monkeypatch):
         raise StorageError("no space left")
 
     monkeypatch.setattr(administration.store, "flush", fail)
-    answer = await ask(node, "vhost.add", name="new")
+    answer = await ask(node, "vhost.add", name="new", description="", tags=[])
     assert (answer["ok"], answer["error"]) == (False, "storage")
     assert (await ask(node, "user.list"))["ok"], "who only looks needs no room"
 
