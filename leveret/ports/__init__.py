@@ -219,6 +219,15 @@ class TopicLog(Protocol):
         """
         ...
 
+    def peek(self, offset: int) -> Batch | None:
+        """The committed batch that holds `offset`, if it is in memory: no file is asked."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records that it has in memory: those that gather, and the newest batches."""
+        ...
+
     async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
         """The same, waiting for the device in a worker thread."""
         ...

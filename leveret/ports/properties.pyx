@@ -8,7 +8,7 @@ missing all the same. Only compiled code comes here.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from leveret.ports.records cimport RecordView
+from leveret.ports.records cimport Batch, RecordView
 
 cdef enum:
     CONTENT_HEADER_BYTES = 14
@@ -75,3 +75,13 @@ cdef int priority(const RecordView* record, int otherwise) noexcept nogil:
     cdef uint32_t size
     cdef const uint8_t* value = find_property(record, PRIORITY_BIT, &size)
     return otherwise if value == NULL else value[0]
+
+
+def timestamp_of(Batch batch not None, uint64_t offset):
+    """The `timestamp` that a record's publisher gave it, seconds since 1970; None where he gave none."""
+    cdef RecordView record
+    cdef uint32_t size
+    cdef const uint8_t* value
+    batch.view(batch.locate(offset), &record)
+    value = find_property(&record, TIMESTAMP_BIT, &size)
+    return None if value == NULL else int.from_bytes((<const char*>value)[:size])

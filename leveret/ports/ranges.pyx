@@ -39,6 +39,11 @@ cdef class RangeSet:
             yield self.ranges[i].first, self.ranges[i].stop
             i += 1
 
+    @property
+    def held_bytes(self):
+        """Memory that it has reserved for its ranges."""
+        return (self.ranges - self.block + self.capacity) * sizeof(Range)
+
     def __contains__(self, offset):
         cdef uint64_t wanted = offset
         cdef Py_ssize_t i = self._find(wanted)

@@ -384,6 +384,11 @@ cdef class BatchBuilder:
     def __len__(self):
         return self.count
 
+    @property
+    def held_bytes(self):
+        """Memory that it has reserved for records."""
+        return self.capacity
+
     cdef void _reset(self) noexcept:
         self.data = NULL
         self.capacity = 0

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN_OFFSETS_MAX", "Returns"]
 
+COUNT_BYTES = 100  # a number with its key in a dictionary
 RUN_OFFSETS_MAX = 1 << 20  # so that who reads a run that makes no sense is not kept busy by it
 
 
@@ -26,6 +27,11 @@ class Returns:
     def __init__(self) -> None:
         self.acquired: dict[int, int] = {}
         self.failures: dict[int, int] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the counts take, about."""
+        return (len(self.acquired) + len(self.failures)) * COUNT_BYTES
 
     def runs(self, ranges: RangeSet | None = None) -> Iterator[tuple[int, int, int, int]]:
         """(first, stop, acquired, failures) of neighbours that are alike; all, or in `ranges`."""

@@ -365,6 +365,15 @@ class PartitionLog:
         found = self._tail.read(offset, self.committed, bytes_max)
         return found or self._reader.read(offset, self.committed, bytes_max)
 
+    def peek(self, offset: int) -> Batch | None:
+        """See ports.TopicLog."""
+        return self._tail.holding(offset, self.committed)
+
+    @property
+    def held_bytes(self) -> int:
+        """See ports.TopicLog."""
+        return self._tail.bytes + self.builder.held_bytes
+
     async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
         """See ports.TopicLog."""
         if offset >= self.committed:

@@ -27,11 +27,12 @@ GAPS_MAX = 256  # empty places at a tail's front before its lists are moved up
 class LogTail:
     """The cached batches of one log in the order of their offsets; changed by the cache alone."""
 
-    __slots__ = ("bases", "batches", "head", "spill", "stuck")
+    __slots__ = ("bases", "batches", "bytes", "head", "spill", "stuck")
 
     def __init__(self, spill: Callable[[Batch], None] | None = None) -> None:
         self.bases: list[int] = []
         self.batches: list[Batch | None] = []  # None where a batch has left
+        self.bytes = 0  # of those that have not
         self.head = 0  # everything before has left
         self.spill = spill  # writes down what must leave; raises StorageError
         self.stuck = 0  # batches that should have left and could not be written down
@@ -54,6 +55,11 @@ class LogTail:
             taken.append(follower)
             size += follower.size
         return taken
+
+    def holding(self, offset: int, stop: int) -> Batch | None:
+        """The cached batch that holds `offset` and ends by `stop`, if any does."""
+        found = self.read(offset, stop, 1)
+        return found[0] if found else None
 
     def place(self, offset: int) -> int:
         """Where the last batch beginning at or before `offset` is; below `head` if none is."""
@@ -90,6 +96,7 @@ class TailCache:
         tail.batches.append(batch)
         self._tails[batch] = tail
         self.bytes += batch.size
+        tail.bytes += batch.size
         if self.bytes > self._bytes_max:
             self._shrink()
 
@@ -146,6 +153,7 @@ class TailCache:
             del self._stuck[batch]
             tail.stuck -= 1
         self.bytes -= batch.size
+        tail.bytes -= batch.size
 
     def _shrink(self) -> None:
         """Let the oldest go. What cannot be written down stays, over the bound, and is `stuck`."""

@@ -189,3 +189,15 @@ async def test_what_cannot_be_written_was_never_there(tmp_path):
     with pytest.raises(StorageError):
         log.prepare(1, builder, [], Answers())
     assert (log.end, builder.count) == (0, 0)
+
+
+async def test_what_is_in_memory_can_be_looked_at(opened):
+    async with opened() as store:
+        log = store.log("a")
+        empty = log.held_bytes
+        put(log, b"x" * 1000, b"y")
+        await store.rest(condition=lambda: log.committed == 2)
+        batch = log.peek(1)
+        assert [each[6] for each in batch.records()] == [b"x" * 1000, b"y"]
+        assert log.peek(2) is None
+        assert log.held_bytes - empty >= 1000

@@ -324,3 +324,17 @@ async def test_many_settled_at_once_and_anywhere_are_settled(tmp_path):
         assert log.settled.count == 500
     async with store_at(tmp_path) as store:
         assert open_log(store).settled.count == 500
+
+
+async def test_what_has_left_memory_cannot_be_looked_at_but_read(tmp_path):
+    async with store_at(tmp_path, tail_cache_bytes_max=2_000) as store:
+        log = open_log(store)
+        put(log, b"first" * 300)
+        put(log, b"second" * 300)
+        assert log.peek(0) is None
+        assert (await get(log, 0))[0].base_offset == 0
+        assert log.peek(1).base_offset == 1
+        assert 1_800 < log.held_bytes < 2_000
+        log.settle([(1, 2)])
+        assert log.peek(1) is None
+        assert log.held_bytes == 0

@@ -140,6 +140,14 @@ class MemoryTopicLog:
     def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
         return self._find(offset, bytes_max) if self.at_hand else None
 
+    def peek(self, offset: int) -> Batch | None:
+        found = self.read(offset, 1)
+        return found[0] if found else None
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(batch.size for batch in self.batches) + self.builder.held_bytes
+
     def _find(self, offset: int, bytes_max: int) -> list[Batch]:
         found: list[Batch] = []
         size = 0

@@ -186,6 +186,17 @@ cdef class GroupLedger:
         return self.free_leased.count + self.leased.count
 
     @property
+    def held_bytes(self):
+        """Memory that its ranges, places and groups take."""
+        cdef RangeSet held
+        cdef size_t found = self.places_room * (sizeof(uint64_t) + sizeof(uint32_t))
+        found += self.groups_room * sizeof(Group) + self.learned_room * sizeof(Learned)
+        found += (self.by_hash.room + self.out.room) * (sizeof(uint64_t) + sizeof(uint32_t))
+        for held in (self.free_ready, self.free_leased, self.ready, self.leased, self.returned):
+            found += held.held_bytes
+        return found
+
+    @property
     def group_count(self):
         """Groups with something waiting or out, as far as is known."""
         return self.by_hash.count

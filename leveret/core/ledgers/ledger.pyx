@@ -105,6 +105,11 @@ cdef class Ledger:
     def leased_count(self):
         return self.leased.count
 
+    @property
+    def held_bytes(self):
+        """Memory that its ranges take."""
+        return self.ready.held_bytes + self.leased.held_bytes
+
     def commit(self, uint64_t stop):
         """Offsets up to `stop` are ready. The committed offset does not go back."""
         assert stop >= self.committed, "the committed offset does not go back"

@@ -107,6 +107,11 @@ cdef class PriorityLedger:
     cdef list _ready_sets(self):
         return [(<Level>level).ready for level in self.levels] + [self.returned]
 
+    @property
+    def held_bytes(self):
+        """Memory that its ranges take."""
+        return sum([held.held_bytes for held in self._ready_sets() + self._leased_sets()])
+
     cdef list _leased_sets(self):
         return [(<Level>level).leased for level in self.levels] + [self.leased_again]
 

@@ -51,6 +51,11 @@ class WeighedLedger:
         return self.inner.leased_count
 
     @property
+    def held_bytes(self) -> int:
+        """See Ledger."""
+        return self.inner.held_bytes + self._sizes.held_bytes
+
+    @property
     def committed(self) -> int:
         """See Ledger."""
         return self.inner.committed

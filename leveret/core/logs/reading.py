@@ -32,6 +32,7 @@ class QueueReader:
         self.complaints = Complaints(queue, queue.services.report)
         self.fetching = False
         self._last: Batch | None = None  # whose records are asked for one by one
+        self.head: tuple[int, int | None] | None = None  # see core.queues.head
 
     def read(self, offset: int) -> list[Batch] | None:
         """Batches of which one holds `offset`; None after asking for it where it is not at hand."""
@@ -67,6 +68,21 @@ class QueueReader:
             return None  # dealing with damage takes waiting
         self._last = None if batches is None else batch_of(batches, offset)
         return self._last
+
+    def in_memory(self, offset: int) -> Batch | None:
+        """The batch that holds `offset`, if it is in memory: no file is asked."""
+        if self._window.holds(offset):
+            batches = self._window.at_hand(offset)
+            assert batches is not None, "a window has what it holds"
+            return batch_of(batches, offset)
+        return self._queue.log.peek(offset)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of what it has read and the log has not in memory as well."""
+        peek = self._queue.log.peek
+        batches = self._window.held
+        return sum(batch.size for batch in batches if peek(batch.base_offset) is not batch)
 
     async def leased_batch(self, offset: int) -> Batch | None:
         """The batch that holds a leased record, wherever it lies; None: the record is lost."""

@@ -33,6 +33,11 @@ class LogWindow:
         self._log = log
         self._batches: list[Batch] = []
 
+    @property
+    def held(self) -> list[Batch]:
+        """All batches that it keeps in memory."""
+        return self._batches
+
     def holds(self, offset: int) -> bool:
         """Whether a batch that was read last holds `offset`."""
         window = self._batches
@@ -79,6 +84,11 @@ class ScatteredWindow(LogWindow):
     def __init__(self, log: TopicLog) -> None:
         super().__init__(log)
         self._stretches: list[list[Batch]] = []  # the one used last in front
+
+    @property
+    def held(self) -> list[Batch]:
+        """See LogWindow."""
+        return [batch for stretch in self._stretches for batch in stretch]
 
     def holds(self, offset: int) -> bool:
         """See LogWindow."""

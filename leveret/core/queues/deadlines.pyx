@@ -55,6 +55,11 @@ cdef class Deadlines:
         return self.size
 
     @property
+    def held_bytes(self):
+        """Memory that it has reserved for its entries."""
+        return self.capacity * sizeof(Entry)
+
+    @property
     def next(self):
         """The earliest deadline; None when there is none."""
         return self.heap[0].deadline if self.size else None

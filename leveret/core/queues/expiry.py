@@ -34,6 +34,11 @@ class Expiry:
         self._oldest: int | None = None  # whose deadline by age is known
         self._oldest_deadline: int | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the deadlines take."""
+        return self._deadlines.held_bytes + self._overdue.held_bytes
+
     def learn(self, batch: Batch) -> None:
         """Take in the records of a batch that say how long they live."""
         self._deadlines.learn(batch)

@@ -283,6 +283,14 @@ class Queue(OpenQueue):
         """Messages that came back and are not ready yet."""
         return self.machine.delayed.count + self._parked_count
 
+    @property
+    def held_bytes(self) -> int:
+        """See OpenQueue."""
+        machine, upkeep = self.machine, self._upkeep
+        known = machine.ledger.held_bytes + machine.delayed.held_bytes
+        known += 0 if upkeep is None else upkeep.expiry.held_bytes
+        return super().held_bytes + known + self.reader.held_bytes
+
     def waits(self, offset: int) -> bool:
         """Whether a leased message is nobody's: it is delayed, as `delayed_count` counts."""
         if self.machine.delayed.holds(offset):

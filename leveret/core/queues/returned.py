@@ -37,6 +37,11 @@ class Returned:
         """When the next of them have waited long enough."""
         return self._due.next
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that they take, beside their messages."""
+        return self._due.held_bytes + self._offsets.held_bytes
+
     def holds(self, offset: int) -> bool:
         """Whether a message waits."""
         return offset in self._offsets

@@ -33,6 +33,11 @@ cdef class BodySizes:
             known += chunk.known
         return known
 
+    @property
+    def held_bytes(self):
+        """Memory that the chunks take."""
+        return len(self.chunks) * CHUNK_RECORDS * sizeof(uint32_t)
+
     def learn(self, Batch batch not None):
         """Note the sizes of a batch's records."""
         cdef RecordView record

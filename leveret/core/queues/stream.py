@@ -107,6 +107,16 @@ class Stream(OpenQueue):
         """Consumers, whether or not they can take anything now."""
         return len(self._cursors)
 
+    @property
+    def held_bytes(self) -> int:
+        """See OpenQueue. What several consumers share counts once."""
+        windows = {*self._shared, *(cursor.window for cursor in self._cursors.values())}
+        read = [batch for window in windows for batch in window.held]
+        peek = self.log.peek
+        return super().held_bytes + sum(
+            batch.size for batch in read if peek(batch.base_offset) is not batch
+        )
+
     # -- publishing
 
     def _show_committed(self) -> None:

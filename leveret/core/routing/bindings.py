@@ -49,6 +49,11 @@ class QueueLike(Protocol):
         """Count of its consumers."""
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes, about."""
+        ...
+
 
 Destination: TypeAlias = "QueueLike | Exchange"
 

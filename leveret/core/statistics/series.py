@@ -48,6 +48,9 @@ KEPT_STEP_MS_MIN = 1_800_000  # what is sampled less often survives a restart
 
 COLUMNS_MAX = 64  # of what comes from a file
 
+SERIES_BYTES = 600  # of a subject that has moved at all: objects and their dictionaries
+VALUE_BYTES = 40  # of one value of the last two samples
+
 
 class Samples:
     """Samples of one retention, in the order of their times. Steps begin at multiples of them."""
@@ -98,6 +101,11 @@ class Samples:
         if i < 0:
             return (0,) * len(names)
         return tuple(self.columns[name][i] if name in self.columns else 0 for name in names)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that they take."""
+        return 8 * len(self.times) * (1 + len(self.columns))
 
     def dump(self) -> bytes:
         """All of it, for a file: a line of JSON that says what follows, then the arrays."""
@@ -155,6 +163,12 @@ class Series:
                 values = {**values, name: values.get(name, 0) + value}
             for samples in self.retained:
                 samples.add(time_ms, values)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the samples take, about."""
+        newest = (len(self.last) + len(self.before)) * VALUE_BYTES
+        return SERIES_BYTES + newest + sum(samples.held_bytes for samples in self.retained)
 
     def rate(self, name: str, tick_ms: int, interval_ms: int) -> float:
         """How much came per second in the last interval, which ended at `tick_ms`."""

@@ -4,6 +4,7 @@ import pytest
 
 from leveret.core.queues import queue as queue_module
 from leveret.core.queues.queue import Queue
+from leveret.core.statistics.series import BASIC, Series
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.ports.definitions import QueueDefinition
@@ -401,3 +402,38 @@ def test_what_was_delivered_by_an_earlier_run_is_redelivered(bench):
     reopened.add_consumer(consumer)
     bench.run()
     assert consumer.got == [(1, True), (2, False), (3, False)]
+
+
+# -- what it takes
+
+
+def test_its_memory_grows_with_its_messages(bench):
+    queue = bench.queue
+    empty = queue.held_bytes
+    bench.store(size=10_000)
+    bench.run()
+    one = queue.held_bytes
+    assert 10_000 < one - empty < 11_000
+    bench.store(size=10_000)
+    bench.run()
+    assert 10_000 < queue.held_bytes - one < 11_000
+
+
+def test_its_memory_grows_with_the_holes_in_what_is_settled(bench):
+    queue = bench.queue
+    consumer = Consumer()
+    queue.add_consumer(consumer)
+    bench.store(1_000)
+    bench.run()
+    before = queue.held_bytes
+    queue.settle([(offset, offset + 1) for offset in range(0, 1_000, 2)])
+    assert queue.held_bytes - before >= 2 * 500 * 16  # leased, and settled in the log
+
+
+def test_its_memory_grows_with_its_history(bench):
+    queue = bench.queue
+    before = queue.held_bytes
+    series = queue.counters.series = Series(BASIC)
+    for i in range(100):
+        series.add(1_700_000_000_000 + i * 5_000, {"publish": i})
+    assert queue.held_bytes - before >= 2 * 8 * 100

@@ -1,0 +1,3 @@
+from leveret.ports.records import Batch
+
+def timestamp_of(batch: Batch, offset: int) -> int | None: ...
