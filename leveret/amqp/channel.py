@@ -52,11 +52,14 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Kind, Permission, TopicPermission
+    from leveret.ports.counters import Counters, Outflow
     from leveret.ports.records import Batch
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
 
 
+# With so many queues, a channel's counts for those that were deleted are dropped.
+OUTFLOWS_MAX = 1024
 BASIC_ACK = (60, 80)
 BASIC_REJECT = (60, 90)
 BASIC_NACK = (60, 120)
@@ -88,6 +91,7 @@ class Channel:
         self._collected = 0  # publishes that stand in a confirm group
         self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed
         self._getters: dict[OpenQueue, Getter] = {}
+        self.outflows: dict[OpenQueue, dict[int, Outflow]] = {}  # see outflow
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
 
     @property
@@ -342,6 +346,33 @@ class Channel:
         if getter is None or queue.deleted:
             getter = self._getters[queue] = Getter(queue, self)
         return getter
+
+    def outflow(self, queue: OpenQueue, mode: int) -> Outflow:
+        """What counts what this channel is handed out of a queue in one way (DELIVER, GET …).
+
+        All consumers of the two share it, and it stays when they end: what was counted never
+        becomes less.
+        """
+        of_queue = self.outflows.get(queue)
+        if of_queue is None:
+            if len(self.outflows) >= OUTFLOWS_MAX:
+                self._forget_deleted()
+            of_queue = self.outflows[queue] = {}
+        found = of_queue.get(mode)
+        if found is None:
+            found = of_queue[mode] = self.broker.statistics.outflow(mode, queue, self.slot.counters)
+        return found
+
+    def _forget_deleted(self) -> None:
+        """Whoever takes from one short-lived queue after the other must not grow the node."""
+        self.outflows = {q: of for q, of in self.outflows.items() if not q.deleted}
+        self._getters = {q: getter for q, getter in self._getters.items() if not q.deleted}
+
+    def pairs(self) -> Iterator[Counters]:
+        """All counters of what went between this channel and one exchange or queue."""
+        yield from self.slot.inflows.values()
+        for of_queue in self.outflows.values():
+            yield from of_queue.values()
 
     def send_got(
         self, queue: OpenQueue, batch: Batch, offset: int, *, redelivered: bool, no_ack: bool

@@ -53,9 +53,7 @@ class ChannelConsumer:
         self.added_again = added_again
         self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
         self.in_flight = 0
-        self.counted = channel.broker.statistics.outflow(
-            DELIVER_NO_ACK if no_ack else DELIVER, queue, channel.slot.counters
-        )
+        self.counted = channel.outflow(queue, DELIVER_NO_ACK if no_ack else DELIVER)
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self, *, once_sent: bool = False) -> int:
@@ -164,9 +162,8 @@ class Getter:
 
     def __init__(self, queue: OpenQueue, channel: Channel) -> None:
         self.queue = queue
-        statistics, counters = channel.broker.statistics, channel.slot.counters
-        self.counted = statistics.outflow(GET, queue, counters)
-        self.counted_no_ack = statistics.outflow(GET_NO_ACK, queue, counters)
+        self.counted = channel.outflow(queue, GET)
+        self.counted_no_ack = channel.outflow(queue, GET_NO_ACK)
 
     def release(self, count: int) -> None:
         """Gets are not counted against any prefetch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.clients import ChannelFacts, ClientFacts, ConsumerFacts
+from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, ConsumerFacts
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
@@ -32,6 +32,21 @@ def describe_channels(connection: Connection) -> list[ChannelFacts]:
     """The facts of its open channels."""
     channels = sorted(connection.channels.by_number.items())
     return [_describe_channel(channel) for _, channel in channels if channel.alive]
+
+
+def describe_flows(connection: Connection) -> list[ChannelFlows]:
+    """What went through its open channels."""
+    channels = sorted(connection.channels.by_number.items())
+    return [_describe_flows(channel) for _, channel in channels if channel.alive]
+
+
+def _describe_flows(channel: Channel) -> ChannelFlows:
+    outflows = channel.outflows.items()
+    return ChannelFlows(
+        number=channel.number,
+        published={name.decode(): inflow for name, inflow in channel.slot.inflows.items()},
+        handed_out={queue.name: tuple(of.values()) for queue, of in outflows if not queue.deleted},
+    )
 
 
 def _describe_channel(channel: Channel) -> ChannelFacts:

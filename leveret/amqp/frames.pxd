@@ -17,6 +17,10 @@ cdef class Buffer:
     cdef void clear(self) noexcept
 
 
+cdef class Inflow(Counters):
+    cdef RouteCache cache       # None while the user's permission is not known
+
+
 cdef class ChannelSlot:
     cdef readonly uint16_t number
     cdef readonly object channel
@@ -31,9 +35,10 @@ cdef class ChannelSlot:
     cdef public uint64_t settled_tag    # the highest that was settled so far
     cdef public bint has_free_tags      # some deliveries needed no acknowledgement
 
-    cdef dict caches
+    cdef readonly dict inflows          # bytes → Inflow, by exchange
     cdef bytes exchange
-    cdef RouteCache cache
+    cdef Inflow inflow                  # of `exchange`; None where that is not known
+    cdef RouteCache cache               # the same's, and the same
     cdef bytes key
     cdef Route route
     cdef uint64_t route_version
@@ -59,6 +64,7 @@ cdef class ChannelSlot:
     cdef int close_run(self) except -1
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1
     cdef bint is_settling_surely(self) noexcept
+    cdef Inflow inflow_to(self, bytes exchange, RouteCache cache)
     cdef void forget_content(self) noexcept
 
 
@@ -86,9 +92,9 @@ cdef class FrameReader:
     cdef public Counters counters       # the connection's
     cdef public Counters vhost          # what counts for the virtual host
     cdef public Histogram message_sizes
-    # Publishes in a row on one channel to one exchange are counted together, at their end.
+    # Publishes in a row on one channel to one exchange are counted together, at their end: until then,
+    # the channel's `inflow` and `cache` stay what they are.
     cdef ChannelSlot publishing
-    cdef Counters target                # the exchange's; None where it is not known
     cdef uint64_t uncounted_after       # of `publishing.published`
     cdef uint64_t routed
     cdef uint64_t dropped
@@ -106,7 +112,7 @@ cdef class FrameReader:
     cdef int mark(self, ChannelSlot slot) except -1
     cdef void begin_run(self, ChannelSlot slot) noexcept
     cdef void end_run(self) noexcept
-    cdef void count_unroutable(self, ChannelSlot slot, Counters target, int counter, uint64_t count) noexcept
+    cdef void count_unroutable(self, ChannelSlot slot, Inflow inflow, int counter, uint64_t count) noexcept
     cdef size_t frame_length(self, const uint8_t* p) except 0
     cdef object frame(self, const uint8_t* p, size_t available)
     cdef object method(self, ChannelSlot slot, uint16_t number, const uint8_t* p, size_t total, size_t available)

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from leveret.core.routing.routes import RouteCache
@@ -37,6 +37,8 @@ class Publish:
     @property
     def requests(self) -> int: ...
 
+class Inflow(Counters): ...
+
 class ChannelSlot:
     closing: bool
     one_by_one: bool
@@ -49,6 +51,8 @@ class ChannelSlot:
     has_free_tags: bool
     @property
     def counters(self) -> Counters: ...
+    @property
+    def inflows(self) -> Mapping[bytes, Inflow]: ...
     @property
     def number(self) -> int: ...
     @property

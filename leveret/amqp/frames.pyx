@@ -102,6 +102,10 @@ UNLIMITED = 1 << 62     # as FrameReader.allowance: no number of publishes is to
 cdef uint64_t _ALL_TAGS = <uint64_t>0xFFFFFFFFFFFFFFFF
 ALL_TAGS = _ALL_TAGS
 
+# With so many exchanges, a channel's counts for those are dropped that it may no longer publish to: a
+# client that makes an exchange for each of its tasks must not grow the node.
+INFLOWS_MAX = 1024
+
 
 cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
     return <uint16_t>((p[0] << 8) | p[1])
@@ -200,18 +204,23 @@ cdef class Publish:
     """
 
 
+cdef class Inflow(Counters):
+    """What one channel has published to one exchange, and where that leads."""
+
+
 cdef class ChannelSlot:
     """The hot state of one open channel, shared by the reader and the channel machine.
 
     `channel.route_cache(exchange: bytes) -> RouteCache | None` is asked once per exchange, and again
     after None, with which the message leaves as an event; it raises what a
     publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event.
+    `inflows` says what was published to which exchange; of those that are gone some may be forgotten.
     """
 
     def __init__(self, uint16_t number, channel):
         self.number = number
         self.channel = channel
-        self.caches = {}
+        self.inflows = {}
         self.counters = Counters()
         self.touched = set()
         self.settles = []
@@ -293,11 +302,24 @@ cdef class ChannelSlot:
 
     def forget_routes(self):
         """Drop what was remembered of exchanges: one was deleted or a permission changed."""
-        self.caches.clear()
+        cdef Inflow inflow
+        for inflow in self.inflows.values():
+            inflow.cache = None
         self.exchange = None
+        self.inflow = None
         self.cache = None
         self.key = None
         self.route = None
+
+    cdef Inflow inflow_to(self, bytes exchange, RouteCache cache):
+        """Note where publishes to an exchange lead from now on."""
+        cdef Inflow inflow = self.inflows.get(exchange)
+        if inflow is None:
+            if len(self.inflows) >= INFLOWS_MAX:
+                self.inflows = {name: kept for name, kept in self.inflows.items() if (<Inflow>kept).cache is not None}
+            inflow = self.inflows[exchange] = Inflow()
+        inflow.cache = cache
+        return inflow
 
     cdef void forget_content(self) noexcept:
         self.expecting = EXPECT_METHOD
@@ -781,51 +803,53 @@ cdef class FrameReader:
         """A message was published, by another channel than before or to another exchange."""
         self.end_run()
         self.publishing = slot
-        self.target = None if slot.cache is None else slot.cache.counters
         self.uncounted_after = slot.published - 1
 
     cdef void end_run(self) noexcept:
         """Count what was published in a row."""
         cdef ChannelSlot slot = self.publishing
+        cdef RouteCache cache
         cdef uint64_t count
         if slot is None:
             return
+        cache = slot.cache
         count = slot.published - self.uncounted_after
         self.publishing = None
         slot.counters.add(_PUBLISH, count)
         self.vhost.add(_PUBLISH, count)
         if slot.confirming:
             self.vhost.add(_RECEIVED_CONFIRM, count)
-        if self.target is not None:
-            self.target.add(_PUBLISH_IN, count)
+        if cache is not None:
+            cache.counters.add(_PUBLISH_IN, count)
+            slot.inflow.add(_PUBLISH, count)
         if self.routed:
             self.vhost.add(_PUBLISH_OUT, self.routed)
-            if self.target is not None:
-                self.target.add(_PUBLISH_OUT, self.routed)
+            if cache is not None:
+                cache.counters.add(_PUBLISH_OUT, self.routed)
             self.routed = 0
         if self.dropped:
-            self.count_unroutable(slot, self.target, _DROP_UNROUTABLE, self.dropped)
+            self.count_unroutable(slot, slot.inflow, _DROP_UNROUTABLE, self.dropped)
             self.dropped = 0
 
-    cdef void count_unroutable(self, ChannelSlot slot, Counters target, int counter, uint64_t count) noexcept:
+    cdef void count_unroutable(self, ChannelSlot slot, Inflow inflow, int counter, uint64_t count) noexcept:
         slot.counters.add(counter, count)
         self.vhost.add(counter, count)
-        if target is not None:
-            target.add(counter, count)
+        if inflow is not None:
+            inflow.add(counter, count)
+            if inflow.cache is not None:
+                inflow.cache.counters.add(counter, count)
 
     def routed_singly(self, ChannelSlot slot, bytes exchange, uint64_t queues):
         """Count where a Publish event's message went."""
-        cdef RouteCache cache = slot.caches.get(exchange)
+        cdef Inflow inflow = slot.inflows.get(exchange)
         self.vhost.add(_PUBLISH_OUT, queues)
-        if cache is not None:
-            cache.counters.add(_PUBLISH_OUT, queues)
+        if inflow is not None and inflow.cache is not None:
+            inflow.cache.counters.add(_PUBLISH_OUT, queues)
 
     def unroutable(self, ChannelSlot slot, bytes exchange, bint returned):
         """Count a Publish event's message that went nowhere, or back."""
-        cdef RouteCache cache = slot.caches.get(exchange)
         self.count_unroutable(
-            slot, None if cache is None else cache.counters,
-            _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1,
+            slot, slot.inflows.get(exchange), _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1
         )
 
     cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
@@ -852,20 +876,24 @@ cdef class FrameReader:
         """The route of an address; None where the whole message must be seen to route it."""
         cdef const uint8_t* key = address + 1 + address[0]
         cdef RouteCache cache = slot.cache
+        cdef Inflow inflow
         cdef bytes exchange = slot.exchange
         if cache is None or len(exchange) != address[0] or memcmp(<const char*>exchange, address + 1, address[0]):
             exchange = (<const char*>address + 1)[: address[0]]
-            cache = slot.caches.get(exchange)
+            inflow = slot.inflows.get(exchange)
+            cache = None if inflow is None else inflow.cache
             if cache is None:
                 cache = slot.channel.route_cache(exchange)
                 if cache is None:
                     self.end_run()
                     slot.exchange = None
+                    slot.inflow = None
                     slot.cache = None
                     return None  # the user's permission must be asked for first
-                slot.caches[exchange] = cache
+                inflow = slot.inflow_to(exchange, cache)
             self.end_run()
             slot.exchange = exchange
+            slot.inflow = inflow
             slot.cache = cache
             slot.key = None
         if not cache.cacheable:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from leveret.core.vhost import Vhost
     from leveret.errors import ConnectionClosingError
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import Arguments
 
-__all__ = ["ChannelFacts", "Client", "ClientFacts", "ConsumerFacts", "Endpoints"]
+__all__ = ["ChannelFacts", "ChannelFlows", "Client", "ClientFacts", "ConsumerFacts", "Endpoints"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,18 @@ class ChannelFacts:
     counters: Counters
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelFlows:
+    """What one channel has published where, and what it was handed out of which queue.
+
+    By names in its connection's virtual host; of what was deleted, some may be there.
+    """
+
+    number: int
+    published: Mapping[str, Counters]
+    handed_out: Mapping[str, Sequence[Counters]]  # for each way in which it was
+
+
 class Client(Protocol):
     """A connection that has been opened: a member of `Broker.connections`."""
 
@@ -99,6 +113,10 @@ class Client(Protocol):
 
     def channel_facts(self) -> list[ChannelFacts]:
         """Its open channels, by their numbers; cheap, and without effect."""
+        ...
+
+    def channel_flows(self) -> list[ChannelFlows]:
+        """What went through its open channels, by their numbers; without effect."""
         ...
 
     def shut(self, reason: ConnectionClosingError) -> None:
