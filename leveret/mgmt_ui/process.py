@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["ProcessFigures", "memory_bytes_total", "memory_bytes_used", "read_process"]
+__all__ = [
+    "ProcessFigures",
+    "memory_bytes_total",
+    "memory_bytes_used",
+    "node_gauges",
+    "read_process",
+]
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -54,6 +60,16 @@ def read_process(data_dir: Path) -> ProcessFigures:
         uptime_seconds=_uptime_seconds(),
         disk_free_bytes=shutil.disk_usage(data_dir).free,
     )
+
+
+def node_gauges(figures: ProcessFigures, connections: int) -> dict[str, int]:
+    """What is sampled of a node, under RabbitMQ's names."""
+    return {
+        "mem_used": figures.resident_bytes,
+        "fd_used": figures.open_files,
+        "sockets_used": connections,
+        "disk_free": figures.disk_free_bytes,
+    }
 
 
 def memory_bytes_total(group_file: Path = GROUP_FILE, groups: Path = GROUPS) -> int:

@@ -18,7 +18,7 @@ from leveret.core.telemetry.usage_keeping import UsageKeeper
 from leveret.errors import StorageError
 from leveret.features.alerts import Condition
 from leveret.mgmt_ui.operations.audit import Audit
-from leveret.mgmt_ui.process import memory_bytes_used
+from leveret.mgmt_ui.process import memory_bytes_used, node_gauges, read_process
 from leveret.mgmt_ui.webhooks import Webhooks
 
 if TYPE_CHECKING:
@@ -91,11 +91,20 @@ async def _take_samples(process: Process, broker: Broker, keeper: SamplesKeeper)
     keep_at_ms = clock.monotonic_ms() + SAMPLES_KEPT_EVERY_MS
     while not process.stopping.is_set():
         now_ms = clock.wall_ms()
-        await sampler.sample(now_ms)
+        await sampler.sample(now_ms, await _look_at_process(process, broker))
         if clock.monotonic_ms() >= keep_at_ms:
             keep_at_ms += SAMPLES_KEPT_EVERY_MS
             await _write_samples(keeper)
         await asyncio.sleep((interval_ms - clock.wall_ms() % interval_ms) / 1000)
+
+
+async def _look_at_process(process: Process, broker: Broker) -> dict[str, int] | None:
+    """What is sampled of the node itself; None where the machine does not tell."""
+    try:
+        figures = await asyncio.to_thread(read_process, process.configuration.data_dir)
+    except OSError:
+        return None
+    return node_gauges(figures, len(broker.connections))
 
 
 async def _write_samples(keeper: SamplesKeeper) -> None:

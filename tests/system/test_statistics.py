@@ -111,3 +111,50 @@ def test_a_session_is_counted_exactly(tmp_path):
         )
         assert before["message_stats"]["publish"] == 0
         process.check_untroubled()
+
+
+@pytest.mark.covers("B-444")
+@pytest.mark.covers("B-460")
+def test_what_a_queue_holds_and_who_used_it_is_told(tmp_path):
+    with BrokerProcess(tmp_path / "data", statistics_interval_ms=1000) as process:
+        parameters = pika.ConnectionParameters("127.0.0.1", process.port)
+        connection = pika.BlockingConnection(parameters)
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.exchange_declare("x", "fanout")
+        channel.queue_bind("q", "x")
+        for seconds in (1_700_000_000, 1_700_000_060, 1_700_000_120):
+            made = pika.BasicProperties(delivery_mode=2, timestamp=seconds)
+            channel.basic_publish("x", "", b"x" * 1000, made)
+        channel.basic_get("q", auto_ack=True)
+        (row,) = ask(process, "queues?page=1")["items"]
+        queue = ask(process, "queues/%2F/q")
+        assert row["head_message_timestamp"] == 1_700_000_060
+        assert queue["head_message_timestamp"] == 1_700_000_060
+        assert queue["memory"] > 2000
+        assert {"messages", "policy", "state", "consumers", "idle_since"} - queue.keys() <= {
+            "idle_since"
+        }
+        (delivered,) = queue["deliveries"]
+        assert delivered["stats"]["get_no_ack"] == 1
+        (published,) = ask(process, "exchanges/%2F/x")["incoming"]
+        assert published["stats"]["publish"] == 3
+        assert published["channel_details"] == delivered["channel_details"]
+        node = wait_for(
+            process,
+            "nodes?node_stats_age=2&node_stats_incr=1",
+            lambda nodes: len(nodes[0]["mem_used_details"].get("samples", ())) == 3,
+        )[0]
+        assert node["mem_used_details"]["samples"][0]["sample"] > 10_000_000
+        assert node["disk_free_details"]["samples"][0]["sample"] > 0
+        assert node["sockets_used"] == 1
+        connection.close()
+        process.stop()
+        process.start()  # nothing is in memory: a page and one queue are read, a list is not
+        (listed,) = ask(process, "queues")
+        assert "head_message_timestamp" not in listed
+        (row,) = ask(process, "queues?page=1")["items"]
+        assert row["head_message_timestamp"] == 1_700_000_060
+        (listed,) = ask(process, "queues")
+        assert listed["head_message_timestamp"] == 1_700_000_060
+        process.check_untroubled()

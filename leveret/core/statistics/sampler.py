@@ -61,8 +61,11 @@ class Sampler:
         self._counted = 0  # in this one
         self._known: set[str] = set()  # virtual hosts all of whose queues were looked at once
 
-    async def sample(self, now_ms: int) -> None:
-        """Take one sample of everything; `now_ms` is since 1970."""
+    async def sample(self, now_ms: int, process: Mapping[str, int] | None = None) -> None:
+        """Take one sample of everything; `now_ms` is since 1970.
+
+        `process` says what the node's process takes of its machine, where somebody has looked.
+        """
         time_ms = now_ms - now_ms % self._interval_ms
         if time_ms <= self._statistics.tick_ms:
             return
@@ -77,8 +80,12 @@ class Sampler:
                 self._sample(connection.counters, time_ms, DETAILED)
                 for channel in list(connection.channels.by_number.values()):
                     self._sample(channel.slot.counters, time_ms, DETAILED)
+                    for counters in channel.pairs():  # rates only: they are too many for histories
+                        self._sample(counters, time_ms, ())
             await self._pause()
         self._histories = self._counted
+        if process is not None:
+            self._always(self._statistics.process.counters, time_ms, process)
         self._sample_node(time_ms, dict(zip(LENGTHS, of_node, strict=True)))
 
     async def _sample_vhost(self, vhost: Vhost, time_ms: int) -> list[int]:

@@ -45,6 +45,13 @@ class CountedQueue(Counted, Protocol):
     definition: QueueDefinition
 
 
+class Gauges:
+    """What the process takes of its machine: values that come and go, sampled like counters."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()  # for the series that the sampler makes of it
+
+
 class Statistics:
     """All that is counted on a node, since its start.
 
@@ -54,6 +61,7 @@ class Statistics:
 
     def __init__(self) -> None:
         self.churn = Churn()
+        self.process = Gauges()
         self.latency = Histogram(LATENCY_BOUNDS_MS)
         self.message_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
         # What was handed out of all queues of a type, those that were deleted included.

@@ -85,7 +85,7 @@ async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
     if query.page is None:
         pieces = all_pages(ordered, kind, query)
         return StreamingResponse(pieces, headers=PRIVATE, media_type="application/json")
-    return answer(one_page(ordered, len(items), kind, query))
+    return answer(await one_page(ordered, len(items), kind, query))
 
 
 async def _query(

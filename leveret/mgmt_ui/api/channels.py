@@ -10,6 +10,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown, vhosts_of
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.connections import existing
+from leveret.mgmt_ui.api.flows import flows_of_channel
 from leveret.mgmt_ui.api.listing import Kind, Query, in_slices, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Open: TypeAlias = tuple[Client, ChannelFacts]
     Consuming: TypeAlias = tuple[Client, ChannelFacts, ConsumerFacts]
 
-__all__ = ["router"]
+__all__ = ["open_channels", "router"]
 
 router = APIRouter(tags=["channels"])
 
@@ -68,6 +69,8 @@ async def show_channel(caller: CallerHere, query: QueryHere, name: Segment) -> R
                 views.consumer_row(client, channel, consumer, caller.node.name)
                 for consumer in channel.consumers
             ]
+            if not query.disable_stats:
+                row |= flows_of_channel(client, channel.number, shown(caller, query))
             return answer(select_columns(row, query.columns))
     raise not_found()
 
@@ -82,7 +85,7 @@ async def list_consumers(
     clients = [client for client in caller.node.broker.connections if client.vhost.name in names]
     found = [
         (client, channel, consumer)
-        for client, channel in await _channels(clients)
+        for client, channel in await open_channels(clients)
         for consumer in channel.consumers
     ]
 
@@ -103,10 +106,10 @@ async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -
         lambda item: _row(item, caller, query),
         ("name",),
     )
-    return await listed(await _channels(clients), kind, query)
+    return await listed(await open_channels(clients), kind, query)
 
 
-async def _channels(clients: Iterable[Client]) -> list[Open]:
+async def open_channels(clients: Iterable[Client]) -> list[Open]:
     """All channels of some connections."""
     found: list[Open] = []
     async for part in in_slices(clients):

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret import __version__
-from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, shown
 from leveret.mgmt_ui.api.bodies import json_object, require_fields
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import select_columns
 from leveret.mgmt_ui.api.overview import contexts, exchange_types
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.process import memory_bytes_total, read_process
+from leveret.mgmt_ui.process import memory_bytes_total, node_gauges, read_process
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
-    from leveret.mgmt_ui.managed import ManagedNode
+    from leveret.mgmt_ui.api.listing import Query
 
 
 __all__ = ["router"]
@@ -51,7 +51,7 @@ async def put_cluster_name(caller: CallerHere, request: Request) -> Response:
 async def list_nodes(caller: CallerHere, query: QueryHere) -> Response:
     """All nodes of the cluster: this one."""
     caller.require_monitor()
-    return answer([select_columns(await _node_row(caller.node), query.columns)])
+    return answer([select_columns(await _node_row(caller, query), query.columns)])
 
 
 @router.api_route("/api/nodes/{name}", methods=READ)
@@ -59,7 +59,7 @@ async def show_node(caller: CallerHere, query: QueryHere, name: Segment) -> Resp
     """One node."""
     caller.require_monitor()
     _require_this(caller, name)
-    return answer(select_columns(await _node_row(caller.node), query.columns))
+    return answer(select_columns(await _node_row(caller, query), query.columns))
 
 
 @router.api_route("/api/nodes/{name}/memory", methods=READ)
@@ -164,11 +164,14 @@ def _require_this(caller: Caller, name: str) -> None:
         raise not_found()
 
 
-async def _node_row(node: ManagedNode) -> dict[str, Any]:
+async def _node_row(caller: Caller, query: Query) -> dict[str, Any]:
+    node = caller.node
     configuration = node.configuration
     figures = await asyncio.to_thread(read_process, configuration.data_dir)
     low = {resource.value for resource in node.broker.alarms.low}
+    gauges = node_gauges(figures, len(node.broker.connections))
     return {
+        **(gauges if query.disable_stats else shown(caller, query).node(gauges)),
         "name": node.name,
         "type": "disc",
         "running": True,
@@ -178,16 +181,12 @@ async def _node_row(node: ManagedNode) -> dict[str, Any]:
         "os_pid": str(os.getpid()),
         "uptime": int(figures.uptime_seconds * 1000),
         "processors": os.cpu_count(),
-        "mem_used": figures.resident_bytes,
         "mem_limit": int(configuration.memory_fraction_max * memory_bytes_total()),
         "mem_alarm": "memory" in low,
         "mem_calculation_strategy": "rss",
-        "disk_free": figures.disk_free_bytes,
         "disk_free_limit": configuration.disk_free_bytes_min,
         "disk_free_alarm": "disk" in low,
-        "fd_used": figures.open_files,
         "fd_total": figures.open_files_max,
-        "sockets_used": len(node.broker.connections),
         "sockets_total": configuration.connections_max,
         "rates_mode": "basic",
         "exchange_types": exchange_types(),

@@ -14,6 +14,7 @@ from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.flows import flows_of_exchange
 from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
 
@@ -57,7 +58,14 @@ async def show_exchange(
 ) -> Response:
     """One exchange; the default one is called `amq.default` here."""
     exchange = _existing(caller, vhost, name)
-    return answer(select_columns(_exchange_row(exchange, caller, query), query.columns))
+    row = _exchange_row(exchange, caller, query)
+    if not query.disable_stats:
+        host, node = caller.vhost(vhost), caller.node
+        wanted = shown(caller, query)
+        row |= await flows_of_exchange(
+            node.broker.connections, host, exchange.name, wanted, node.name
+        )
+    return answer(select_columns(row, query.columns))
 
 
 def _exchange_row(exchange: Exchange, caller: Caller, query: Query) -> Row:

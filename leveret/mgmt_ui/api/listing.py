@@ -13,7 +13,7 @@ import heapq
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -137,6 +137,8 @@ class Kind(Generic[T]):
     identity: Callable[[T], tuple[str, ...]]  # values of the columns `default_sort`
     row: Callable[[T], Row]
     default_sort: tuple[str, ...] = ("vhost", "name")
+    # What the rows of one page need that is not in memory.
+    prepare: Callable[[Sequence[T]], Awaitable[None]] | None = None
 
     def name(self, item: T) -> str:
         """What `name=` is looked for in; empty for kinds without names."""
@@ -162,7 +164,7 @@ async def in_order(items: Sequence[T], kind: Kind[T], query: Query) -> list[T]:
     return await _sorted(found, lambda item: kind.key(item, query), reverse=query.sort_reverse)
 
 
-def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query: Query) -> Row:
+async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query: Query) -> Row:
     """A page of rows with RabbitMQ's numbers around it. Raises ApiError 400."""
     assert query.page is not None, "a page was asked for"
     first = (query.page - 1) * query.page_size
@@ -173,7 +175,10 @@ def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query: Query
             f"Page out of range, page: {query.page} page size: {query.page_size}, "
             f"len: {len(ordered)}",
         )
-    rows = _rows(ordered[first : first + query.page_size], kind, query)
+    chosen = ordered[first : first + query.page_size]
+    if kind.prepare is not None:
+        await kind.prepare(chosen)
+    rows = _rows(chosen, kind, query)
     return {
         "total_count": total_count,
         "item_count": len(rows),

@@ -2,7 +2,7 @@
 
 publish             the counter
 publish_details     {"rate": per second in the last interval of sampling}, and where the query has
-msg_rates_age and msg_rates_incr (lengths_…, data_rates_…), both in seconds:
+msg_rates_age and msg_rates_incr (lengths_…, data_rates_…, node_stats_…), both in seconds:
 "samples": [{"sample", "timestamp"}], the newest first, and "avg", "avg_rate"
 """
 
@@ -52,11 +52,13 @@ class Ranges:
     msg_rates: Range | None = None
     lengths: Range | None = None
     data_rates: Range | None = None
+    node_stats: Range | None = None
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> Ranges:
         """Raises ApiError 400."""
-        return cls(*(_range(parameters, name) for name in ("msg_rates", "lengths", "data_rates")))
+        names = ("msg_rates", "lengths", "data_rates", "node_stats")
+        return cls(*(_range(parameters, name) for name in names))
 
 
 def _range(parameters: Mapping[str, str], name: str) -> Range | None:
@@ -105,6 +107,14 @@ class Shown:
         """What comes and goes."""
         churn = self.statistics.churn
         return self._rated(churn, CHURN, churn.totals(), self.ranges.msg_rates)
+
+    def node(self, gauges: Mapping[str, int]) -> dict[str, Any]:
+        """What the node takes of its machine, which `gauges` say as it is now; and its churn."""
+        statistics, wanted = self.statistics, self.ranges.node_stats
+        return {
+            **self._rated(statistics.process, list(gauges), gauges, wanted),
+            **self._rated(statistics.churn, CHURN, statistics.churn.totals(), wanted),
+        }
 
     def _counted(self, subject: Counted | None) -> Mapping[str, int]:
         return self.statistics.totals() if subject is None else self.statistics.of(subject)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.queues.head import read_heads
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import (
     READ,
@@ -21,8 +22,10 @@ from leveret.mgmt_ui.api.answers import (
 from leveret.mgmt_ui.api.bindings import BINDINGS
 from leveret.mgmt_ui.api.bodies import condition, flag, json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.channels import open_channels
 from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
+from leveret.mgmt_ui.api.flows import flows_of_queue
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 
@@ -52,6 +55,7 @@ async def list_queues(
     kind: Kind[QueueLike] = Kind(
         lambda queue: (queue.definition.vhost, queue.definition.name),
         partial(_queue_row, caller=caller, query=query),
+        prepare=read_heads if _shows_heads(query) else None,
     )
     return await listed(found, kind, query)
 
@@ -62,7 +66,35 @@ async def show_queue(
 ) -> Response:
     """One queue."""
     queue = _existing(caller, vhost, name)
-    return answer(select_columns(_queue_row(queue, caller, query), query.columns))
+    if _shows_heads(query):
+        await read_heads([queue])
+    row = _queue_row(queue, caller, query)
+    if not query.disable_stats:
+        row |= await _details(queue, caller, query)
+    return answer(select_columns(row, query.columns))
+
+
+async def _details(queue: QueueLike, caller: Caller, query: Query) -> Row:
+    """Who consumes, and what channels were handed out of it."""
+    node, name = caller.node, queue.definition.name
+    host = caller.vhost(queue.definition.vhost)
+    consumers = [
+        views.consumer_row(client, channel, consumer, node.name)
+        for client, channel in await open_channels(
+            [client for client in node.broker.connections if client.vhost is host]
+        )
+        for consumer in channel.consumers
+        if consumer.queue == name
+    ]
+    flows = await flows_of_queue(
+        node.broker.connections, host, name, shown(caller, query), node.name
+    )
+    return {"consumer_details": consumers, **flows}
+
+
+def _shows_heads(query: Query) -> bool:
+    columns = query.columns
+    return not query.disable_stats and (not columns or ("head_message_timestamp",) in columns)
 
 
 def _queue_row(queue: QueueLike, caller: Caller, query: Query) -> Row:

@@ -15,6 +15,7 @@ from urllib.parse import quote_plus
 
 from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
+from leveret.core.queues.head import head_timestamp
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED
 from leveret.ports.counters import RECV_CNT, SEND_CNT
 
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Row",
     "binding_row",
+    "channel_details",
     "channel_row",
     "connection_row",
+    "consumer_capacity",
     "consumer_row",
     "exchange_row",
     "permission_row",
@@ -101,9 +104,12 @@ def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> R
 
 def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
     idle_since = shown.statistics.idle_since(queue)
-    capacity = _consumer_capacity(queue, counts)
+    capacity = consumer_capacity(queue)
+    made = head_timestamp(queue)
     return {
         **shown.lengths(queue, counts),
+        "memory": queue.held_bytes,
+        **({} if made is None else {"head_message_timestamp": made}),
         "message_stats": shown.message_stats(queue, ("publish",), HANDED_OUT),
         "consumer_capacity": capacity,
         "consumer_utilisation": capacity,
@@ -111,9 +117,9 @@ def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
     }
 
 
-def _consumer_capacity(queue: QueueLike, counts: Row) -> float:
+def consumer_capacity(queue: QueueLike) -> float:
     """Whether consumers take messages as they come: 1 if so, 0 if some wait for them."""
-    return float(queue.consumer_count > 0 and not counts["messages_ready"])
+    return float(queue.consumer_count > 0 and not queue.message_count)
 
 
 def iso(time_ms: int) -> str:
@@ -224,24 +230,28 @@ def consumer_row(
     client: Client, channel: ChannelFacts, consumer: ConsumerFacts, node_name: str
 ) -> Row:
     """A consumer of a channel."""
-    name = f"{client.describe().endpoints} ({channel.number})"
-    connection = _owner(client)
     return {
         "consumer_tag": consumer.tag,
         "queue": {"name": consumer.queue, "vhost": client.vhost.name},
-        "channel_details": {
-            "name": name,
-            "number": channel.number,
-            "node": node_name,
-            "user": client.user,
-            "connection_name": connection["name"],
-            "peer_host": connection["peer_host"],
-            "peer_port": connection["peer_port"],
-        },
+        "channel_details": channel_details(client, channel.number, node_name),
         "ack_required": not consumer.no_ack,
         "prefetch_count": consumer.prefetch,
         "messages_unacknowledged": consumer.in_flight,
         "arguments": plain(consumer.arguments),
+    }
+
+
+def channel_details(client: Client, number: int, node_name: str) -> Row:
+    """Which channel it is, where something else is told."""
+    connection = _owner(client)
+    return {
+        "name": f"{connection['name']} ({number})",
+        "number": number,
+        "node": node_name,
+        "user": client.user,
+        "connection_name": connection["name"],
+        "peer_host": connection["peer_host"],
+        "peer_port": connection["peer_port"],
     }
 
 

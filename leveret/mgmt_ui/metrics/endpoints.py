@@ -50,6 +50,8 @@ async def _as_sums(reading: Reading, exposition: Exposition) -> AsyncIterator[st
 
 async def _per_object(reading: Reading, exposition: Exposition) -> AsyncIterator[str]:
     for group in (*_identity(reading, "per-object"), *GROUPS):
+        if group.only_named:
+            continue
         async for piece in one_by_one(group, reading, exposition, group.prefix):
             yield piece
     for histogram in HISTOGRAMS:

@@ -24,6 +24,7 @@ __all__ = [
     "HistogramFamily",
     "counter",
     "gauge",
+    "moment",
     "one_by_one",
     "summed",
     "untyped",
@@ -34,10 +35,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One figure of an object; its family's name is without prefix."""
+    """One figure of an object, None where it has none; its family's name is without prefix."""
 
     family: Family
-    value: Callable[[T], float]
+    value: Callable[[T], float | None]
+    is_summed: bool = True  # whether the sum over objects means anything
 
 
 def counter(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
@@ -48,6 +50,11 @@ def counter(name: str, explanation: str, value: Callable[[T], float]) -> Column[
 def gauge(name: str, explanation: str, value: Callable[[T], float]) -> Column[T]:
     """What grows and shrinks."""
     return Column(Family(name, Kind.GAUGE, explanation), value)
+
+
+def moment(name: str, explanation: str, value: Callable[[T], float | None]) -> Column[T]:
+    """A time, or nothing."""
+    return Column(Family(name, Kind.GAUGE, explanation), value, is_summed=False)
 
 
 def untyped(name: str, explanation: str) -> Column[Any]:
@@ -99,6 +106,7 @@ class Group(Generic[T]):
     totals: tuple[Column[Reading], ...] | None = None
     always_labelled: bool = False
     only_summed: bool = False  # not worth a series each
+    only_named: bool = False  # each is told of only where its family is asked for by name
     prefix: str = "rabbitmq_"
 
 
@@ -106,13 +114,14 @@ async def summed(group: Group[T], reading: Reading, exposition: Exposition) -> A
     """The figures of all objects together."""
     if group.totals is not None:
         for told in group.totals:
-            yield _whole(group, told.family, told.value(reading), exposition)
+            yield _whole(group, told.family, told.value(reading) or 0, exposition)
         return
-    sums: list[float] = [0] * len(group.columns)
+    columns = [column for column in group.columns if column.is_summed]
+    sums: list[float] = [0] * len(columns)
     async for part in in_slices(group.objects(reading)):
-        for at, column in enumerate(group.columns):
-            sums[at] += sum(map(column.value, part))
-    for column, total in zip(group.columns, sums, strict=True):
+        for at, column in enumerate(columns):
+            sums[at] += sum(value for value in map(column.value, part) if value)
+    for column, total in zip(columns, sums, strict=True):
         yield _whole(group, column.family, total, exposition)
 
 
@@ -139,7 +148,9 @@ async def one_by_one(
         family, value = _named(column.family, prefix), column.value
         yield exposition.head(family)
         async for some in in_slices(zip(labels, items, strict=True)):
-            yield exposition.samples(family, [(text, value(item)) for text, item in some])
+            values = [(text, value(item)) for text, item in some]
+            known = [(text, each) for text, each in values if each is not None]
+            yield exposition.samples(family, known)
 
 
 def _named(family: Family, prefix: str) -> Family:

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
+    from leveret.mgmt_ui.metrics.reading import Flow
 
 __all__ = [
     "PROTOCOL",
     "client_labels",
     "exchange_labels",
     "exchange_type_labels",
+    "inflow_labels",
+    "outflow_labels",
     "queue_labels",
     "queue_type_labels",
     "type_label",
@@ -39,6 +42,16 @@ def client_labels(client: Client) -> Mapping[str, str]:
 def exchange_labels(exchange: Exchange) -> Mapping[str, str]:
     """An exchange."""
     return {"vhost": exchange.definition.vhost, "exchange": exchange.name}
+
+
+def inflow_labels(flow: Flow) -> Mapping[str, str]:
+    """What a channel has published to an exchange; in RabbitMQ a channel is an Erlang process."""
+    return {"channel": flow.channel, "vhost": flow.vhost, "exchange": flow.name}
+
+
+def outflow_labels(flow: Flow) -> Mapping[str, str]:
+    """What a channel was handed out of a queue."""
+    return {"channel": flow.channel, "vhost": flow.vhost, "queue": flow.name}
 
 
 def exchange_type_labels(exchange: Exchange) -> Mapping[str, str]:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.core.alarms import Resource
 from leveret.core.dead_letters.toll import DISABLED, Death
+from leveret.core.queues.head import head_timestamp
 from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
-from leveret.mgmt_ui.metrics.groups import Group, counter, gauge, untyped
+from leveret.mgmt_ui.api.views import consumer_capacity
+from leveret.mgmt_ui.metrics.exposition import Family, Kind
+from leveret.mgmt_ui.metrics.groups import Column, Group, counter, gauge, moment, untyped
 from leveret.mgmt_ui.metrics.labels import (
     exchange_labels,
     exchange_type_labels,
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from leveret.core.routing.bindings import QueueLike
-    from leveret.mgmt_ui.metrics.groups import Column
     from leveret.mgmt_ui.metrics.reading import Reading
 
 __all__ = ["CLUSTER", "GROUPS", "build_info", "identity_info"]
@@ -158,6 +160,25 @@ _QUEUE: tuple[Column[QueueLike], ...] = (
     gauge("queue_consumers", "Consumers on a queue", lambda queue: queue.consumer_count),
 )
 
+_QUEUE_MORE: tuple[Column[QueueLike], ...] = (
+    Column(
+        Family("queue_consumer_capacity", Kind.GAUGE, "Consumer capacity"),
+        consumer_capacity,
+        is_summed=False,
+    ),
+    Column(
+        Family("queue_consumer_utilisation", Kind.GAUGE, "Same as consumer capacity"),
+        consumer_capacity,
+        is_summed=False,
+    ),
+    gauge("queue_process_memory_bytes", "Memory in bytes used by a queue", lambda q: q.held_bytes),
+    moment(
+        "queue_head_message_timestamp",
+        "Timestamp of the first message in the queue, if any",
+        head_timestamp,
+    ),
+)
+
 
 def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
     return Group(
@@ -198,7 +219,7 @@ GROUPS: tuple[Group[Any], ...] = (
     Group("auth_attempt_metrics", _itself, _LOGINS),
     Group("alarms", _itself, _ALARMS),
     Group("queue_coarse_metrics", lambda r: r.queues(), _QUEUE_COARSE, queue_labels),
-    Group("queue_metrics", lambda r: r.queues(), _QUEUE, queue_labels),
+    Group("queue_metrics", lambda r: r.queues(), (*_QUEUE, *_QUEUE_MORE), queue_labels),
     _dead_lettered(MAX_LENGTH, "overflow drop-head or reject-publish-dlx"),
     _dead_lettered(EXPIRED, "message TTL exceeded"),
     _dead_lettered(DELIVERY_LIMIT, "delivery-limit exceeded"),

@@ -10,7 +10,7 @@ from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.process import memory_bytes_total, read_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from leveret.core.clients import Client
     from leveret.core.routing.bindings import QueueLike
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.process import ProcessFigures
     from leveret.ports.counters import Counters
 
-__all__ = ["EVERYTHING", "Reading", "Scope", "take_reading"]
+__all__ = ["EVERYTHING", "Flow", "Reading", "Scope", "take_reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,16 @@ class Scope:
 
 
 EVERYTHING = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What went between a channel and an exchange or queue, both by their names."""
+
+    channel: str
+    vhost: str
+    name: str
+    counters: Sequence[Counters]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,25 @@ class Reading:
             for client in self.node.broker.connections
             if wanted is None or client.vhost.name in wanted
         ]
+
+    def inflows(self) -> Iterator[Flow]:
+        """What channels have published, by exchange."""
+        for client in self.clients():
+            for flows in client.channel_flows():
+                channel = f"{client.describe().endpoints} ({flows.number})"
+                for name, counters in flows.published.items():
+                    if name in client.vhost.exchanges:
+                        yield Flow(channel, client.vhost.name, name, (counters,))
+
+    def outflows(self) -> Iterator[Flow]:
+        """What channels were handed out, by queue within the scope."""
+        wanted = self.scope.queues
+        for client in self.clients():
+            for flows in client.channel_flows():
+                channel = f"{client.describe().endpoints} ({flows.number})"
+                for name, ways in flows.handed_out.items():
+                    if wanted is None or name in wanted:
+                        yield Flow(channel, client.vhost.name, name, ways)
 
     @property
     def queue_count(self) -> int:

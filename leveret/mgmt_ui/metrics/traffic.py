@@ -14,6 +14,8 @@ from leveret.mgmt_ui.metrics.labels import (
     PROTOCOL,
     client_labels,
     exchange_labels,
+    inflow_labels,
+    outflow_labels,
     queue_labels,
     queue_type_labels,
 )
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.mgmt_ui.metrics.groups import Column
-    from leveret.mgmt_ui.metrics.reading import Reading
+    from leveret.mgmt_ui.metrics.reading import Flow, Reading
     from leveret.ports.counters import Counters
 
 __all__ = ["GROUPS", "HISTOGRAMS"]
@@ -59,6 +61,10 @@ def _own(*numbers: int) -> Callable[[Any], int]:
 
 def _of_type(*numbers: int) -> Callable[[tuple[str, Counters]], int]:
     return lambda of_type: sum(map(of_type[1].value, numbers))
+
+
+def _of_flow(*numbers: int) -> Callable[[Flow], int]:
+    return lambda flow: sum(ways.value(number) for ways in flow.counters for number in numbers)
 
 
 def _churn(name: str, explanation: str, counted: str) -> Column[Reading]:
@@ -145,12 +151,9 @@ _HANDED_OUT: tuple[Column[tuple[str, Counters]], ...] = (
     ),
 )
 
+PUBLISHED = "Total number of messages published into an exchange on a channel"
 _CHANNEL_EXCHANGE: tuple[Column[Reading], ...] = (
-    counter(
-        "channel_messages_published",
-        "Total number of messages published into an exchange on a channel",
-        _node(PUBLISH),
-    ),
+    counter("channel_messages_published", PUBLISHED, _node(PUBLISH)),
     counter(
         "channel_messages_confirmed",
         "Total number of messages published into an exchange and confirmed on the channel",
@@ -158,6 +161,13 @@ _CHANNEL_EXCHANGE: tuple[Column[Reading], ...] = (
     ),
     counter("channel_messages_unroutable_returned", RETURNED, _node(RETURN_UNROUTABLE)),
     counter("channel_messages_unroutable_dropped", DROPPED, _node(DROP_UNROUTABLE)),
+)
+
+# A range of confirmed messages does not say to which exchanges they were published.
+_INFLOW: tuple[Column[Flow], ...] = (
+    counter("channel_messages_published", PUBLISHED, _of_flow(PUBLISH)),
+    counter("channel_messages_unroutable_returned", RETURNED, _of_flow(RETURN_UNROUTABLE)),
+    counter("channel_messages_unroutable_dropped", DROPPED, _of_flow(DROP_UNROUTABLE)),
 )
 
 # By prefix and reader: RabbitMQ tells the same of channels and of queues.
@@ -248,9 +258,23 @@ GROUPS: tuple[Group[Any], ...] = (
         always_labelled=True,
         prefix="rabbitmq_global_",
     ),
-    # Of channels there are sums only: their names would be a new series with each of them.
-    Group("channel_exchange_metrics", lambda _: (), (), totals=_CHANNEL_EXCHANGE),
-    Group("channel_queue_metrics", lambda _: (), (), totals=_outflow("channel", _node)),
+    # Of channels there are sums only, unless somebody names the family: each is a new series.
+    Group(
+        "channel_exchange_metrics",
+        lambda r: r.inflows(),
+        _INFLOW,
+        inflow_labels,
+        totals=_CHANNEL_EXCHANGE,
+        only_named=True,
+    ),
+    Group(
+        "channel_queue_metrics",
+        lambda r: r.outflows(),
+        _outflow("channel", _of_flow),
+        outflow_labels,
+        totals=_outflow("channel", _node),
+        only_named=True,
+    ),
     Group(
         "channel_metrics",
         lambda _: (),

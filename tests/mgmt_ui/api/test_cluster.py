@@ -98,6 +98,7 @@ async def test_channels_and_consumers(site):
     shown = await site.json(f"/api/channels/{name}")
     (consumer,) = await site.json("/api/consumers")
     assert shown.pop("consumer_details") == [consumer]
+    assert (shown.pop("publishes"), shown.pop("deliveries")) == ([], [])
     assert shown == row
     assert consumer["queue"] == {"name": "q", "vhost": "/"}
     assert await site.json("/api/consumers/%2F") == [consumer]

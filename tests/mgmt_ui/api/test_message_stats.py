@@ -167,3 +167,29 @@ async def test_ranges_have_limits(site, query):
 async def test_half_a_range_asks_for_nothing(site, busy):
     shown = await site.json("/api/overview?msg_rates_age=10")
     assert shown["message_stats"]["publish_details"] == {"rate": 0.0}
+
+
+async def test_a_node_shows_what_it_takes_and_took(tmp_path):
+    site = Site(data_dir=tmp_path)
+    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    took = {"mem_used": 1000, "fd_used": 10, "sockets_used": 1, "disk_free": 9000}
+    await sampler.sample(T0, took)
+    await sampler.sample(T0 + 5_000, {**took, "mem_used": 2000, "disk_free": 8000})
+    asked = "node_stats_age=5&node_stats_incr=5"
+    for path in (f"/api/nodes?{asked}", f"/api/nodes/leveret@test?{asked}"):
+        shown = await site.json(path)
+        row = shown[0] if isinstance(shown, list) else shown
+        assert row["mem_used"] > 1_000_000  # as it is now
+        samples = row["mem_used_details"]["samples"]
+        assert [each["sample"] for each in samples] == [2000, 1000]
+        assert row["mem_used_details"]["rate"] == 200.0
+        assert row["disk_free_details"]["rate"] == -200.0
+        assert row["sockets_used"] == 0
+        assert row["fd_used_details"]["avg"] == 10
+    bare = await site.json("/api/nodes/leveret@test")
+    assert bare["fd_used_details"] == {"rate": 0.0}
+    assert bare["mem_used_details"] == {"rate": 200.0}
+    assert bare["queue_declared_details"] == {"rate": 0.0}
+    without = await site.json("/api/nodes/leveret@test?disable_stats=true")
+    assert without["mem_used"] > 0
+    assert "mem_used_details" not in without

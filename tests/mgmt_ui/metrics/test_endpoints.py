@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -252,3 +253,40 @@ async def test_management_port_tells_monitors_only(scraped):
 async def test_nothing_else_is_served_without_a_password(scraped):
     for path in ("/", "/api/overview", "/api/queues", "/metrics/", "/metrics/other"):
         assert (await scraped.get(path)).status_code == 404, path
+
+
+@pytest.mark.covers("B-463")
+async def test_channels_are_told_of_by_name_only(scraped, amqp):
+    (client,) = scraped.site.broker.connections
+    channel = f"{client.describe().endpoints} (1)"
+    families = "family=channel_exchange_metrics&family=channel_queue_metrics"
+    values = await scraped.scrape(f"/metrics/detailed?{families}")
+    published = "rabbitmq_detailed_channel_messages_published_total"
+    assert values[published, (channel, "/", "")] == 3
+    delivered = "rabbitmq_detailed_channel_messages_delivered_ack_total"
+    assert values[delivered, (channel, "/", "q")] == 1
+    assert values["rabbitmq_detailed_channel_get_empty_total", (channel, "/", "q")] == 0
+    other = await scraped.scrape(f"/metrics/detailed?{families}&queue=other&vhost=%2F")
+    assert (delivered, (channel, "/", "q")) not in other
+    assert not [
+        name
+        for name, _ in await scraped.scrape("/metrics/per-object")
+        if "channel" in name and not name.startswith(("rabbitmq_channels", "rabbitmq_connection"))
+    ]
+
+
+@pytest.mark.covers("B-463")
+async def test_a_queue_tells_its_memory_and_when_its_head_was_made(scraped, amqp):
+    made = datetime(2023, 11, 14, tzinfo=UTC)
+    amqp.declare("aged")
+    amqp.publish("aged", b"x" * 1000, timestamp=made)
+    values = await scraped.scrape("/metrics/detailed?family=queue_metrics")
+    head = "rabbitmq_detailed_queue_head_message_timestamp"
+    assert values[head, ("/", "aged")] == made.timestamp()
+    assert (head, ("/", "q")) not in values
+    memory = "rabbitmq_detailed_queue_process_memory_bytes"
+    assert values[memory, ("/", "aged")] > 1000
+    assert values["rabbitmq_detailed_queue_consumer_capacity", ("/", "q")] == 0
+    sums = await scraped.scrape()
+    assert sums["rabbitmq_queue_process_memory_bytes", ()] > values[memory, ("/", "aged")]
+    assert "rabbitmq_queue_head_message_timestamp" not in {name for name, _ in sums}
