@@ -140,6 +140,7 @@ def _answer(prometheus: Prometheus, expression: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.covers("B-461")
 @pytest.mark.parametrize("expression", [*EXPRESSIONS, *VARIABLES])
 def test_dashboard_is_answered(scraped: tuple[Prometheus, str], expression: str) -> None:
     prometheus, _ = scraped

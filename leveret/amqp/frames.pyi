@@ -10,6 +10,7 @@ from leveret.ports.traffic import Traffic
 SETTLE: Final[int]
 RETURN: Final[int]
 DISCARD: Final[int]
+INFLOWS_MAX: Final[int]
 REJECT: Final[int]
 ALL_TAGS: Final[int]
 UNLIMITED: Final[int]

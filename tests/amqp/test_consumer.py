@@ -3,7 +3,9 @@
 import pytest
 from pamqp import commands
 
+from leveret.amqp import channel as channel_module
 from leveret.amqp.methods import build
+from leveret.ports.counters import ACK, DELIVER, GET, GET_NO_ACK
 from tests.support.client import Client, Delivery, message, wire
 from tests.support.stage import Stage
 
@@ -459,3 +461,34 @@ def test_an_auto_delete_queue_that_never_had_a_consumer_stays(stage, client):
     client.declare("temporary", auto_delete=True)
     client.link.lose()
     assert "temporary" in stage.broker.vhosts["/"].queues
+
+
+# -- counting
+
+
+def test_consumers_of_one_queue_share_what_counts_for_their_channel(client):
+    client.publish("q", *numbered(0, 4))
+    client.send(commands.Basic.Get(queue="q", no_ack=True))
+    client.send(commands.Basic.Consume(queue="q", consumer_tag="a"))
+    client.send(commands.Basic.Cancel(consumer_tag="a"))
+    client.publish("q", *numbered(0, 2))
+    client.send(commands.Basic.Consume(queue="q", consumer_tag="b"))
+    client.send(commands.Basic.Ack(delivery_tag=4, multiple=True))
+    (channel,) = client.connection.channels.by_number.values()
+    ((queue, ways),) = channel.outflows.items()
+    assert queue.name == "q"
+    assert ways[GET].counted() == {}
+    assert (ways[GET_NO_ACK].value(GET_NO_ACK), ways[GET_NO_ACK].value(ACK)) == (1, 0)
+    assert (ways[DELIVER].value(DELIVER), ways[DELIVER].value(ACK)) == (5, 3)
+
+
+def test_queues_that_come_and_go_do_not_grow_a_channel(client, monkeypatch):
+    monkeypatch.setattr(channel_module, "OUTFLOWS_MAX", 3)
+    (channel,) = client.connection.channels.by_number.values()
+    for number in range(10):
+        client.declare(f"q{number}")
+        client.send(commands.Basic.Get(queue=f"q{number}"))
+        client.send(commands.Queue.Delete(queue=f"q{number}"))
+        client.received()
+        assert len(channel.outflows) <= 3
+        assert len(channel._getters) <= 3

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
 from leveret.amqp import frames as compiled
-from leveret.amqp.frames import DISCARD, REJECT, RETURN, SETTLE, FrameReader, Publish
+from leveret.amqp.frames import DISCARD, INFLOWS_MAX, REJECT, RETURN, SETTLE, FrameReader, Publish
 from leveret.core.routing.routes import Route, RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.records import BatchBuilder, RecordFlag
@@ -257,8 +257,9 @@ def framed(kind, channel, payload, end=b"\xce"):
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + end
 
 
-def publish(key=b"k"):
-    return framed(1, 1, method(60, 40, b"\0\0\0" + bytes([len(key)]) + key + b"\0"))
+def publish(key=b"k", exchange=b""):
+    address = bytes([len(exchange)]) + exchange + bytes([len(key)]) + key
+    return framed(1, 1, method(60, 40, b"\0\0" + address + b"\0"))
 
 
 def head(size, flags=b"\0\0", rest=b"", class_id=60, weight=0):
@@ -627,6 +628,55 @@ def test_a_changed_route_counts_for_the_very_next_message():
         "copy": 2,
     }
     assert len(caches) == 2
+
+
+def published_by_exchange(slot):
+    return {name: inflow.counted() for name, inflow in slot.inflows.items()}
+
+
+def test_publishes_are_counted_by_exchange():
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    slot = reader.open_channel(1, Broker())
+
+    def send(*exchanges):
+        for exchange in exchanges:
+            reader.receive(publish(b"a", exchange) + head(0), NOW)
+            while reader.next() is not None:
+                pass
+
+    send(b"", b"", b"fanout", b"", b"headers")
+    counted = {b"": {"publish": 3}, b"fanout": {"publish": 1}, b"headers": {"publish": 1}}
+    assert published_by_exchange(slot) == counted
+    reader.forget_routes()
+    send(b"")
+    counted[b""] = {"publish": 4}
+    assert published_by_exchange(slot) == counted
+    reader.receive((publish(b"a", b"fanout") + head(0)) * 2 + publish(b"a") + head(0), NOW)
+    assert reader.next() is None
+    counted |= {b"": {"publish": 5}, b"fanout": {"publish": 3}}
+    assert published_by_exchange(slot) == counted
+    assert slot.counters.counted() == {"publish": 9}
+
+
+def test_what_goes_nowhere_is_counted_for_its_exchange():
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    slot = reader.open_channel(1, Broker())
+    reader.receive((publish(b"a", b"nowhere") + head(0)) * 2, NOW)
+    assert reader.next() is None
+    reader.unroutable(slot, b"nowhere", True)
+    counted = {"publish": 2, "drop_unroutable": 2, "return_unroutable": 1}
+    assert published_by_exchange(slot) == {b"nowhere": counted}
+
+
+def test_exchanges_that_come_and_go_do_not_grow_a_channel():
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    slot = reader.open_channel(1, Broker())
+    for number in range(2 * INFLOWS_MAX):
+        reader.forget_routes()
+        reader.receive(publish(b"a", b"%d" % number) + head(0), NOW)
+        while reader.next() is not None:
+            pass
+        assert len(slot.inflows) <= INFLOWS_MAX
 
 
 def test_strategies_use_every_exchange_that_the_broker_knows():

@@ -52,13 +52,14 @@ __all__ = [
 
 Row: TypeAlias = dict[str, Any]
 
+REPLICATED = ("quorum", "stream")  # types that have members: here this node alone
 ARGUMENTS_HASH_BYTES = 16  # tells the few bindings of one key apart
 
 
 def queue_basics(queue: QueueLike, node_name: str) -> Row:
     """What a queue is, without how full it is (`disable_stats=true`)."""
     definition = queue.definition
-    row = {
+    row: Row = {
         "name": definition.name,
         "vhost": definition.vhost,
         "type": definition.arguments.get("x-queue-type", "classic"),
@@ -69,6 +70,8 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
         "node": node_name,
         "state": "paused" if definition.paused else "running",
     }
+    if row["type"] in REPLICATED:
+        row |= {"leader": node_name, "members": [node_name], "online": [node_name]}
     if definition.paused:
         row["paused"] = str(definition.paused)
     if definition.aliases:

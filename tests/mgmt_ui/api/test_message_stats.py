@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from pamqp import commands
 
@@ -193,3 +195,49 @@ async def test_a_node_shows_what_it_takes_and_took(tmp_path):
     without = await site.json("/api/nodes/leveret@test?disable_stats=true")
     assert without["mem_used"] > 0
     assert "mem_used_details" not in without
+
+
+@pytest.mark.covers("B-444")
+async def test_queues_have_the_fields_that_tools_read(site):
+    client = Client(site.stage).open()
+    client.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    client.publish("q", b"1", b"2", timestamp=datetime(2023, 11, 14, tzinfo=UTC))
+    client.send(commands.Basic.Get(queue="q"))
+    client.send(commands.Basic.Nack(delivery_tag=1, requeue=True))
+    client.send(commands.Basic.Get(queue="q"))
+    client.send(commands.Basic.Ack(delivery_tag=2))
+    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+    await sampler.sample(T0)
+    await sampler.sample(T0 + 5_000)
+    (row,) = await site.json("/api/queues")
+    node = "leveret@test"
+    expected = {
+        "name": "q",
+        "vhost": "/",
+        "type": "quorum",
+        "durable": True,
+        "auto_delete": False,
+        "exclusive": False,
+        "arguments": {"x-queue-type": "quorum"},
+        "state": "running",
+        "node": node,
+        "leader": node,
+        "members": [node],
+        "online": [node],
+        "policy": None,
+        "operator_policy": None,
+        "consumers": 0,
+        "messages": 1,
+        "messages_ready": 1,
+        "messages_unacknowledged": 0,
+        "consumer_utilisation": 0,
+        "consumer_capacity": 0,
+        "head_message_timestamp": 1_699_920_000,
+        "messages_details": {"rate": 0.0},
+    }
+    assert {name: row[name] for name in expected} == expected
+    assert row["memory"] > 1000
+    assert row["idle_since"].startswith("2023-11-14T22:13:20")
+    stats = row["message_stats"]
+    assert [stats[name] for name in ("publish", "deliver_get", "ack", "redeliver")] == [2, 2, 1, 1]
+    assert all(f"{name}_details" in stats for name in ("publish", "deliver_get", "ack"))

@@ -66,6 +66,7 @@ def amqp(scraped):
     return client
 
 
+@pytest.mark.covers("B-461")
 async def test_sums_are_told_with_whose_they_are(scraped, amqp):
     values = await scraped.scrape()
     identity = ("leveret@test", "leveret", "aggregated")
@@ -162,6 +163,7 @@ async def test_what_was_given_up_is_told_by_where_it_went(scraped, amqp):
     assert values["leveret_messages_retried_total", ("rejected",)] == 0
 
 
+@pytest.mark.covers("B-463")
 async def test_objects_are_told_one_by_one(scraped, amqp):
     values = await scraped.scrape("/metrics/per-object")
     assert values["rabbitmq_queue_messages", ("/", "q")] == 3
@@ -170,6 +172,7 @@ async def test_objects_are_told_one_by_one(scraped, amqp):
     assert ("rabbitmq_queue_messages", ()) not in values
 
 
+@pytest.mark.covers("B-460")
 async def test_families_are_chosen_and_narrowed_down(scraped, amqp):
     scraped.site.broker.add_vhost(VhostDefinition("other"))
     values = await scraped.scrape(
@@ -193,6 +196,7 @@ async def test_consumer_count_is_part_of_the_larger_family(scraped, amqp):
     assert both.text.count("# TYPE rabbitmq_detailed_queue_consumers ") == 1
 
 
+@pytest.mark.covers("B-460")
 async def test_every_family_can_be_asked_for_and_is_told_once(scraped, amqp):
     for name in endpoints.FAMILIES:
         response = await scraped.get(f"/metrics/detailed?family={name}")
