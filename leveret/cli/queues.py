@@ -99,9 +99,19 @@ def delete(
 
 
 @app.command("purge")
-def purge(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def purge(
+    name: Name,
+    waiting: Annotated[
+        bool,
+        typer.Option("--waiting", help="Also those that wait to be tried again, or for their ETA."),
+    ] = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
     """Delete all messages but those that consumers have."""
-    show_count(ask(data_dir, "queue.purge", vhost=vhost, name=name), "deleted", as_json=json)
+    count = ask(data_dir, "queue.purge", vhost=vhost, name=name, waiting=waiting)
+    show_count(count, "deleted", as_json=json)
 
 
 @app.command("pause")

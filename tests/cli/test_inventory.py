@@ -61,6 +61,7 @@ def test_a_queue_is_declared_shown_purged_and_deleted(leveret, channel):
     assert "inequivalent arg" in leveret("queue", "declare", "q", status=1)
     assert "not empty" in leveret("queue", "delete", "q", "--if-empty", status=1)
     assert leveret("queue", "purge", "q") == "1 message was deleted\n"
+    assert leveret("queue", "purge", "q", "--waiting") == "0 messages were deleted\n"
     assert leveret("queue", "delete", "q") == "0 messages were deleted with queue 'q'\n"
     assert "no queue 'q'" in leveret("queue", "delete", "q", status=1)
 

@@ -24,7 +24,7 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from leveret.core.dead_letters.burial import Missing, Ranges
     from leveret.core.logs.appender import Waiter
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["EtaHold", "EtaHolds", "eta_topic"]
 
 SUFFIX = ".eta"
+PAGE_TASKS = 1000  # that are cancelled in one step
 RETRY_MS = 1000  # a queue that is full has room again when somebody has consumed
 
 
@@ -170,6 +171,16 @@ class EtaHold:
     def cancel(self, message: Waiting) -> bool:
         """Never bring a task to the queue. False where it is too late for that."""
         return self.room is not None and self.room.cancel(message.offset)
+
+    def clear(self) -> Iterator[int]:
+        """Cancel all tasks that are held by now, some at each step: how many these were."""
+        room, after = self.room, None
+        if room is None:
+            return
+        stop = room.log.end + room.builder.count
+        while not room.deleted and (page := room.scan(after, None, PAGE_TASKS)):
+            yield sum(room.cancel(offset) for _, offset in page if offset < stop)
+            after = page[-1]
 
     # -- the end
 

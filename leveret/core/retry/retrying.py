@@ -31,6 +31,7 @@ from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_t
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from leveret.core.queues.queue import Queue
     from leveret.core.waiting.room import Waiting, WaitingRoom
@@ -252,14 +253,36 @@ class RetryTopic:
 
     def cancel(self, offsets: Sequence[int] | None) -> int:
         """Give messages up that wait; None: all. Returns how many. They are not dead letters."""
-        count = 0
-        for page in self._pages(offsets):
-            for offset in page:
-                if offset not in self._coming and self.room.cancel(offset):
-                    count += 1
-                    if self._queue.order is not None:
-                        self._queue.order.cancelled(offset)
+        return sum(self.clear()) if offsets is None else self._cancel(offsets)
+
+    def clear(self) -> Iterator[int]:
+        """Give all messages up that wait by now, some at each step: how many these were."""
+        stop = self.room.log.end + self.builder.count
+        yield self._cancel([record.offset for record in self._refused])
+        for page in self._pages(None):
+            yield self._cancel([offset for offset in page if offset < stop])
+
+    def _cancel(self, offsets: Sequence[int]) -> int:
+        count = self._forget_refused(frozenset(offsets))
+        for offset in offsets:
+            if offset not in self._coming and self.room.cancel(offset):
+                self._cancelled(offset)
+                count += 1
         return count
+
+    def _forget_refused(self, offsets: AbstractSet[int]) -> int:
+        """Of these, those that are not tried again any more, though they have left the room."""
+        gone = [record.offset for record in self._refused if record.offset in offsets]
+        if gone:
+            self._refused = [record for record in self._refused if record.offset not in offsets]
+            self.room.settle([(offset, offset + 1) for offset in gone])
+            for offset in gone:
+                self._cancelled(offset)
+        return len(gone)
+
+    def _cancelled(self, offset: int) -> None:
+        if self._queue.order is not None:
+            self._queue.order.cancelled(offset)
 
     async def learn_keys(self, order: KeptOrder) -> None:
         """Say whose keys are held by messages that an earlier run has left here."""
@@ -284,7 +307,7 @@ class RetryTopic:
             yield offsets
             return
         after: tuple[int, int] | None = None
-        while page := self.room.scan(after, None, PAGE_RECORDS):
+        while not self.room.deleted and (page := self.room.scan(after, None, PAGE_RECORDS)):
             yield [offset for _, offset in page]
             after = page[-1]
 

@@ -147,12 +147,15 @@ async def delete_queue(
 
 
 @router.delete("/api/queues/{vhost}/{name}/contents")
-async def purge_queue(caller: CallerHere, vhost: Segment, name: Segment) -> Response:
-    """Throw away what is ready."""
+async def purge_queue(
+    caller: CallerHere, request: Request, vhost: Segment, name: Segment
+) -> Response:
+    """Throw away what is ready; with `waiting=true`, what waits beside the queue, too."""
     _existing(caller, vhost, name)
     await caller.require(vhost, "queue", name, "read")
     caller.require_shared(vhost, name)
-    await caller.perform("queue.purge", vhost=vhost, name=name)
+    waiting = condition(request, "waiting")
+    await caller.perform("queue.purge", vhost=vhost, name=name, waiting=waiting)
     return Response(status_code=204)
 
 

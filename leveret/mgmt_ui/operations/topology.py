@@ -6,6 +6,7 @@ for them holds here: the same names, arguments, equivalence and errors.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
@@ -127,12 +128,26 @@ async def _queue_delete(node: Administered, parameters: Parameters) -> int:
 
 
 async def _queue_purge(node: Administered, parameters: Parameters) -> int:
-    """Returns how many messages were ready."""
-    queue = queue_of(node, parameters)
+    """Returns how many messages were ready; with `waiting`, those that waited for it included."""
+    queue, waiting = queue_of(node, parameters), parameters["waiting"]
     if not isinstance(queue, Queue):
         raise AdministrationError("invalid", "a stream cannot be purged: its retention does that")
+    count = await _drop_waiting(queue) if waiting else 0
     await when_caught_up(queue)
-    return queue.purge()
+    count += queue.purge()
+    if waiting:  # those that were on their way, and for whom it had no room
+        count += await _drop_waiting(queue)
+    return count
+
+
+async def _drop_waiting(queue: Queue) -> int:
+    """Give up what waits beside a queue: to be tried again, or for its time. Returns how many."""
+    count = 0
+    for topic in (queue.retry_topic, queue.eta_hold):
+        for dropped in () if topic is None else topic.clear():
+            count += dropped
+            await asyncio.sleep(0)
+    return count
 
 
 # -- bindings
@@ -210,7 +225,7 @@ TOPOLOGY: Final[Operations] = {
         {**_QUEUE, "type": None, "durable": bool, "auto_delete": bool, "arguments": dict},
     ),
     "queue.delete": (_queue_delete, {**_QUEUE, "if_unused": bool, "if_empty": bool}),
-    "queue.purge": (_queue_purge, _QUEUE),
+    "queue.purge": (_queue_purge, {**_QUEUE, "waiting": bool}),
     "binding.declare": (_binding_declare, _BINDING),
     "binding.delete": (_binding_delete, _BINDING),
     "connection.close": (_connection_close, {"name": str, "reason": None}),

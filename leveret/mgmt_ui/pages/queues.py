@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.arguments import TYPES
+from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.declaring import require_to_declare
@@ -167,6 +168,7 @@ async def show_queue(
         bindings=[views.binding_row(binding) for binding in islice(bindings.values(), ROWS_MAX)],
         binding_count=len(bindings),
         rows_max=ROWS_MAX,
+        waiting_count=_waiting_count(queue),
         may=_rights(viewer, vhost, name),
     )
 
@@ -192,11 +194,12 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
 
 
 @router.post("/queues/{vhost}/{name}/purge")
-async def purge(viewer: ViewerHere, _: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Throw away what is ready."""
+async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
+    """Throw away what is ready, and what waits beside the queue where the form says so."""
     await _require(viewer, vhost, name, "read")
-    done = f"What was ready in queue {name} was thrown away."
-    return await _act(viewer, "queue.purge", vhost, name, done)
+    waiting = form.flag("waiting")
+    done = f"What was ready in queue {name}{' or waited for it' * waiting} was thrown away."
+    return await _act(viewer, "queue.purge", vhost, name, done, waiting=waiting)
 
 
 @router.post("/queues/{vhost}/{name}/delete")
@@ -279,6 +282,12 @@ def _figures(queue: OpenQueue) -> dict[str, str]:
         "consumers": queue.consumer_count,
     }
     return {name: formats.count(number) for name, number in counts.items()}
+
+
+def _waiting_count(queue: OpenQueue) -> int:
+    """How many messages wait beside a queue: to be tried again, or for their ETA."""
+    topics = (queue.retry_topic, queue.eta_hold) if isinstance(queue, Queue) else ()
+    return sum(topic.pending_count for topic in topics if topic is not None)
 
 
 def _newest_files(queue: OpenQueue) -> list[LogFile]:

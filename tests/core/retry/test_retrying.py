@@ -194,6 +194,33 @@ def test_a_full_queue_takes_its_messages_back_when_there_is_room(stage):
     assert take(stage, queue)[1]["x-retry-count"] == 1
 
 
+@pytest.mark.parametrize("chosen", [None, [0]])
+def test_what_a_full_queue_has_no_room_for_can_be_given_up(stage, chosen):
+    queue = declare(stage, arguments={**LADDER, "x-max-length": 1, "x-overflow": "reject-publish"})
+    publish(stage, queue, b"1")
+    fail(stage, queue)
+    publish(stage, queue, b"2")
+    stage.advance(1.1)
+    assert queue.retry_topic.cancel(chosen) == 1
+    assert queue.purge() == 1
+    stage.advance(RETRY_MS / 1000 + 1)
+    assert take(stage, queue) is None
+
+
+def test_what_waits_is_given_up_some_at_a_time_and_no_later_ones(stage, monkeypatch):
+    monkeypatch.setattr("leveret.core.retry.retrying.PAGE_RECORDS", 2)
+    queue = declare(stage)
+    for body in (b"1", b"2", b"3"):
+        publish(stage, queue, body)
+        fail(stage, queue)
+    steps = queue.retry_topic.clear()
+    assert [next(steps), next(steps)] == [0, 2]
+    publish(stage, queue, b"4")
+    fail(stage, queue)
+    assert list(steps) == [1]
+    assert queue.retry_topic.pending_count == 1
+
+
 def test_a_message_stays_in_its_queue_while_the_topic_cannot_be_written(stage):
     queue = declare(stage)
     publish(stage, queue)

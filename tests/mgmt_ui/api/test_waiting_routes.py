@@ -22,7 +22,7 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def http(broker):
     address = re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
+    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60) as client:
         for name in ("reader", "writer", "blind"):
             body = {"password": name, "tags": "management"}
             assert client.put(f"/users/{name}", json=body).status_code in {201, 204}
@@ -45,7 +45,7 @@ def channel(broker):
 
 
 def as_user(http, name):
-    return httpx.Client(base_url=http.base_url, auth=(name, name))
+    return httpx.Client(base_url=http.base_url, auth=(name, name), timeout=60)
 
 
 @pytest.mark.covers("C-202")
@@ -126,6 +126,24 @@ def test_retries_are_listed_brought_back_and_given_up(http, channel):
     assert http.post(f"{base}/retry", json={"ids": "all"}).status_code == 400
     assert http.get(f"{LEVERET}/retries/%2F/none").status_code == 404
     assert len(_all(channel, "again", 2)) == 2
+
+
+def test_a_purge_takes_what_waits_where_it_is_told_to(http, channel):
+    arguments = {"x-celery-eta": True, "x-retry-delays": [HOUR_MS]}
+    channel.queue_declare("full", durable=True, arguments=arguments)
+    headers = {"task": "t", "id": "1", "eta": "2999-01-01T00:00:00Z"}
+    channel.basic_publish("", "full", b"task", pika.BasicProperties(headers=headers))
+    channel.basic_publish("", "full", b"failing")
+    [method] = _all(channel, "full", 1, auto_ack=False)
+    channel.basic_nack(method.delivery_tag, requeue=False)
+    retries, tasks = f"{LEVERET}/retries/%2F/full", f"{LEVERET}/schedules/%2F?queue=full"
+    assert len(_until(lambda: http.get(retries).json()["rows"], 1)) == 1
+    contents = "/queues/%2F/full/contents"
+    assert http.delete(contents).status_code == 204
+    assert [http.get(path).json()["pending"] for path in (retries, tasks)] == [1, 1]
+    assert http.delete(contents, params={"waiting": "perhaps"}).status_code == 400
+    assert http.delete(contents, params={"waiting": "true"}).status_code == 204
+    assert [http.get(path).json()["pending"] for path in (retries, tasks)] == [0, 0]
 
 
 def test_dead_letters_are_listed_redriven_and_deleted(http, channel):

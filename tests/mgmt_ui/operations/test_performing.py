@@ -190,5 +190,5 @@ async def test_failing_disk_is_answered(node, administration, monkeypatch):
 
 
 async def test_what_needs_a_running_node_says_so(node):
-    answer = await ask(node, "queue.purge", vhost="/", name="q")
+    answer = await ask(node, "queue.purge", vhost="/", name="q", waiting=False)
     assert answer["explanation"] == "this needs a running node: start it first"

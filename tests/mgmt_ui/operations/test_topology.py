@@ -78,10 +78,39 @@ async def test_purging_tells_how_many_there_were(site, ask):
     client = Client(site.stage).open()
     client.declare("q", durable=True)
     client.publish("q", b"1", b"2")
-    assert await ask("queue.purge", name="q") == 2
+    assert await ask("queue.purge", name="q", waiting=False) == 2
     assert queue(site, "q").message_count == 0
     await ask("queue.declare", name="s", type="stream", **QUEUE)
-    assert (await ask("queue.purge", name="s"))[0] == "invalid"
+    assert (await ask("queue.purge", name="s", waiting=True))[0] == "invalid"
+
+
+LATER = {"x-retry-delays": [60_000], "x-celery-eta": True, "x-max-length": 2}
+
+
+async def test_purging_takes_what_waits_for_a_queue_only_where_it_is_said(site, ask):
+    client = Client(site.stage).open()
+    client.declare("q", durable=True, arguments={**LATER, "x-overflow": "reject-publish"})
+    task = {"task": "t", "eta": "2999-01-01T00:00:00"}
+    client.publish("q", b"1", b"2", headers=task)
+    client.publish("q", b"1", b"2")
+    fail_all(site)
+    client.publish("q", b"3", b"4")
+    held, failed = queue(site, "q").eta_hold, queue(site, "q").retry_topic
+    assert await ask("queue.purge", name="q", waiting=False) == 2
+    assert (held.pending_count, failed.pending_count) == (2, 2)
+    client.publish("q", b"5", b"6")
+    site.stage.advance(61)  # back, to a queue that is full
+    assert queue(site, "q").message_count == 2
+    assert await ask("queue.purge", name="q", waiting=True) == 6
+    site.stage.advance(61)
+    assert (held.pending_count, failed.pending_count, queue(site, "q").message_count) == (0, 0, 0)
+
+
+def fail_all(site):
+    """Let a consumer reject what is ready."""
+    while (got := queue(site, "q").get()) is not None:
+        queue(site, "q").discard([(got[0], got[0] + 1)])
+    site.stage.run()
 
 
 async def test_exchanges_and_bindings_come_and_go(site, ask):
@@ -123,4 +152,5 @@ async def ask_connection(site, name, reason):
 
 
 async def test_an_unknown_host_is_none(ask):
-    assert await ask("queue.purge", name="q", vhost="no") == ("not_found", "no vhost 'no'")
+    answer = await ask("queue.purge", name="q", vhost="no", waiting=False)
+    assert answer == ("not_found", "no vhost 'no'")

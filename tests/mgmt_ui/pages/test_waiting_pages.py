@@ -119,6 +119,19 @@ def test_retries(guest):
     assert guest.client.get("/retries/%2F/nowhere").status_code == 404
 
 
+def test_a_purge_takes_what_waits_where_the_box_is_checked(guest):
+    guest.declare("p", **{"x-retry-delays": [HOUR_MS]})
+    assert 'name="waiting"' not in guest.text("/queues/%2F/p")  # nothing does
+    fail(guest, "p", "1", "2")
+    eventually(lambda: "Also the 2 that wait" in guest.text("/queues/%2F/p"))
+    said = guest.done("/queues/%2F/p/purge")
+    assert said == ["What was ready in queue p was thrown away."]
+    assert len(ids(guest.text("/retries/%2F/p"))) == 2
+    said = guest.done("/queues/%2F/p/purge", waiting="1")
+    assert said == ["What was ready in queue p or waited for it was thrown away."]
+    assert ids(guest.text("/retries/%2F/p")) == []
+
+
 def test_dead_letters_and_their_redrive(guest):
     guest.api.delete("/queues/%2F/d.dlq")
     guest.declare("d", **{"x-dead-letter-topic": True})
