@@ -22,7 +22,9 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def http(broker):
     address = re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60) as client:
+    with httpx.Client(
+        base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60
+    ) as client:
         for name in ("reader", "writer", "blind"):
             body = {"password": name, "tags": "management"}
             assert client.put(f"/users/{name}", json=body).status_code in {201, 204}
