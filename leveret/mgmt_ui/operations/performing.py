@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["perform"]
 
+INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
+
 # An operation's name is `thing.verb`; these verbs look and change nothing.
 LOOKING: Final = {"list", "show", "status", "overview", "diagnose", "export"}
 # What AMQP's reply codes are called here; all others mean that a request made no sense.
@@ -110,6 +112,8 @@ def _fits(value: object, kind: type | None) -> bool:
         return kind in {str, None, object} and _is_text(value)
     if kind is list and isinstance(value, list):
         return all(isinstance(item, str) and _is_text(item) for item in value)
+    if type(value) is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
+        return False
     return kind is object or type(value) is kind  # True is not an int here
 
 

@@ -96,3 +96,10 @@ async def test_a_log_that_cannot_be_written_does_not_undo_what_was_done(node, st
     store.add = full
     assert (await ask(node, "vhost.add", name="v", description="", tags=[]))["ok"]
     assert "the audit log lacks vhost.add by 'alice': no space left" in caplog.text
+
+
+@pytest.mark.parametrize("key", ["since", "until", "before"])
+async def test_a_number_that_no_store_holds_is_refused(node, key):
+    answer = await ask(node, "audit.list", limit=5, **{key: 1 << 70})
+    assert answer["error"] == "invalid"
+    assert key in answer["explanation"]

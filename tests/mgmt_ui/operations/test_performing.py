@@ -192,3 +192,9 @@ async def test_failing_disk_is_answered(node, administration, monkeypatch):
 async def test_what_needs_a_running_node_says_so(node):
     answer = await ask(node, "queue.purge", vhost="/", name="q", waiting=False)
     assert answer["explanation"] == "this needs a running node: start it first"
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 70)])
+async def test_a_number_that_no_store_holds_is_refused(node, number):
+    answer = await ask(node, "usage.list", since=number, until=0)
+    assert answer["explanation"] == "usage.list: bad parameter 'since'"
