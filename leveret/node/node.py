@@ -52,11 +52,10 @@ def run(configuration: Configuration) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _allow_open_files()
     try:
-        uvloop.run(_run(configuration))
+        return uvloop.run(_run(configuration))
     except LeveretError as error:
         logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
         return 1
-    return 0
 
 
 def _allow_open_files() -> None:
@@ -65,13 +64,17 @@ def _allow_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(configuration: Configuration) -> None:
-    """Start, serve until a signal, stop. Raises LeveretError where the node cannot start."""
+async def _run(configuration: Configuration) -> int:
+    """Start, serve until a signal, stop; the exit status.
+
+    Raises LeveretError where the node cannot start.
+    """
     directory = configuration.data_dir
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StorageError(f"cannot create {directory}: {error.strerror}") from error
+    status = 0
     with DirectoryLock(directory) as lock:
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -80,7 +83,12 @@ async def _run(configuration: Configuration) -> None:
                 await _serve(process, lock)
                 process.cancel_tasks()
         except* LeveretError as group:
-            raise group.exceptions[0] from None
+            failure = group.exceptions[0]
+            if not process.stopping.is_set():
+                raise failure from None
+            logger.error("stopped, and not all was written: %s", failure)  # noqa: TRY400  # says it all
+            status = 1
+    return status
 
 
 async def _serve(process: Process, lock: DirectoryLock) -> None:

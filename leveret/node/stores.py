@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leveret.errors import StorageError
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
 from leveret.storage.key_administration import KeyAdministration
@@ -50,7 +51,7 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
         metadata = await SqliteMetadataStore.open(configuration.database_path, process.spawn)
         stack.push_async_callback(metadata.close)
         state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)
-        stack.callback(state.close)
+        stack.callback(_close_state, state)
         keyring = _open_keyring(configuration)
         topics = _open_topics(process, state, lock, keyring)
         stack.push_async_callback(topics.close)
@@ -62,6 +63,13 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
         audit = SqliteAuditStore(data_dir / "audit.db")
         stack.push_async_callback(audit.close)
         yield Stores(metadata, state, topics, encryption, usage, audit)
+
+
+def _close_state(state: LmdbStateStore) -> None:
+    try:
+        state.close()
+    except StorageError as error:
+        logger.warning("%s; the logs have it, and the next start takes longer", error)
 
 
 def _open_keyring(configuration: Configuration) -> Keyring:

@@ -364,7 +364,10 @@ class FileTopicStore:
                 logger.warning("%s; its next start will take a little longer", error)
         self._stop_threads()
         marks = [(key, mark.to_bytes()) for key, mark in self._marks.items()]
-        self._state.write(marks, durable=True)
+        try:
+            self._state.write(marks, durable=True)
+        except StorageError as error:
+            logger.warning("%s; the next start reads all logs", error)
 
     def _stop_threads(self) -> None:
         self._committer.close()

@@ -120,3 +120,30 @@ def test_a_full_disk_refuses_and_leaves_everything_whole(tmp_path, ends):
             assert bound == ["again"]
         broker.stop()
         broker.check_untroubled()
+
+
+def test_a_stop_on_a_full_disk_says_what_it_could_not_write(tmp_path):
+    with (
+        small_disk(tmp_path / "disk", 32 * MIB) as disk,
+        BrokerProcess(disk / "data", log=tmp_path / "log", **SETTINGS) as broker,
+    ):
+        with Api(broker) as api:
+            api.asked("PUT", "/queues/%2F/a", durable=True)
+            for number in range(MESSAGES):
+                assert api.publish("a", f"{number:010d}" + "x" * 30_000).json() == {"routed": True}
+        ballast = fill_up(disk)
+        broker.stop()  # all that matters was written before
+        assert "the next start reads all logs" in broker.log()
+        broker.start()
+        with Api(broker) as api:
+            fill_definitions(api)
+        broker.terminate()
+        assert broker.wait() == 1
+        assert "stopped, and not all was written" in broker.log()
+        assert "leveret.db: database or disk is full" in broker.log()
+        assert "cannot start" not in broker.log()
+        ballast.unlink()
+        broker.start()
+        with Api(broker) as api:
+            assert api.bodies("a").total() == MESSAGES
+        broker.check_untroubled()
