@@ -44,6 +44,10 @@ __all__ = ["run"]
 
 logger = logging.getLogger(__package__)
 
+# How long the event loop waits for a thread that renders a page, reads JSON or hashes a password to
+# let go of the interpreter: with CPython's own five milliseconds, everybody's messages would.
+SWITCH_SECONDS = 0.0001
+
 
 def run(configuration: Configuration) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the process's exit status."""
@@ -51,6 +55,7 @@ def run(configuration: Configuration) -> int:
     handler.setFormatter(formatter(configuration.log_format, node_name()))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _allow_open_files()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         return uvloop.run(_run(configuration))
     except LeveretError as error:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = [
+    "ROWS_AT_ONCE",
     "Kind",
     "Query",
     "all_pages",
@@ -42,7 +43,8 @@ T = TypeVar("T")
 
 PAGE_ROWS = 100  # RabbitMQ's numbers, both
 PAGE_ROWS_MAX = 500
-SLICE_ROWS = 200  # of the first slice
+SLICE_ROWS = 200  # of the first slice, where items are looked at
+ROWS_AT_ONCE = 10  # the same, where they are made into rows
 SLICE_ROWS_MIN, SLICE_ROWS_MAX = 5, 2000
 SLICE_SECONDS = 0.0005  # of the event loop, with room for what is slower than the last slice
 
@@ -175,10 +177,12 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
             f"Page out of range, page: {query.page} page size: {query.page_size}, "
             f"len: {len(ordered)}",
         )
-    chosen = ordered[first : first + query.page_size]
+    shown = ordered[first : first + query.page_size]
     if kind.prepare is not None:
-        await kind.prepare(chosen)
-    rows = _rows(chosen, kind, query)
+        await kind.prepare(shown)
+    rows = [
+        row async for part in in_slices(shown, ROWS_AT_ONCE) for row in _rows(part, kind, query)
+    ]
     return {
         "total_count": total_count,
         "item_count": len(rows),
@@ -193,7 +197,7 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
 async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[bytes]:
     """All rows as pieces of one JSON array, each made when the last has been sent."""
     before = "["
-    async for part in in_slices(ordered):
+    async for part in in_slices(ordered, ROWS_AT_ONCE):
         yield (before + json.dumps(_rows(part, kind, query))[1:-1]).encode()
         before = ", "
     yield b"]" if before == ", " else b"[]"
@@ -225,13 +229,13 @@ async def picked(items: Iterable[T], is_wanted: Callable[[T], bool]) -> list[T]:
     return [item async for part in in_slices(items) for item in part if is_wanted(item)]
 
 
-async def in_slices(items: Iterable[T]) -> AsyncIterator[list[T]]:
+async def in_slices(items: Iterable[T], first: int = SLICE_ROWS) -> AsyncIterator[list[T]]:
     """The items, some at a time, with a pass of the event loop in between.
 
     As many as whoever goes through them works off in `SLICE_SECONDS`, by what the last ones took:
-    names are compared in a fraction of the time that rows are made in.
+    names are compared in a fraction of the time that rows are made in. `first` are the first slice.
     """
-    iterator, size = iter(items), SLICE_ROWS
+    iterator, size = iter(items), first
     began = time.perf_counter()
     while part := list(itertools.islice(iterator, size)):
         yield part

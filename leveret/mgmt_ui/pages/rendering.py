@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import HTMLResponse
@@ -13,7 +15,10 @@ from leveret.mgmt_ui.pages.assets import DIRECTORY, Assets
 from leveret.mgmt_ui.pages.navigation import sections_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import Request
+    from starlette.types import Receive, Scope, Send
 
     from leveret.mgmt_ui.pages.viewing import Viewer
 
@@ -48,6 +53,24 @@ class Renderer:
         return self._environment.get_template(template).render(**values)
 
 
+class Page(HTMLResponse):
+    """A page that becomes text when it is sent, in a thread: that takes milliseconds.
+
+    So what a template is given is values that stay as they are, and nothing of the broker itself.
+    """
+
+    def __init__(self, render: Callable[[], str], status: int) -> None:
+        super().__init__("", status)
+        self._render = render
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the ASGI specification."""
+        text = await asyncio.to_thread(self._render)
+        self.body = text.encode()
+        self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
+
+
 def renderer_of(request: Request) -> Renderer:
     """The one of the application."""
     renderer: Renderer = request.app.state.renderer
@@ -61,7 +84,7 @@ def page(
     *,
     status: int = 200,
     **values: Any,
-) -> HTMLResponse:
+) -> Page:
     """The answer that shows a template to somebody, or to nobody whom we know.
 
     Every template is given the `viewer`, the `sections` of the navigation, the `notices` of what
@@ -69,7 +92,8 @@ def page(
     """
     is_part = "hx-request" in request.headers
     theme = request.cookies.get(THEME_COOKIE, "")
-    text = renderer_of(request).render(
+    render = partial(
+        renderer_of(request).render,
         template,
         viewer=viewer,
         node=request.app.state.node,
@@ -80,4 +104,4 @@ def page(
         theme=theme if theme in THEMES else "",
         **values,
     )
-    return HTMLResponse(text, status)
+    return Page(render, status)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.mgmt_ui.api.listing import Kind, Query, in_order
+from leveret.mgmt_ui.api.listing import ROWS_AT_ONCE, Kind, Query, in_order, in_slices
 from leveret.mgmt_ui.pages.formats import with_query
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ async def list_rows(
     count = max(-(-len(ordered) // query.page_size), 1)
     number = min(query.page or 1, count)
     begin = (number - 1) * query.page_size
+    shown = ordered[begin : begin + query.page_size]
     listing = Listing(
-        rows=[kind.row(item) for item in ordered[begin : begin + query.page_size]],
+        rows=[kind.row(item) async for part in in_slices(shown, ROWS_AT_ONCE) for item in part],
         headers=[],
         name=request.query_params.get("name", ""),
         total=len(items),

@@ -27,7 +27,7 @@ async def listed(items, parameters):
     query = Query.parse(parameters)
     ordered = await in_order(items, kind, query)
     if query.page is not None:
-        return one_page(ordered, len(items), kind, query)
+        return await one_page(ordered, len(items), kind, query)
     return json.loads(b"".join([piece async for piece in all_pages(ordered, kind, query)]))
 
 

@@ -2,11 +2,13 @@
 
 import gzip
 import re
+import threading
 
 import pytest
 
 from leveret.mgmt_ui.pages import application, overview
 from leveret.mgmt_ui.pages.assets import DIRECTORY, Assets
+from leveret.mgmt_ui.pages.rendering import Renderer
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/overview", "/nowhere", "/static/x/y"])
@@ -92,6 +94,36 @@ async def test_mistake_of_ours_is_answered(guest, monkeypatch):
     assert answer.status_code == 500
     assert "The node made a mistake" in answer.text
     assert "secret detail" not in answer.text
+
+
+async def test_mistake_in_a_template_is_answered(guest, monkeypatch):
+    render = Renderer.render
+
+    def fail(self, template, **values):
+        if template == "queues.html.j2":
+            raise KeyError("template")
+        return render(self, template, **values)
+
+    monkeypatch.setattr(Renderer, "render", fail)
+    answer = await guest.get("/queues")
+    assert answer.status_code == 500
+    assert "Please report this as a bug" in answer.text
+
+
+async def test_pages_become_text_beside_the_event_loop(guest, monkeypatch):
+    threads = set()
+    render = Renderer.render
+
+    def noted(self, template, **values):
+        threads.add(threading.get_ident())
+        return render(self, template, **values)
+
+    monkeypatch.setattr(Renderer, "render", noted)
+    for path in ("/queues", "/overview", "/nowhere"):
+        answer = await guest.get(path)
+        assert int(answer.headers["content-length"]) == len(answer.content) > 0
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_the_first_page_is_the_overview(guest):
