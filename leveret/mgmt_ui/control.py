@@ -93,7 +93,7 @@ class ControlServer:
         try:
             while not self._closing:
                 line = await asyncio.wait_for(_line(reader), IDLE_SECONDS_MAX)
-                if not line or self._closing:
+                if line == b"" or self._closing:
                     break
                 self._answering.add(task)
                 answer = await self._answer(line)
@@ -107,7 +107,10 @@ class ControlServer:
             del self._clients[task]
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, object]:
+    async def _answer(self, line: bytes | None) -> dict[str, object]:
+        if line is None:
+            reason = f"a request has at most {REQUEST_BYTES_MAX} bytes"
+            return {"ok": False, "error": "invalid", "explanation": reason}
         try:
             return await perform(self._node, json.loads(line), COMMAND_LINE)
         except (ValueError, RecursionError):
@@ -144,12 +147,19 @@ def request(
     return decoded
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    """The next line; empty at the end, and at a line longer than any request."""
-    try:
-        return await reader.readline()
-    except ValueError:
-        return b""
+async def _line(reader: asyncio.StreamReader) -> bytes | None:
+    """The next line; empty at the end, None for one longer than any request, once it has ended."""
+    is_too_long = False
+    while True:
+        try:
+            line = await reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as overrun:
+            await reader.readexactly(overrun.consumed)
+            is_too_long = True
+        except asyncio.IncompleteReadError:
+            return b""  # whoever is gone in the middle of a line waits for no answer
+        else:
+            return None if is_too_long else line
 
 
 @contextmanager

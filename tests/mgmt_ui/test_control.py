@@ -78,13 +78,34 @@ async def test_bad_lines_are_answered_and_the_connection_lives_on(path):
     assert [answer["ok"] for answer in answers] == [False, False, False, True]
 
 
-async def test_line_longer_than_any_request_ends_the_connection(path, monkeypatch):
+@pytest.mark.parametrize("excess", [1, 64 * 1024, 200_000])
+async def test_line_longer_than_any_request_is_answered_once_it_has_ended(
+    path, monkeypatch, excess
+):
     monkeypatch.setattr(control, "REQUEST_BYTES_MAX", 64 * 1024)
+    good = b'{"operation": "user.list", "parameters": {}}\n'
     async with listening(path):
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"x" * 2 * control.REQUEST_BYTES_MAX)
-        assert await reader.read() == b""
-        writer.close()
+        answers = await exchange(path, b"x" * (64 * 1024 + excess) + b"\n", good)
+    assert [answer["ok"] for answer in answers] == [False, True]
+    assert answers[0]["explanation"] == "a request has at most 65536 bytes"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"1" * 4000, b"1" * 10_000, b"1e400", b"-1e400", b"NaN", b'{"a":' * 700 + b"1" + b"}" * 700],
+)
+async def test_absurd_values_are_answered(path, value):
+    asked = [
+        b'{"operation": "audit.list", "parameters": {"limit": 1, "since": %s}}\n' % value,
+        b'{"operation": "parameter.set", "parameters": {"vhost": "/", "component": "c", '
+        b'"name": "n", "value": %s}}\n' % value,
+        b'{"operation": "user.list", "parameters": {}}\n',
+    ]
+    async with listening(path):
+        answers = await exchange(path, *asked)
+    assert len(answers) == 3
+    assert answers[2]["ok"]
+    assert all(answer["ok"] or answer["error"] != "internal" for answer in answers)
 
 
 async def test_mistake_of_ours_stops_neither_connection_nor_node(path, monkeypatch, caplog):

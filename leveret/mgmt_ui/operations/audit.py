@@ -25,6 +25,9 @@ SECRET: Final = ("password", "secret", "token", "uri", "payload", "body")
 HIDDEN: Final = "…"
 ROWS_MAX: Final = 1000  # of one answer
 VALUE_CHARACTERS_MAX: Final = 1000  # a document of definitions is not written down
+NUMBER_MAX: Final = 2**63 - 1  # SQLite's
+ITEMS_MAX: Final = 100  # of one list or table; more are no short value
+DEPTH_MAX: Final = 5  # tables in tables; people's are flat
 
 
 class Audit:
@@ -57,14 +60,19 @@ class Audit:
             )
 
 
-def _shown(name: str, value: object) -> object:
-    """A value without secrets, and short."""
-    if any(word in name.lower() for word in SECRET):
+def _shown(name: str, value: object, depth: int = 0) -> object:
+    """A value without secrets, and short; whoever sends a deep or a long one is not gone along."""
+    if any(word in name.lower() for word in SECRET) or depth > DEPTH_MAX:
+        return HIDDEN
+    if isinstance(value, dict | list) and len(value) > ITEMS_MAX:
         return HIDDEN
     if isinstance(value, dict):
-        value = {str(inner): _shown(str(inner), item) for inner, item in value.items()}
+        value = {
+            str(inner)[:VALUE_CHARACTERS_MAX]: _shown(str(inner), item, depth + 1)
+            for inner, item in value.items()
+        }
     if isinstance(value, list):
-        value = [_shown("", item) for item in value]
+        value = [_shown("", item, depth + 1) for item in value]
     return value if len(json.dumps(value)) <= VALUE_CHARACTERS_MAX else HIDDEN
 
 
@@ -93,7 +101,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
 
 
 def _integer(name: str, value: object) -> int | None:
-    if value is None or type(value) is int:
+    if value is None or (type(value) is int and abs(value) <= NUMBER_MAX):
         return value
     raise AdministrationError("invalid", f"{name} is a whole number")
 

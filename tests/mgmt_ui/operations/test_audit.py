@@ -103,3 +103,15 @@ async def test_a_number_that_no_store_holds_is_refused(node, key):
     answer = await ask(node, "audit.list", limit=5, **{key: 1 << 70})
     assert answer["error"] == "invalid"
     assert key in answer["explanation"]
+
+
+@pytest.mark.parametrize("levels", [5, 50, 400])
+async def test_what_is_deep_or_endless_is_written_down_without_its_depth(node, store, levels):
+    value: object = {"end": 1}
+    for _ in range(levels):
+        value = {"a": value}
+    await ask(node, "parameter.set", vhost="v", component="c", name="n", value=value)
+    await ask(node, "parameter.set", vhost="v", component="c", name="n", value={"x": [1] * 10**6})
+    flat, deep = await store.read(AuditQuery(), 10)
+    assert "…" in str(deep.parameters["value"])
+    assert flat.parameters["value"] == {"x": "…"}
