@@ -13,7 +13,6 @@ from leveret.mgmt_ui.api import views
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from leveret.core.clients import Client
     from leveret.core.statistics.statistics import Statistics
     from leveret.mgmt_ui.api.views import Row
 
@@ -23,9 +22,17 @@ __all__ = ["channel_row", "channels_of", "connection_row", "consumer_row", "cons
 NAMES_OF_CLIENTS = ("connection_name", "product")
 
 
-def connection_row(client: Client, node_name: str) -> Row:
-    """A connection as the API shows it, with what its client calls itself."""
+def connection_row(client: Any, node_name: str, statistics: Statistics) -> Row:
+    """A connection as the API shows it, with what its client calls itself.
+
+    Bytes a second are all that its socket has carried, messages those of its channels together.
+    """
     row = views.connection_row(client, node_name)
+    slots = [channel.slot for channel in channels_of([client])]
+    row["receive_rate"] = statistics.rate(client, "recv_oct")
+    row["send_rate"] = statistics.rate(client, "send_oct")
+    row["publish_rate"] = sum(statistics.rate(slot, "publish") for slot in slots)
+    row["deliver_rate"] = sum(statistics.rate(slot, "deliver_get") for slot in slots)
     properties = row["client_properties"]
     found = (properties.get(name) for name in NAMES_OF_CLIENTS)
     row["client"] = next((str(name) for name in found if name), "")

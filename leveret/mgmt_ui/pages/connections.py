@@ -32,10 +32,13 @@ COLUMNS = (
     Column("Virtual host", "vhost"),
     Column("User", "user"),
     Column("State", "state"),
-    Column("TLS", "ssl"),
+    Column("TLS", "ssl", minor=True),
     Column("Client", "client"),
-    Column("Channels", "channels", numeric=True),
-    Column("Heartbeat", "timeout", numeric=True),
+    Column("Channels", "channels", numeric=True, minor=True),
+    Column("From client", "receive_rate", numeric=True),
+    Column("To client", "send_rate", numeric=True),
+    Column("Published", "publish_rate", numeric=True),
+    Column("Delivered", "deliver_rate", numeric=True),
     Column("Connected for", "connected_at", numeric=True),
 )
 CHANNEL_COLUMNS = (
@@ -65,7 +68,11 @@ async def list_connections(request: Request, viewer: ViewerHere) -> Response:
     )
     kind: Kind[Client] = Kind(
         lambda client: (str(client.describe().endpoints),),
-        partial(clients.connection_row, node_name=viewer.node.name),
+        partial(
+            clients.connection_row,
+            node_name=viewer.node.name,
+            statistics=viewer.broker.statistics,
+        ),
         ("name",),
     )
     listing = await list_rows(request, found, kind, COLUMNS, filters)
@@ -104,7 +111,7 @@ async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -
         request,
         viewer,
         "connection.html.j2",
-        connection=clients.connection_row(client, viewer.node.name),
+        connection=clients.connection_row(client, viewer.node.name, viewer.broker.statistics),
         channels=[clients.channel_row(each, viewer.broker.statistics) for each in channels],
         consumers=[clients.consumer_row(each) for each in clients.consumers_of(channels)],
         now_ms=viewer.now_ms,

@@ -1,9 +1,13 @@
 """Connections, channels, exchanges, queues and virtual hosts: what is shown, and what is done."""
 
 import json
+from asyncio import sleep
+from functools import partial
 
 import pytest
 
+from leveret.core.statistics.sampler import Sampler
+from leveret.ports.counters import RECV_OCT
 from leveret.ports.definitions import PermissionDefinition, VhostDefinition
 from tests.support.browser import Browser
 from tests.support.client import Client
@@ -34,6 +38,20 @@ async def test_connections(site, guest, amqp):
     text = await guest.text(connection_path(site))
     assert "Close the connection" in text
     assert 'href="/queues/%2F/q"' in text  # of its consumer
+
+
+async def test_rates_of_connections(site, guest, amqp):
+    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, partial(sleep, 0))
+    await sampler.sample(5_000)
+    [connection] = site.broker.connections
+    connection.counters.count(RECV_OCT, 10_240)  # which its socket would
+    amqp.publish("q", b"3")
+    await sampler.sample(10_000)
+    text = await guest.text("/connections?sort=receive_rate&sort_reverse=true")
+    assert "2.0\u00a0KiB/s" in text
+    assert '<td class="number">0.2/s</td>' in text
+    text = await guest.text(connection_path(site))
+    assert "2.0\u00a0KiB/s, 0.2/s messages" in text
 
 
 async def test_closing_a_connection(site, guest, amqp):
