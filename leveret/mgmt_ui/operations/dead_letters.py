@@ -12,7 +12,7 @@ from leveret.core.dead_letters import letters
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.redrive import RATE_MAX, Selection
-from leveret.mgmt_ui.operations.shown import integer, payload, properties
+from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.dead_letters.letters import Letter
@@ -165,6 +165,7 @@ def _row(letter: Letter) -> dict[str, object]:
         "died_at": told.died_at,
         "attempts": told.attempts,
         "last_failure": told.last_failure,
+        "headers": headers_of(letter.header),
         "payload_bytes": len(letter.body),
     }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.routing.message import StoredMessage
 from leveret.features import retry
-from leveret.mgmt_ui.operations.shown import integer, payload, properties
+from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
@@ -92,17 +92,18 @@ def _after(value: object) -> tuple[int, int] | None:
 
 def _row(record: Waiting) -> dict[str, object]:
     offset, due_ms, flags, exchange, routing_key, header, body = record
-    headers = StoredMessage(exchange, routing_key, header, body, flags).headers
-    first_at = headers.get(retry.FIRST_AT)
+    noted = StoredMessage(exchange, routing_key, header, body, flags).headers
+    first_at = noted.get(retry.FIRST_AT)
     return {
         "id": str(offset),
         "due_ms": due_ms,
-        "retry_count": headers.get(retry.COUNT),
-        "last_failure": headers.get(retry.REASON),
+        "retry_count": noted.get(retry.COUNT),
+        "last_failure": noted.get(retry.REASON),
         "first_failure_at": int(first_at) if isinstance(first_at, int) else None,
         "exchange": exchange.decode(errors="replace"),
         "routing_key": routing_key.decode(errors="replace"),
         "payload_bytes": len(body),
+        "headers": headers_of(header),
     }
 
 

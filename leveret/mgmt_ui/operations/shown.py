@@ -11,7 +11,7 @@ from leveret.core.json_fields import plain
 from leveret.core.routing.message import read_properties
 from leveret.ports.tables import MalformedFieldError
 
-__all__ = ["integer", "payload", "properties"]
+__all__ = ["headers_of", "integer", "payload", "properties"]
 
 
 def properties(header: bytes) -> dict[str, object]:
@@ -20,6 +20,15 @@ def properties(header: bytes) -> dict[str, object]:
         return {"properties": plain(read_properties(header))}
     except MalformedFieldError:
         return {"properties": {}}
+
+
+def headers_of(header: bytes) -> dict[str, Any]:
+    """A message's headers alone, for lists."""
+    try:
+        found: Any = plain(read_properties(header).get("headers", {}))
+    except MalformedFieldError:
+        return {}
+    return dict(found)
 
 
 def payload(

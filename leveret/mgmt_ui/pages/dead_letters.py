@@ -18,6 +18,7 @@ from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.acting import act, seeing
+from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere
@@ -112,6 +113,7 @@ async def list_letters(
     except ApiError as error:
         failure = error.reason
     here = path("dead-letters", vhost, name)
+    rows = with_tasks(found["rows"])
     following = None
     if found["after"] is not None:
         following = with_query(here, **asked, after=str(found["after"]))
@@ -122,7 +124,8 @@ async def list_letters(
         vhost=vhost,
         queue=name,
         asked=asked,
-        found=found,
+        found={**found, "rows": rows},
+        has_tasks=any(row["task"] for row in rows),
         failure=failure,
         first=with_query(here, **asked),
         is_first=not after,

@@ -169,6 +169,7 @@ async def show_queue(
         binding_count=len(bindings),
         rows_max=ROWS_MAX,
         waiting_count=_waiting_count(queue),
+        held=_held_tasks(queue),
         may=_rights(viewer, vhost, name),
     )
 
@@ -288,6 +289,12 @@ def _waiting_count(queue: OpenQueue) -> int:
     """How many messages wait beside a queue: to be tried again, or for their ETA."""
     topics = (queue.retry_topic, queue.eta_hold) if isinstance(queue, Queue) else ()
     return sum(topic.pending_count for topic in topics if topic is not None)
+
+
+def _held_tasks(queue: OpenQueue) -> int | None:
+    """How many of Celery's tasks it holds; None where it holds none ever."""
+    hold = queue.eta_hold if isinstance(queue, Queue) else None
+    return None if hold is None else hold.pending_count
 
 
 def _newest_files(queue: OpenQueue) -> list[LogFile]:

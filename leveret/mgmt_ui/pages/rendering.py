@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from leveret import __version__
 from leveret.mgmt_ui.pages import formats
 from leveret.mgmt_ui.pages.assets import DIRECTORY, Assets
+from leveret.mgmt_ui.pages.celery import task_of
 from leveret.mgmt_ui.pages.navigation import sections_for
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Renderer:
         self._environment.filters.update({each.__name__: each for each in formats.FILTERS})
         self._environment.globals.update(
             asset=assets.address,
+            celery_task=task_of,
             path=formats.path,
             with_query=formats.with_query,
             version=__version__,

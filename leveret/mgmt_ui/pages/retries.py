@@ -13,6 +13,7 @@ from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere
@@ -57,6 +58,7 @@ async def list_retries(
     found = await viewer.caller.perform(
         "retry.list", vhost=vhost, queue=name, limit=ROWS, after=after
     )
+    rows = with_tasks(found["rows"])
     following = None
     if (place := cursor_text(found["after"])) is not None:
         following = with_query(path("retries", vhost, name), after=place)
@@ -66,7 +68,8 @@ async def list_retries(
         "retry.html.j2",
         vhost=vhost,
         queue=name,
-        rows=found["rows"],
+        rows=rows,
+        has_tasks=any(row["task"] for row in rows),
         pending=found["pending"],
         following=following,
         is_first=after is None,

@@ -1,6 +1,8 @@
 """Delayed messages of a virtual host: when they come, and what can be done about it.
 
-Who may publish to the exchange of a message may also put it off, have it now, or call it off.
+Who may publish to the exchange of a message may also put it off, have it now, or call it off. The
+Celery tasks that a queue holds are shown one queue at a time, to who may consume from it, and may
+be called off by him.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.acting import seeing
-from leveret.mgmt_ui.pages.choosing import chosen_ids
+from leveret.mgmt_ui.pages.celery import with_tasks
+from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
 from leveret.mgmt_ui.pages.declaring import open_names
 from leveret.mgmt_ui.pages.formats import with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere
@@ -39,25 +44,30 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
     query = request.query_params
     vhost = query.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
     viewer.caller.vhost(vhost)
-    asked = {key: query.get(key, "") for key in ("exchange", "routing_key")}
+    holders = await _holders(viewer, vhost)
+    asked = {key: query.get(key, "") for key in ("exchange", "routing_key", "queue")}
+    if asked["queue"] and asked["queue"] not in holders:  # another virtual host was chosen
+        asked["queue"] = ""
     after = read_cursor(query.get("after", ""))
     found = await _list(viewer, vhost, asked, ROWS, after)
     upcoming = await _list(viewer, vhost, asked, DRAWN_MAX, None)
     following = None
     if (place := cursor_text(found["after"])) is not None:
         following = with_query("/schedules", vhost=vhost, **asked, after=place)
-    rows = [
-        {**row, "may": viewer.may("write", "exchange", vhost, row["exchange"] or "amq.default")}
-        for row in found["rows"]
-    ]
+    rows = with_tasks(found["rows"])
+    for row in rows:
+        exchange = row["exchange"] or "amq.default"
+        row["may"] = bool(asked["queue"]) or viewer.may("write", "exchange", vhost, exchange)
     return page(
         request,
         viewer,
         "schedules.html.j2",
         vhost=vhost,
         vhosts=names,
+        holders=holders,
         asked=asked,
         rows=rows,
+        has_tasks=any(row["task"] for row in rows),
         pending=found["pending"],
         following=following,
         is_first=after is None,
@@ -66,6 +76,20 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
         drawn=len(upcoming["rows"]),
         now_ms=viewer.now_ms,
     )
+
+
+async def _holders(viewer: Viewer, vhost: str) -> dict[str, int]:
+    """The queues of a virtual host that hold Celery's tasks for the viewer, and how many."""
+    found = {
+        queue.name: queue.eta_hold.pending_count
+        async for part in in_slices(list(viewer.caller.vhost(vhost).queues.values()))
+        for queue in part
+        if isinstance(queue, Queue)
+        and queue.eta_hold is not None
+        and (queue.owner is None or viewer.caller.is_administrator)
+        and viewer.may("read", "queue", vhost, queue.name)
+    }
+    return dict(sorted(found.items()))
 
 
 async def _list(
@@ -79,7 +103,7 @@ async def _list(
         headers={},
         due_from_ms=None,
         due_before_ms=None,
-        queue=None,
+        queue=asked["queue"] or None,
         limit=limit,
         after=after,
     )
@@ -89,7 +113,10 @@ async def _list(
 @router.post("/cancel")
 async def cancel(viewer: ViewerHere, form: FormHere) -> Response:
     """Never deliver the chosen messages."""
-    return await _each(viewer, form, "schedule.cancel", "called off", queue=None)
+    vhost, queue = form.text("vhost"), form.text("queue") or None
+    if queue is not None:
+        await readable_queue(viewer, vhost, queue)
+    return await _each(viewer, form, "schedule.cancel", "called off", queue=queue)
 
 
 @router.post("/deliver")
@@ -114,11 +141,11 @@ async def reschedule(viewer: ViewerHere, form: FormHere) -> Response:
 async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: object) -> Response:
     vhost, count = form.text("vhost"), 0
     viewer.caller.vhost(vhost)
+    holder = more.get("queue")
     try:
         for id_ in chosen_ids(form):
-            held = await viewer.caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
-            exchange = held["exchange"] or "amq.default"
-            await viewer.caller.require(vhost, "exchange", exchange, "write")
+            if holder is None:
+                await _require_to_publish(viewer, vhost, id_)
             count += await viewer.caller.perform(
                 operation,
                 vhost=vhost,
@@ -137,4 +164,10 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
         viewer.session.tell(error.reason, failed=True)
     if count:
         viewer.session.tell(f"{count} messages of {vhost} were {done}.")
-    return seeing(with_query("/schedules", vhost=vhost))
+    return seeing(with_query("/schedules", vhost=vhost, queue=holder))
+
+
+async def _require_to_publish(viewer: Viewer, vhost: str, id_: str) -> None:
+    """Raise ApiError unless the viewer may publish to the exchange of a message."""
+    held = await viewer.caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
+    await viewer.caller.require(vhost, "exchange", held["exchange"] or "amq.default", "write")

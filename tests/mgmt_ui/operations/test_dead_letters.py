@@ -68,6 +68,8 @@ def test_dead_letters_are_listed_page_by_page(console):
     console.yard.die(5)
     page = console.ask("dlq.list", **ANY, limit=3, after=None)
     assert [row["message_id"] for row in page["rows"]] == ["id0", "id1", "id2"]
+    headers = page["rows"][0].pop("headers")
+    assert headers["x-death"][0]["queue"] == "q"
     assert page["rows"][0] | {"died_at": 0} == {
         "offset": 0,
         "message_id": "id0",

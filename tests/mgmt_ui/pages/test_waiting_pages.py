@@ -188,6 +188,60 @@ def test_who_may_not_publish_everywhere_names_an_exchange_for_a_redrive(guest, a
     assert "Redrive the messages" in guest.text(here)
 
 
+def task(guest, queue, number, eta="2999-01-01T00:00:00", **headers):
+    """What Celery sends for `mail.send.delay(number)`."""
+    called = {"task": "mail.send", "id": f"t{number}", "argsrepr": f"({number},)", "eta": eta}
+    guest.publish(queue, f"[[{number}],{{}},{{}}]", headers={**called, **headers})
+
+
+def test_tasks_that_a_queue_holds(guest, address):
+    guest.declare("held", **{"x-celery-eta": True})
+    here = "/schedules?vhost=%2F&queue=held"
+    assert "No task waits for held" in guest.text(here)
+    for number in (17, 18):
+        task(guest, "held", number)
+    assert "Held tasks: 2" in guest.text("/queues/%2F/held")
+    assert "Celery tasks of held (2)" in guest.text("/schedules")
+    text = guest.text(here)
+    assert "mail.send(17)" in text
+    assert "Reschedule" not in text  # a task's ETA is its own
+    first, second = ids(text)
+    patterns = {"configure": "^$", "write": ".*", "read": "^$"}
+    guest.done("/users", name="writer", password="writer", tags="management")
+    guest.done("/users/writer/permissions", vhost="/", **patterns)
+    with Visitor(address, "writer") as writer:
+        assert "tasks of held" not in writer.text("/schedules")
+        assert "mail.send" not in writer.text(here)
+        fields = {"vhost": "/", "queue": "held", "id": first}
+        assert writer.submit("/schedules/cancel", **fields).status_code == 403
+    said = guest.done("/schedules/cancel", vhost="/", queue="held", id=first)
+    assert said == ["1 messages of / were called off."]
+    assert ids(guest.text(here)) == [second]
+    said = guest.done("/schedules/cancel", vhost="/", id=second)
+    assert "no message with id" in said[0]  # not among the delayed ones
+
+
+def test_tasks_are_told_wherever_messages_are_shown(guest):
+    arguments = {"x-dead-letter-topic": True, "x-retry-delays": [HOUR_MS]}
+    guest.declare("tasks", **arguments)
+    task(guest, "tasks", 1)
+    asked = {"count": 1, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    assert "mail.send(1)" in guest.text("/queues/%2F/tasks/messages")
+    guest.api.post("/queues/%2F/tasks/get", json=asked)
+    eventually(lambda: "mail.send(1)" in guest.text("/retries/%2F/tasks"))
+    guest.declare("given.up", **{"x-dead-letter-topic": True})
+    task(guest, "given.up", 2, kwargsrepr=f"{{'to': '{HOSTILE}'}}")
+    guest.api.post("/queues/%2F/given.up/get", json=asked)
+    eventually(lambda: "/dead-letters/%2F/given.up.dlq" in guest.text("/dead-letters"))
+    text = guest.text("/dead-letters/%2F/given.up.dlq")
+    assert "mail.send(2, {&#39;to&#39;: &#39;&lt;script&gt;" in text
+    offset = re.search(r"given\.up\.dlq/messages/(\d+)", text)[1]
+    text = guest.text(f"/queues/%2F/given.up.dlq/messages/{offset}")
+    assert "Celery task" in text
+    assert "To run at" in text
+    assert "<script>alert" not in text
+
+
 def test_a_strangers_text_is_no_markup(guest):
     delay(guest, HOSTILE)
     guest.declare("h", **{"x-dead-letter-topic": True})
@@ -201,6 +255,7 @@ def test_a_strangers_text_is_no_markup(guest):
 
 WRITES = (
     ("/schedules/cancel", {"vhost": "/", "id": "1"}),
+    ("/schedules/cancel", {"vhost": "/", "id": "1", "queue": "q"}),
     ("/schedules/deliver", {"vhost": "/", "id": "1"}),
     ("/schedules/reschedule", {"vhost": "/", "id": "1", "delay_minutes": "1"}),
     ("/retries/%2F/q/now", {"which": "all"}),
@@ -221,7 +276,7 @@ async def test_strangers_are_refused(browser, path, fields):
     assert (await browser.submit(path, **fields)).status_code == 401
 
 
-@pytest.mark.parametrize(("path", "fields"), WRITES[3:])
+@pytest.mark.parametrize(("path", "fields"), WRITES[4:])
 async def test_who_may_not_consume_is_refused(site, path, fields):
     Client(site.stage).open().declare("q", durable=True, arguments={"x-retry-delay": 10})
     site.add_user("reader", "management")
