@@ -2,7 +2,7 @@
 
 A stored message does not change: a changed copy takes its place at the tail of its queue, by the
 atomic write that settles the original. What the broker itself has noted of a message (its deaths,
-who published it) stays.
+who published it) stays. A copy that is published anew is a message of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from leveret.core.queues.expiration import expiration_fault
 from leveret.core.retry.retrying import check_retry_headers
 from leveret.core.routing.message import CLASS_BASIC, PROPERTIES, StoredMessage, read_properties
 from leveret.errors import ChannelError
+from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, encode_fields
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from leveret.core.live.browsing import Seen
 
-__all__ = ["Changes", "edited"]
+__all__ = ["Changes", "edited", "sent_anew"]
 
 SHORT_BYTES_MAX = 255
 # Properties that say something to the broker, and what it notes of messages that have them.
@@ -56,15 +57,7 @@ class Changes:
 def edited(seen: Seen, changes: Changes) -> Seen:
     """The message as it shall be. Raises AdministrationError where that cannot be."""
     message = seen.message
-    try:
-        properties = read_properties(message.header, raw_headers=True)
-    except MalformedFieldError:
-        raise AdministrationError("invalid", "the message's properties cannot be read") from None
-    _merge(properties, _checked(changes.properties or {}))
-    if changes.headers is not None:
-        headers = dict(properties.get("headers", {}))
-        _merge(headers, changes.headers)
-        _merge(properties, {"headers": headers or None})
+    properties = _properties(message.header, changes)
     body = message.body if changes.body is None else changes.body
     header = _packed(properties, len(body))
     key = message.routing_key if changes.routing_key is None else _short(changes.routing_key)
@@ -72,6 +65,32 @@ def edited(seen: Seen, changes: Changes) -> Seen:
     return seen._replace(
         flags=flags, message=StoredMessage(message.exchange, key, header, body, flags)
     )
+
+
+def sent_anew(seen: Seen, changes: Changes) -> tuple[bytes, bytes]:
+    """Content header and body of a changed copy that somebody else publishes.
+
+    Who published the original, and who had blind copies of it, is not said of this one. Raises
+    AdministrationError where it cannot be.
+    """
+    properties = _properties(seen.message.header, changes)
+    properties.pop("user_id", None)
+    body = seen.message.body if changes.body is None else changes.body
+    return open_header(_packed(properties, len(body))), body
+
+
+def _properties(header: bytes, changes: Changes) -> dict[str, Any]:
+    """What a message shall have; what stays keeps its bytes."""
+    try:
+        properties = read_properties(header, raw_headers=True)
+    except MalformedFieldError:
+        raise AdministrationError("invalid", "the message's properties cannot be read") from None
+    _merge(properties, _checked(changes.properties or {}))
+    if changes.headers is not None:
+        headers = dict(properties.get("headers", {}))
+        _merge(headers, changes.headers)
+        _merge(properties, {"headers": headers or None})
+    return properties
 
 
 def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
     from leveret.ports.sessions import Got, Session
 
-__all__ = ["payload_row", "publish_message", "router"]
+__all__ = ["payload_row", "publish_content", "publish_message", "router"]
 
 PUBLISH_BYTES_MAX = 32 << 20  # of a request; who sends larger messages uses AMQP
 GOT_BYTES_MAX = 64 << 20  # of bodies in one answer; fewer messages than asked for is no error
@@ -117,9 +117,16 @@ async def publish_message(caller: Caller, vhost: str, name: str, asked: dict[str
     routing_key = asked.get("routing_key")
     if not isinstance(routing_key, str):
         raise bad_request("[{key_missing,routing_key}]")
+    return await publish_content(caller, vhost, name, routing_key, (header, body))
+
+
+async def publish_content(
+    caller: Caller, vhost: str, name: str, routing_key: str, content: tuple[bytes, bytes]
+) -> bool:
+    """Publish a content header and its body; whether a queue has taken it. Raises ApiError."""
     exchange = "" if name == "amq.default" else name
     async with _session(caller, vhost) as session:
-        return await session.publish(exchange, routing_key, header, body)
+        return await session.publish(exchange, routing_key, *content)
 
 
 def _body(asked: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.live import require_to_change, require_to_configure
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
-from leveret.mgmt_ui.pages.declaring import arguments_of
+from leveret.mgmt_ui.pages.declaring import arguments_of, json_object_of
 from leveret.mgmt_ui.pages.formats import as_json, path
 from leveret.mgmt_ui.pages.forms import FormHere
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -85,7 +85,7 @@ async def change(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
 
 def _changes(form: Form) -> dict[str, Any]:
     """Null for what was taken out. What somebody else changed meanwhile stays as it is."""
-    shown, wanted = arguments_of(form, "shown"), arguments_of(form)
+    shown, wanted = json_object_of(form, "shown"), arguments_of(form)
     changes: dict[str, Any] = {
         name: value
         for name, value in wanted.items()

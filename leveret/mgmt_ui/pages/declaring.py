@@ -1,4 +1,4 @@
-"""What the forms of exchanges, queues and bindings have in common: a virtual host and arguments."""
+"""What forms have in common: a virtual host, arguments, and other JSON that people type."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
     from leveret.mgmt_ui.pages.viewing import Viewer
 
-__all__ = ["arguments_of", "open_names"]
+__all__ = ["arguments_of", "json_object_of", "open_names"]
 
 
-def arguments_of(form: Form, field: str = "arguments") -> dict[str, Any]:
+def arguments_of(form: Form) -> dict[str, Any]:
+    """The arguments that a form says. Raises ApiError 400."""
+    return json_object_of(form, "arguments")
+
+
+def json_object_of(form: Form, field: str) -> dict[str, Any]:
     """The JSON object in a field; blank is an empty one. Raises ApiError 400."""
     text = form.word(field)
     if not text:
@@ -22,7 +27,7 @@ def arguments_of(form: Form, field: str = "arguments") -> dict[str, Any]:
     try:
         return understand(text.encode())
     except ApiError:
-        raise bad_request("the arguments are no JSON object") from None
+        raise bad_request(f"the {field} are no JSON object") from None
 
 
 def open_names(viewer: Viewer) -> list[str]:

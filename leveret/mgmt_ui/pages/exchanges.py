@@ -22,6 +22,7 @@ from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import Form, FormHere
 from leveret.mgmt_ui.pages.histories import THROUGH, chart_of_rates, latest_rates
 from leveret.mgmt_ui.pages.live import Frame, live_stream
+from leveret.mgmt_ui.pages.publishing import BLANK, publish_written
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -138,8 +139,11 @@ async def show_exchange(
         incoming=incoming,
         outgoing=outgoing,
         shown_max=BINDINGS_SHOWN_MAX,
+        form=BLANK,
         may={
             "delete": configure and bool(exchange.name) and not exchange.name.startswith("amq."),
+            "publish": not exchange.definition.internal
+            and viewer.may("write", "exchange", vhost, exchange.name or "amq.default"),
             "bind": bool(exchange.name) and viewer.may("read", "exchange", vhost, exchange.name),
         },
     )
@@ -179,6 +183,24 @@ async def delete_exchange(
         then="/exchanges",
         otherwise=path("exchanges", vhost, name),
     )
+
+
+@router.post("/exchanges/{vhost}/{name}/publish")
+async def publish(
+    request: Request, viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
+) -> Response:
+    """Publish one message. Where scripts run, the form stays as it is and is told the result."""
+    _existing(viewer, vhost, name)
+    try:
+        said, is_routed = await publish_written(viewer, vhost, name, form)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        said, is_routed = error.reason, False
+    if "hx-request" in request.headers:
+        return page(request, viewer, "published.html.j2", text=said, failed=not is_routed)
+    viewer.session.tell(said, failed=not is_routed)
+    return seeing(path("exchanges", vhost, name))
 
 
 # -- bindings

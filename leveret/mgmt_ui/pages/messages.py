@@ -15,12 +15,11 @@ from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.api.publish_get import publish_message
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
-from leveret.mgmt_ui.pages.declaring import arguments_of
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.publishing import BLANK, DEFAULT_EXCHANGE, publish_written
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -58,6 +57,19 @@ class Found(NamedTuple):
 async def browse(request: Request, viewer: ViewerHere, vhost: Segment, name: Segment) -> Response:
     """Messages that fit what the address says, from the oldest or from the newest."""
     await require_to_browse(viewer.caller, vhost, name)
+    return await _browse(request, viewer, vhost, name)
+
+
+async def _browse(
+    request: Request,
+    viewer: Viewer,
+    vhost: str,
+    name: str,
+    *,
+    form: Form = BLANK,
+    refused: ApiError | None = None,
+) -> Response:
+    """The page; with a form that failed, the form as it was filled in."""
     queue = _existing(viewer, vhost, name)
     query = request.query_params
     asked = {key: query.get(key, "") for key in (*CRITERIA, "from", "order")}
@@ -85,6 +97,9 @@ async def browse(request: Request, viewer: ViewerHere, vhost: Segment, name: Seg
         request,
         viewer,
         "messages.html.j2",
+        status=200 if refused is None else refused.status,
+        form=form,
+        refusal="" if refused is None else refused.reason,
         vhost=vhost,
         queue=name,
         asked=asked,
@@ -263,44 +278,18 @@ def _destination(form: Form) -> dict[str, str | None]:
 
 
 @router.post("/publish")
-async def publish(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
-    """Publish one message, to the queue or to an exchange."""
+async def publish(
+    request: Request, viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment
+) -> Response:
+    """Publish one message, to the queue or to an exchange; a bad form is shown again."""
     _existing(viewer, vhost, name)
-    exchange = form.text("exchange") or "amq.default"
-    key = form.text("routing_key")
+    exchange = form.text("exchange") or DEFAULT_EXCHANGE
     try:
-        asked = {
-            "properties": _properties(form),
-            "routing_key": key,
-            "payload": form.text("payload"),
-            "payload_encoding": "base64" if form.flag("base64") else "string",
-        }
-        is_routed = await publish_message(viewer.caller, vhost, exchange, asked)
+        said, is_routed = await publish_written(viewer, vhost, exchange, form)
     except ApiError as error:
         if error.status in {401, 403}:
             raise
-        viewer.session.tell(error.reason, failed=True)
-    else:
-        where = f"exchange {exchange} with routing key {key}" if form.text("exchange") else key
-        said = f"The message was published to {where}."
-        if not is_routed:
-            said = f"No queue took the message: nothing is bound to {where}."
-        viewer.session.tell(said, failed=not is_routed)
+        await require_to_browse(viewer.caller, vhost, name)
+        return await _browse(request, viewer, vhost, name, form=form, refused=error)
+    viewer.session.tell(said, failed=not is_routed)
     return seeing(path("queues", vhost, name, "messages"))
-
-
-def _properties(form: Form) -> dict[str, Any]:
-    """Properties that have fields of their own; headers are a JSON object. Raises ApiError 400."""
-    properties: dict[str, Any] = {
-        key: form.word(key)
-        for key in ("content_type", "message_id", "expiration")
-        if form.word(key)
-    }
-    properties["delivery_mode"] = 2 if form.flag("persistent") else 1
-    headers = arguments_of(form)
-    delay_seconds = form.integer("delay_seconds")
-    if delay_seconds is not None:
-        headers["x-delay"] = delay_seconds * 1000
-    if headers:
-        properties["headers"] = headers
-    return properties

@@ -1,0 +1,86 @@
+"""Messages that people write on pages: what their form says, and publishing it.
+
+They are published as the HTTP API does it, in the viewer's name and with his permissions. It is
+people who do so here, one message at a time, so that each is written down in the audit log.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.api.publish_get import publish_message
+from leveret.mgmt_ui.pages.declaring import json_object_of
+from leveret.mgmt_ui.pages.forms import Form
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["BLANK", "DEFAULT_EXCHANGE", "noted", "payload_of", "properties_of", "publish_written"]
+
+DEFAULT_EXCHANGE = "amq.default"  # as the API calls it
+BLANK = Form({"persistent": ["1"]})  # what a form has before anybody has typed anything
+TEXTS = ("content_type", "message_id", "expiration")  # properties with fields of their own
+TRANSIENT, PERSISTENT = 1, 2  # delivery modes
+
+
+async def publish_written(
+    viewer: Viewer, vhost: str, exchange: str, form: Form
+) -> tuple[str, bool]:
+    """Publish what a form says. Returns what to tell, and whether a queue took it. ApiError."""
+    key = form.text("routing_key")
+    headers = json_object_of(form, "headers")
+    delay_seconds = form.integer("delay_seconds")
+    if delay_seconds is not None:
+        headers["x-delay"] = delay_seconds * 1000
+    asked = {
+        "properties": {**properties_of(form), "headers": headers or None},
+        "routing_key": key,
+        **payload_of(form),
+    }
+    async with noted(viewer, vhost=vhost, exchange=exchange, routing_key=key):
+        is_routed = await publish_message(viewer.caller, vhost, exchange, asked)
+    return told(exchange, key, is_routed=is_routed), is_routed
+
+
+def told(exchange: str, key: str, *, is_routed: bool) -> str:
+    """What has become of a message that was published."""
+    where = f"exchange {exchange} with routing key “{key}”"
+    if exchange == DEFAULT_EXCHANGE:
+        where = f"queue {key}"
+    if is_routed:
+        return f"The message was published to {where}."
+    return f"No queue took the message: nothing is bound to {where}."
+
+
+def properties_of(form: Form) -> dict[str, Any]:
+    """The properties that a form says, but for headers. Raises ApiError 400."""
+    properties = json_object_of(form, "properties")
+    properties |= {name: form.word(name) for name in TEXTS if form.word(name)}
+    return {**properties, "delivery_mode": PERSISTENT if form.flag("persistent") else TRANSIENT}
+
+
+def payload_of(form: Form) -> dict[str, str]:
+    """The body that a form says, as the API takes it. Base64 may be broken into lines."""
+    text = form.text("payload")
+    if form.flag("base64"):
+        return {"payload": "".join(text.split()), "payload_encoding": "base64"}
+    return {"payload": text, "payload_encoding": "string"}
+
+
+@asynccontextmanager
+async def noted(viewer: Viewer, **where: str) -> AsyncIterator[None]:
+    """Write down in the audit log that the viewer publishes something there, and how that ended."""
+    answer: dict[str, str] = {}
+    try:
+        yield
+    except ApiError as error:
+        answer = {"error": error.error, "explanation": error.reason}
+        raise
+    finally:
+        audit = viewer.node.administered.audit
+        if audit is not None:
+            await audit.note(viewer.caller.actor, "message.publish", where, answer)

@@ -1,0 +1,261 @@
+"""GET and POST /queues/VHOST/QUEUE/messages/OFFSET/edit: a message, changed and sent again.
+
+A message in a queue does not change. The form has what is in it; what somebody changes there makes
+a copy, which is put into the same queue in the original's place (`message.edit`, one atomic write),
+or is published, after which the original may be deleted. What was not touched stays as it was on
+the wire, whatever a form cannot say of it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.live.browsing import find
+from leveret.core.live.editing import sent_anew
+from leveret.core.queues.queue import Queue
+from leveret.errors import StorageError
+from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.messages import require_to_browse
+from leveret.mgmt_ui.api.problems import ApiError, not_found, refused_operation
+from leveret.mgmt_ui.api.publish_get import publish_content
+from leveret.mgmt_ui.operations.chosen import changes_of
+from leveret.mgmt_ui.pages.acting import seeing
+from leveret.mgmt_ui.pages.bodies import body_of
+from leveret.mgmt_ui.pages.declaring import json_object_of
+from leveret.mgmt_ui.pages.formats import as_json, json_lines, path
+from leveret.mgmt_ui.pages.forms import Form, FormHere
+from leveret.mgmt_ui.pages.publishing import (
+    DEFAULT_EXCHANGE,
+    TEXTS,
+    TRANSIENT,
+    noted,
+    payload_of,
+    properties_of,
+    told,
+)
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["editable_text", "router"]
+
+# Of a body in a form, which has to come back within forms.FORM_BYTES_MAX, each byte as up to three.
+EDITED_BYTES_MAX = 256 * 1024
+FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.core.live.editing
+
+router = APIRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
+
+
+@router.get("")
+async def show_form(
+    request: Request, viewer: ViewerHere, vhost: Segment, name: Segment, offset: Segment
+) -> Response:
+    """The message in a form."""
+    found = await _shown(viewer, vhost, name, offset)
+    return _page(request, viewer, (vhost, name), found, _form_of(found))
+
+
+@router.post("")
+async def send_again(
+    request: Request,
+    viewer: ViewerHere,
+    form: FormHere,
+    *,
+    vhost: Segment,
+    name: Segment,
+    offset: Segment,
+) -> Response:
+    """Send the changed copy; a form that makes no sense is shown again."""
+    found = await _shown(viewer, vhost, name, offset)
+    try:
+        said, is_done = await _send(viewer, (vhost, name), found, form)
+    except ApiError as error:
+        if error.status in {401, 403}:
+            raise
+        return _page(request, viewer, (vhost, name), found, form, failure=error)
+    viewer.session.tell(said, failed=not is_done)
+    return seeing(path("queues", vhost, name, "messages"))
+
+
+async def _shown(viewer: Viewer, vhost: str, name: str, offset: str) -> dict[str, Any]:
+    """The message as operations show it. Raises ApiError 401 and 404."""
+    await require_to_browse(viewer.caller, vhost, name)
+    if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
+        raise not_found("message_not_found")
+    found: dict[str, Any] = await viewer.caller.perform(
+        "message.show",
+        vhost=vhost,
+        queue=name,
+        offset=int(offset),
+        truncate=EDITED_BYTES_MAX,
+        encoding=None,
+    )
+    return found
+
+
+def _page(
+    request: Request,
+    viewer: Viewer,
+    queue: tuple[str, str],
+    found: Mapping[str, Any],
+    form: Form,
+    *,
+    failure: ApiError | None = None,
+) -> Response:
+    vhost, name = queue
+    return page(
+        request,
+        viewer,
+        "resend.html.j2",
+        status=200 if failure is None else failure.status,
+        vhost=vhost,
+        queue=name,
+        message=found,
+        form=form,
+        failure="" if failure is None else failure.reason,
+        leaves=isinstance(viewer.caller.vhost(vhost).find_queue(name), Queue),
+    )
+
+
+# -- from the message to the form, and back to what was changed
+
+
+def _form_of(found: Mapping[str, Any]) -> Form:
+    properties: dict[str, Any] = dict(found["properties"])
+    others = {
+        key: value
+        for key, value in properties.items()
+        if key not in FIXED and key not in TEXTS and key != "delivery_mode"
+    }
+    fields = {key: str(properties[key]) for key in TEXTS if key in properties}
+    fields |= {
+        "to": "queue",
+        "remove": "1",
+        "exchange": found["exchange"],
+        "routing_key": found["routing_key"],
+        "headers": json_lines(properties.get("headers")),
+        "properties": json_lines(others),
+    }
+    if properties.get("delivery_mode", TRANSIENT) != TRANSIENT:
+        fields["persistent"] = "1"
+    if not found["truncated"]:
+        body = body_of(found)
+        text = editable_text(body)
+        fields["payload"] = b64encode(body).decode() if text is None else text
+        fields |= {"base64": "1"} if text is None else {}
+    return Form({key: [value] for key, value in fields.items()})
+
+
+def editable_text(body: bytes) -> str | None:
+    """A body as a form can give it back, which knows one kind of line ends; None: it cannot."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    rest = text.replace("\r\n", "")
+    is_mixed = "\r" in rest or ("\n" in rest and len(rest) != len(text))
+    return None if is_mixed or "\0" in text else text
+
+
+def _changes(found: Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """What the form says otherwise than the message, as `message.edit` takes it. ApiError 400."""
+    shown = dict(found["properties"])
+    headers = shown.get("headers") or {}
+    shown = {
+        "delivery_mode": TRANSIENT,
+        **{key: value for key, value in shown.items() if key not in FIXED},
+    }
+    changes: dict[str, Any] = {
+        "headers": _differences(headers, json_object_of(form, "headers")),
+        "properties": _differences(shown, properties_of(form)),
+    }
+    if form.all("payload") and not found["truncated"]:
+        changes |= _payload(body_of(found), form)
+    return changes
+
+
+def _differences(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What is wanted otherwise than it was shown; null for what was taken out."""
+    changed = {
+        key: value
+        for key, value in wanted.items()
+        if key not in shown or as_json(shown[key]) != as_json(value)
+    }
+    return changed | dict.fromkeys(shown.keys() - wanted.keys())
+
+
+def _payload(body: bytes, form: Form) -> dict[str, str]:
+    """The body that is wanted, with the line ends that the original had."""
+    wanted = payload_of(form)
+    if wanted["payload_encoding"] == "string" and b"\r\n" in body:
+        wanted["payload"] = wanted["payload"].replace("\n", "\r\n")
+    return wanted
+
+
+# -- sending
+
+
+async def _send(
+    viewer: Viewer, queue: tuple[str, str], found: Mapping[str, Any], form: Form
+) -> tuple[str, bool]:
+    """Returns what to tell, and whether the copy is somewhere now. Raises ApiError."""
+    vhost, name = queue
+    changes = _changes(found, form)
+    is_elsewhere = form.word("to") == "exchange"
+    if form.flag("remove") and not is_elsewhere:
+        await viewer.caller.require(vhost, "queue", name, "write")
+        where = {"vhost": vhost, "queue": name, "offset": found["offset"]}
+        await viewer.caller.perform("message.edit", **where, changes=changes)
+        said = f"Message {found['offset']} was changed: it is the last one in queue {name} now."
+        return said, True
+    exchange, key = form.text("exchange") or DEFAULT_EXCHANGE, form.text("routing_key")
+    if not is_elsewhere:
+        exchange, key = DEFAULT_EXCHANGE, name
+    header, body = await _copy(viewer, queue, found["offset"], changes)
+    copied = f"{name} {found['offset']}"
+    async with noted(viewer, vhost=vhost, exchange=exchange, routing_key=key, copy_of=copied):
+        is_routed = await publish_content(viewer.caller, vhost, exchange, key, (header, body))
+    said = told(exchange, key, is_routed=is_routed)
+    if is_routed and form.flag("remove"):
+        said += " " + await _remove(viewer, queue, found["offset"])
+    return said, is_routed
+
+
+async def _copy(
+    viewer: Viewer, queue: tuple[str, str], offset: int, changes: dict[str, Any]
+) -> tuple[bytes, bytes]:
+    """Content header and body of the changed copy. Raises ApiError."""
+    vhost, name = queue
+    host = viewer.caller.vhost(vhost)
+    try:
+        seen = await find(viewer.broker.find_queue(host, name, host.queues[name].owner), offset)
+        if seen is None:
+            raise not_found("message_not_found")
+        return sent_anew(seen, changes_of(changes))
+    except StorageError as error:
+        raise refused_operation("storage", str(error)) from None
+    except AdministrationError as error:
+        raise refused_operation(error.code, str(error)) from None
+
+
+async def _remove(viewer: Viewer, queue: tuple[str, str], offset: int) -> str:
+    """Delete the original, whose copy is safe. Returns what to tell."""
+    vhost, name = queue
+    select = {"offsets": [offset]}
+    try:
+        answer = await viewer.caller.perform(
+            "message.delete", vhost=vhost, queue=name, select=select, after=None, limit=None
+        )
+    except ApiError as error:
+        return f"The original is still there: {error.reason}."
+    if answer["skipped"]:
+        return "The original is with a consumer, and was left."
+    return "The original was deleted." if answer["deleted"] else "The original was gone already."
