@@ -233,6 +233,7 @@ def test_tasks_are_told_wherever_messages_are_shown(guest):
     task(guest, "given.up", 2, kwargsrepr=f"{{'to': '{HOSTILE}'}}")
     guest.api.post("/queues/%2F/given.up/get", json=asked)
     eventually(lambda: "/dead-letters/%2F/given.up.dlq" in guest.text("/dead-letters"))
+    eventually(lambda: "mail.send" in guest.text("/dead-letters/%2F/given.up.dlq"))
     text = guest.text("/dead-letters/%2F/given.up.dlq")
     assert "mail.send(2, {&#39;to&#39;: &#39;&lt;script&gt;" in text
     offset = re.search(r"given\.up\.dlq/messages/(\d+)", text)[1]
