@@ -136,7 +136,7 @@ def _as_they_were(samples: Samples, lines: Counters, now_ms: int, begin_ms: int)
         points.append((time_ms, values))
     older = [point for point in points if point[0] < begin_ms]
     points = points[len(older) :]
-    if older:
+    if older and not (points and points[0][0] == begin_ms):
         points.insert(0, (begin_ms, older[-1][1]))
     if points and now_ms > points[-1][0]:
         points.append((now_ms, points[-1][1]))

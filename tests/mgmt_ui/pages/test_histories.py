@@ -101,3 +101,11 @@ def test_latest_points():
 def test_quantiles(counts, part, value):
     found = quantile((1, 2, 5), counts, part)
     assert found == (None if value is None else pytest.approx(value))
+
+
+def test_a_sample_at_the_beginning_stands_there_alone():
+    statistics = sampled(
+        (0, {"messages_ready": 7}), (5, {"messages_ready": 2}), (65, {"messages_ready": 3})
+    )
+    chart = chart_of_lengths(statistics, None, PERIOD)
+    assert points(chart) == [(5, (2, 0)), (60, (2, 0)), (65, (3, 0))]
