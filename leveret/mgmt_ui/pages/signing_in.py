@@ -57,9 +57,15 @@ async def sign_in(request: Request) -> Response:
         max_age=SESSION_MS_MAX // 1000,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=_is_secure(request),
     )
     return answer
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser has a safe way here, which may end at a proxy: it says so itself."""
+    origin = request.headers.get("origin", "")
+    return request.url.scheme == "https" or origin.startswith("https://")
 
 
 @router.post("/logout")

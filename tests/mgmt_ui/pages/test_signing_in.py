@@ -31,6 +31,15 @@ async def test_what_is_no_page_for_people_is_refused(browser):
     assert renewed.headers["hx-refresh"] == "true"
 
 
+async def test_the_cookie_is_secure_behind_a_proxy_with_tls(browser):
+    fields = {"user": "guest", "password": "guest"}
+    answer = await browser.submit("/login", {"origin": "https://node"}, **fields)
+    assert answer.status_code == 303
+    assert "secure" in answer.headers["set-cookie"].lower()
+    answer = await browser.submit("/login", {"origin": "http://node"}, **fields)
+    assert "secure" not in answer.headers["set-cookie"].lower()
+
+
 async def test_signing_in_leads_to_what_was_wanted(browser):
     answer = await browser.submit("/login", user="guest", password="guest", wanted="/overview?x=1")
     assert (answer.status_code, answer.headers["location"]) == (303, "/overview?x=1")
