@@ -36,9 +36,11 @@ install:
 interop: build $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
 
-# Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone.
+# Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone. It takes
+# some minutes, as they are of a node at work.
 screenshots: build $(VENV)/.interop
-	LEVERET_SCREENSHOTS=docs/images $(BIN)/python -m pytest interop_tests/ui
+	.ci/packages pngquant
+	$(BIN)/python -m interop_tests.ui.pictures docs/images
 
 # bench/README.md says how to read it.
 bench: build

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pika
 import pytest
 
-from interop_tests.brokers import REPOSITORY, LeveretBroker
+from interop_tests.brokers import LeveretBroker
+from interop_tests.ui.window import ARGUMENTS, CHROMIUM, DESK, PHONE, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 800}
-SCREENSHOTS = os.environ.get("LEVERET_SCREENSHOTS")  # where to put pictures; none without it
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -97,60 +82,13 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-class View:
-    """One window; `complaints` are errors on its console and requests to other hosts."""
-
-    def __init__(self, chromium: Any, site: Site, scheme: str, viewport: dict[str, int]) -> None:
-        self.context = chromium.new_context(color_scheme=scheme, viewport=viewport)
-        self.context.set_default_timeout(15_000)
-        self.site = site
-        self.scheme = scheme
-        self.is_phone = viewport is PHONE
-        self.complaints: list[str] = []
-        self.page = self.context.new_page()
-        self.page.on("console", self._listen)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", self._watch)
-        self.page.on("dialog", lambda dialog: dialog.accept())
-
-    def _listen(self, message: Any) -> None:
-        if message.type in {"error", "warning"}:
-            self.complaints.append(message.text)
-
-    def _watch(self, request: Any) -> None:
-        asked = urlsplit(request.url)
-        if asked.scheme != "data" and asked.netloc != urlsplit(self.site.address).netloc:
-            self.complaints.append(f"asked another host: {request.url}")
-
-    def go(self, path: str) -> None:
-        """Open a page and see that it is there."""
-        answer = self.page.goto(self.site.address + path)
-        assert answer is not None
-        assert answer.status == 200, (path, answer.status)
-
-    def sign_in(self) -> None:
-        self.go("/login")
-        self.page.get_by_label("User").fill("guest")
-        self.page.get_by_label("Password").fill("guest")
-        self.page.get_by_role("button", name="Sign in").click()
-        self.page.wait_for_url("**/overview")
-
-    def picture(self, name: str) -> None:
-        """Keep a picture of the page, if pictures are asked for."""
-        if SCREENSHOTS:
-            suffix = "phone" if self.is_phone else self.scheme
-            directory = REPOSITORY / SCREENSHOTS
-            directory.mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=directory / f"{name}-{suffix}.png")
-
-
 @pytest.fixture(
     params=[("light", DESK), ("dark", DESK), ("light", PHONE)], ids=["light", "dark", "phone"]
 )
 def view(request: pytest.FixtureRequest, chromium: Any, site: Site) -> Iterator[View]:
     """A window of each kind; at the end nothing is to be complained of."""
     scheme, viewport = request.param
-    opened = View(chromium, site, scheme, viewport)
+    opened = View(chromium, site.address, scheme, viewport)
     yield opened
     opened.context.close()
     assert opened.complaints == []
@@ -159,7 +97,7 @@ def view(request: pytest.FixtureRequest, chromium: Any, site: Site) -> Iterator[
 @pytest.fixture
 def desk(chromium: Any, site: Site) -> Iterator[View]:
     """A window on a desk, signed in."""
-    opened = View(chromium, site, "light", DESK)
+    opened = View(chromium, site.address, "light", DESK)
     opened.sign_in()
     yield opened
     opened.context.close()
