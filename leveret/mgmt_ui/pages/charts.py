@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["PERIODS", "Chart", "Period", "period_named"]
+__all__ = ["DEFAULT", "PERIODS", "Chart", "Period", "period_named"]
 
 Unit = Literal["count", "rate", "bytes", "bytes-rate", "seconds", "share"]
 
@@ -21,8 +21,10 @@ class Period:
     age_seconds: int
 
 
+DEFAULT = Period("minutes", "10 minutes", 600)
 PERIODS = (
-    Period("minutes", "10 minutes", 600),
+    Period("minute", "Minute", 60),
+    DEFAULT,
     Period("hour", "Hour", 3_600),
     Period("day", "Day", 86_400),
     Period("week", "Week", 604_800),
@@ -30,8 +32,8 @@ PERIODS = (
 
 
 def period_named(name: str) -> Period:
-    """The period of an address's parameter; the shortest where it names none."""
-    return next((period for period in PERIODS if period.name == name), PERIODS[0])
+    """The period of an address's parameter; ten minutes where it names none."""
+    return next((period for period in PERIODS if period.name == name), DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from leveret.mgmt_ui.api.answers import message_counts
 from leveret.mgmt_ui.api.overview import object_totals
 from leveret.mgmt_ui.operations.alerts import alert_row
 from leveret.mgmt_ui.pages import formats
-from leveret.mgmt_ui.pages.charts import PERIODS, Chart, period_named
+from leveret.mgmt_ui.pages.charts import DEFAULT, PERIODS, Chart, period_named
 from leveret.mgmt_ui.pages.histories import (
     FLOW,
     chart_of_lengths,
@@ -120,7 +120,7 @@ def _charts(viewer: Viewer, period: Period) -> tuple[Chart, ...]:
             "Time from publishing to delivery, since this page was opened",
             "seconds",
             tuple(QUANTILES),
-            window_seconds=600,
+            window_seconds=min(period.age_seconds, DEFAULT.age_seconds),
         ),
     )
 

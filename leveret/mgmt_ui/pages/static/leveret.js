@@ -169,6 +169,9 @@
     const panel = document.querySelector("details.action[open]");
     closePanels(null);
     panel?.querySelector("summary").focus();
+    const menu = document.querySelector(".menu-button[aria-expanded=true]");
+    menu?.click();
+    menu?.focus();
   });
 
   drawAll(document);
