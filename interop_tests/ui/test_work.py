@@ -104,8 +104,9 @@ def test_publishing_on_an_exchange_and_sending_again(site: Site, desk: View, que
     desk.go(f"/queues/%2F/{queue}/messages")
     page.locator("td.preview a").click()
     page.get_by_role("link", name="Edit and send again").click()
-    assert page.get_by_label("Body", exact=True).input_value() == "typed"
-    page.get_by_label("Body", exact=True).fill("\n\nchanged")
+    body = page.locator("textarea[name=payload]")
+    assert body.input_value() == "typed"
+    body.fill("\n\nchanged")
     page.get_by_role("button", name="Send the message").click()
     page.get_by_text("it is the last one in queue").wait_for()
     assert site.channel.basic_get(queue, auto_ack=True)[2] == b"\n\nchanged"
