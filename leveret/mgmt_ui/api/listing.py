@@ -13,7 +13,7 @@ import heapq
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -260,9 +260,17 @@ async def _sorted(
         async for part in in_slices(items)
     ]
     merged: list[T] = []
-    async for entries in in_slices(heapq.merge(*runs, reverse=reverse)):
+    merging = heapq.merge(*map(_drained, runs), reverse=reverse)
+    async for entries in in_slices(merging):
         merged += [item for _, _, item in entries]
     return merged
+
+
+def _drained(run: list[T]) -> Iterator[T]:
+    """What is in a run, forgotten as it goes: to free all runs at once would take its time, too."""
+    run.reverse()
+    while run:
+        yield run.pop()
 
 
 def select_columns(value: Any, columns: Iterable[tuple[str, ...]]) -> Any:
