@@ -15,6 +15,7 @@ from leveret.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from leveret.core.logs.appender import Waiter
     from leveret.core.queues.queue import Queue
 
     Work = Callable[[], Coroutine[object, object, None]]
@@ -51,6 +52,51 @@ class FewAtATime:
         finally:
             self._running -= 1
             self._go_on()
+
+
+class Backlog:
+    """What an earlier run has left in one queue, and who waits until it is known."""
+
+    __slots__ = ("_queue", "_readings", "_waiters")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._readings = 0  # under way, or in line
+        self._waiters: list[Waiter] = []
+
+    @property
+    def is_being_read(self) -> bool:
+        """Whether it is read, or will be."""
+        return self._readings > 0
+
+    def read(self) -> None:
+        """Learn of it, or of what was no matter until now."""
+        self._readings += 1
+        self._queue.services.read_backlog(self._learn)
+
+    def await_learned(self, waiter: Waiter) -> None:
+        """Let the queue's `await_commit` have `waiter` then."""
+        self._waiters.append(waiter)
+
+    def let_go(self) -> None:
+        """The queue is deleted: whoever waits hears yes."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.done(failed=False)
+
+    async def _learn(self) -> None:
+        queue = self._queue
+        if queue.order is not None and queue.retry_topic is not None:
+            await queue.retry_topic.learn_keys(queue.order)
+        await learn_backlog(queue, show=queue.is_learning)
+        self._readings -= 1
+        if queue.deleted:
+            return
+        queue.backlog_learned()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            queue.await_commit(waiter)
+        queue.touch()
 
 
 async def learn_backlog(queue: Queue, *, show: bool) -> None:

@@ -20,7 +20,8 @@ from leveret.core.ledgers.ledger import Ledger
 from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.logs.appender import AfterBoth
 from leveret.core.logs.reading import QueueReader
-from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, FewAtATime, learn_backlog
+from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
+from leveret.core.queues.idleness import Idleness
 from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.upkeep import Upkeep
@@ -80,24 +81,22 @@ class Queue(OpenQueue):
     """One queue of a virtual host, open."""
 
     __slots__ = (
+        "_backlog",
         "_filtered",
+        "_idleness",
         "_learner",
-        "_learning",
         "_learns",
         "_lease_next",
         "_noted",
-        "_reading_backlog",
         "_rests",
         "_retry_timer",
         "_searching",
         "_undone_stop",
-        "_until_learned",
-        "_unused_timer",
         "_upkeep",
-        "_used_ms",
         "died_count",
         "discards",
         "eta_hold",
+        "is_learning",
         "machine",
         "order",
         "reader",
@@ -116,9 +115,8 @@ class Queue(OpenQueue):
         super().__init__(definition, settings, owner, log, services)
         self.services = services
         self.died_count = 0  # messages given up since it was opened, for whatever reason
-        self._learning = False  # what the backlog's priorities are: until then nothing is offered
-        self._reading_backlog = 0  # how often it is being read, or will be
-        self._until_learned: list[Waiter] = []
+        self.is_learning = False  # what the backlog's priorities are: until then nothing is offered
+        self._backlog = Backlog(self)
         self._rests = False  # nothing is handed out: it learns, or is paused
         self._undone_stop = 0  # some records before it are of atomic writes that were undone
         self.machine = self._make_machine()
@@ -131,8 +129,7 @@ class Queue(OpenQueue):
         self._upkeep: Upkeep | None = None
         self._searching: FilteredDelivery | None = None  # once somebody came with a filter
         self._filtered: FilteredDelivery | None = None  # while such a consumer is there
-        self._used_ms = 0
-        self._unused_timer = services.timers.timer(self._look_whether_unused)
+        self._idleness = Idleness(self)
         self._retry_timer = services.timers.timer(self._release_delayed)
         self.used()
         self._keep_up()
@@ -142,22 +139,26 @@ class Queue(OpenQueue):
         """Offer what is there already, once it is known what must be known of it."""
         log = self.log
         if log.settled.gaps(0, log.committed):
-            self._learning = self._learner is not None or self.order is not None
-            self._read_backlog()
+            self.is_learning = self._learner is not None or self.order is not None
+            self._backlog.read()
         elif self.order is not None and self.retry_topic is not None:
-            self._learning = True
-            self._read_backlog()
+            self.is_learning = True
+            self._backlog.read()
         else:
             self.machine.committed(log.committed)
         self._follow_pause()
 
-    def _read_backlog(self) -> None:
-        self._reading_backlog += 1
-        self.services.read_backlog(self._learn_backlog)
+    def backlog_learned(self) -> None:
+        """All is known of it that must be: it may be handed out."""
+        if self._upkeep is not None:
+            self._upkeep.capacity.weigh()
+        self.is_learning = False
+        self._follow_pause()
+        self._show_committed()
 
     def _follow_pause(self) -> None:
         """Whether messages are handed out may have changed."""
-        self._rests = self._learning or self.settings.is_paused
+        self._rests = self.is_learning or self.settings.is_paused
         self._lease_next = _nothing if self.settings.is_paused else self.machine.get
 
     def _make_machine(self) -> QueueMachine:
@@ -186,7 +187,7 @@ class Queue(OpenQueue):
         """Whether `reorder` may be called: nobody holds anything, all is known and committed."""
         return (
             self.is_caught_up
-            and not self._reading_backlog
+            and not self._backlog.is_being_read
             and not self.machine.ledger.leased_count
             and self.order is None
         )
@@ -242,9 +243,8 @@ class Queue(OpenQueue):
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
-            self._read_backlog()
-        self._unused_timer.set(None)
-        self.used()
+            self._backlog.read()
+        self._idleness.begin_anew()
 
     def _keep_up(self) -> None:
         """See to lifetimes and limits, if there are any."""
@@ -265,7 +265,7 @@ class Queue(OpenQueue):
         """Messages ready for delivery, those gathered in this turn included."""
         log, committed = self.log, self.machine.ledger.committed
         hidden = log.end - committed
-        if self._learning:
+        if self.is_learning:
             hidden -= log.settled.overlap(committed, log.end)
         return self.machine.ledger.ready_count + self.builder.count + hidden
 
@@ -353,7 +353,7 @@ class Queue(OpenQueue):
         super()._forget_uncommitted()
 
     def _show_committed(self) -> None:
-        if self._learning:
+        if self.is_learning:
             return
         if self._undone_stop:
             self._pass_over_undone()
@@ -380,8 +380,8 @@ class Queue(OpenQueue):
 
     def await_commit(self, waiter: Waiter) -> None:
         """See Appender. Until the backlog is known, nothing can be said to be committed."""
-        if self._learning and not self.deleted:
-            self._until_learned.append(waiter)
+        if self.is_learning and not self.deleted:
+            self._backlog.await_learned(waiter)
             return
         if self.eta_hold is not None and not self.eta_hold.is_caught_up:
             both = AfterBoth([waiter])
@@ -393,25 +393,7 @@ class Queue(OpenQueue):
     def is_caught_up(self) -> bool:
         """See Appender; said anew, as basic.get asks each time."""
         log = self.log
-        return not (self._learning or self.builder.count) and log.committed == log.end
-
-    async def _learn_backlog(self) -> None:
-        """Learn of what an earlier run has left, or of what was no matter until now."""
-        if self.order is not None and self.retry_topic is not None:
-            await self.retry_topic.learn_keys(self.order)
-        await learn_backlog(self, show=self._learning)
-        self._reading_backlog -= 1
-        if self.deleted:
-            return
-        if self._upkeep is not None:
-            self._upkeep.capacity.weigh()
-        self._learning = False
-        self._follow_pause()
-        self._show_committed()
-        waiters, self._until_learned = self._until_learned, []
-        for waiter in waiters:
-            self.await_commit(waiter)
-        self.touch()
+        return not (self.is_learning or self.builder.count) and log.committed == log.end
 
     # -- consuming
 
@@ -465,7 +447,7 @@ class Queue(OpenQueue):
 
     def _pump_resting(self) -> bool:
         """Lifetimes and limits go on while nothing is handed out."""
-        return not self._learning and self._upkeep is not None and self._upkeep.enforce()
+        return not self.is_learning and self._upkeep is not None and self._upkeep.enforce()
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
@@ -530,26 +512,10 @@ class Queue(OpenQueue):
         """The batch that holds `offset` if it can be had without waiting."""
         return self.reader.batch_at_hand(offset)
 
-    # -- being used
-
     def used(self) -> None:
         """See OpenQueue: a queue that expires begins its time anew."""
         if self.settings.expires_ms is not None:
-            self._used_ms = self.services.timers.wall_ms()
-            if self._unused_timer.due_ms is None:
-                self._unused_timer.set(self._used_ms + self.settings.expires_ms)
-
-    def _look_whether_unused(self) -> None:
-        expires_ms = self.settings.expires_ms
-        if expires_ms is None or self.deleted:
-            return
-        now = self.services.timers.wall_ms()
-        if self.consumer_count:
-            self._unused_timer.set(now + expires_ms)
-        elif now - self._used_ms >= expires_ms:
-            self.services.unused(self)
-        else:
-            self._unused_timer.set(self._used_ms + expires_ms)
+            self._idleness.end()
 
     # -- settling
 
@@ -669,10 +635,8 @@ class Queue(OpenQueue):
     def mark_deleted(self) -> None:
         """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
         self._let_publishers_go()
-        waiters, self._until_learned = self._until_learned, []
-        for waiter in waiters:
-            waiter.done(failed=False)
-        self._unused_timer.set(None)
+        self._backlog.let_go()
+        self._idleness.close()
         self._retry_timer.set(None)
         if self._upkeep is not None:
             self._upkeep.close()

@@ -1,0 +1,53 @@
+"""A queue that goes when nobody has used it for as long as it says (`x-expires`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.core.queues.queue import Queue
+
+
+class Idleness:
+    """How long one queue has rested. Whoever has a consumer is in use all the time.
+
+    The timer is not set anew with each use: when it comes, it looks how much is left.
+    """
+
+    __slots__ = ("_queue", "_timer", "_timers", "_used_ms")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._timers = queue.services.timers
+        self._timer = self._timers.timer(self._look)
+        self._used_ms = 0
+
+    def end(self) -> None:
+        """The queue, which expires, is used: its time begins anew."""
+        expires_ms = self._queue.settings.expires_ms
+        assert expires_ms is not None, "it does not expire"
+        self._used_ms = self._timers.wall_ms()
+        if self._timer.due_ms is None:
+            self._timer.set(self._used_ms + expires_ms)
+
+    def begin_anew(self) -> None:
+        """Another time may hold from now on, or none."""
+        self._timer.set(None)
+        self._queue.used()
+
+    def close(self) -> None:
+        """The queue is gone."""
+        self._timer.set(None)
+
+    def _look(self) -> None:
+        queue = self._queue
+        expires_ms = queue.settings.expires_ms
+        if expires_ms is None or queue.deleted:
+            return
+        now = self._timers.wall_ms()
+        if queue.consumer_count:
+            self._timer.set(now + expires_ms)
+        elif now - self._used_ms >= expires_ms:
+            queue.services.unused(queue)
+        else:
+            self._timer.set(self._used_ms + expires_ms)
