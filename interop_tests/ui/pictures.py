@@ -108,18 +108,24 @@ def take(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         broker = LeveretBroker(Path(place), {"LEVERET_CLUSTER_NAME": "shop"})
         broker.start()
-        shop = Shop(broker)
         try:
-            shop.open()
-            browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-            time.sleep(WARM_UP_SECONDS)
-            for scheme, viewport in (("light", DESK), ("dark", DESK), ("light", PHONE)):
-                _fill(browser, broker, shop, (scheme, viewport), directory)
-            browser.close()
+            _visit(playwright, broker, directory)
         finally:
-            shop.close()
             broker.stop()
     _shrink(directory)
+
+
+def _visit(playwright: Any, broker: LeveretBroker, directory: Path) -> None:
+    shop = Shop(broker)
+    try:
+        shop.open()
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        time.sleep(WARM_UP_SECONDS)
+        for scheme, viewport in (("light", DESK), ("dark", DESK), ("light", PHONE)):
+            _fill(browser, broker, shop, (scheme, viewport), directory)
+        browser.close()
+    finally:
+        shop.close()
 
 
 def _fill(
