@@ -24,9 +24,10 @@ from leveret.amqp.methods import (
     encode_content,
     encode_method,
 )
+from leveret.amqp.rate_hold import OVER_RATE
 from leveret.core.clients import Endpoints
 from leveret.errors import ChannelError, ConnectionClosingError
-from leveret.ports.sessions import Got, RejectedError
+from leveret.ports.sessions import Got, OverRateError, RejectedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -40,9 +41,12 @@ __all__ = ["InnerClient", "InnerClients"]
 
 CHANNEL = 1
 FRAME_HEAD_BYTES = 7
-# What one answer takes at most; an alarm or a rate may hold a publisher for longer.
+# What one answer takes at most; an alarm may hold a publisher for longer.
 ANSWER_SECONDS_MAX = 10.0
-CAPABILITIES = {"basic.nack": True, "publisher_confirms": True}
+# What a rate may hold it for: whoever asks by HTTP can come again. It is more than the second for
+# which the API still lets a publish begin, and the quarter of one that a rate gathers.
+HELD_SECONDS_MAX = 1.5
+CAPABILITIES = {"basic.nack": True, "publisher_confirms": True, "connection.blocked": True}
 
 
 class MemoryTransport(asyncio.Transport):
@@ -116,6 +120,12 @@ class MemoryTransport(asyncio.Transport):
 
     abort = close
 
+    def drop(self) -> None:
+        """Close, now: what the node has not gone on with it never does."""
+        if not self._closing:
+            self._closing = True
+            self._lose()
+
     def _lose(self) -> None:
         self._protocol.connection_lost(None)
         self._client.lost()
@@ -141,6 +151,8 @@ class InnerClient:
         self._body = bytearray()
         self._frame_max = 0
         self._confirming = False
+        self._over_rate = False  # the node has said so, and not yet that it goes on
+        self._patience: asyncio.Timeout | None = None  # while an answer is awaited
 
     # -- what comes
 
@@ -160,6 +172,8 @@ class InnerClient:
             method = decode_method(payload)
             if isinstance(method, (commands.Basic.GetOk, commands.Basic.Return)):
                 self._method = method
+            elif isinstance(method, (commands.Connection.Blocked, commands.Connection.Unblocked)):
+                self._hear(getattr(method, "reason", ""))
             else:
                 self._answers.put_nowait(method)
             return
@@ -170,6 +184,16 @@ class InnerClient:
         if self._method is not None and len(self._body) == body_size(self._header):
             self._answers.put_nowait(Content(self._method, self._header, bytes(self._body)))
             self._method = None
+
+    def _hear(self, reason: str) -> None:
+        """The node has stopped reading for a reason; it goes on where there is none."""
+        self._over_rate = reason.startswith(OVER_RATE)
+        if self._patience is not None and not self._patience.expired():
+            self._patience.reschedule(self._answer_by())
+
+    def _answer_by(self) -> float:
+        seconds = HELD_SECONDS_MAX if self._over_rate else ANSWER_SECONDS_MAX
+        return asyncio.get_running_loop().time() + seconds
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -258,8 +282,19 @@ class InnerClient:
         return answer
 
     async def _next(self) -> Any:
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            return await self._answers.get()
+        while True:
+            try:
+                async with asyncio.timeout_at(self._answer_by()) as self._patience:
+                    return await self._answers.get()
+            except TimeoutError:
+                if not self._over_rate:
+                    raise
+                if not self.transport.is_reading():
+                    self.transport.drop()
+                    raise OverRateError from None
+                self._over_rate = False  # it has gone on, and is about to say so
+            finally:
+                self._patience = None
 
 
 class InnerClients:

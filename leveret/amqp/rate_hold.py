@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from leveret.core.access.rates import Limit, PublishMeter
     from leveret.core.queues.open_queue import OpenQueue
 
-__all__ = ["ConnectionLimits", "RateHold"]
+__all__ = ["OVER_RATE", "ConnectionLimits", "RateHold"]
+
+OVER_RATE = "over the "  # how the reason begins that a client is told
 
 
 class RateHold:
@@ -86,7 +88,7 @@ class RateHold:
         wait_ms, reason = self._meter.wait()
         if wait_ms is not None:
             self._timer.set(self._connection.broker.timers.wall_ms() + max(wait_ms, 1))
-        self._connection.holds.begin(Cause.RATE, f"over the {reason}")
+        self._connection.holds.begin(Cause.RATE, OVER_RATE + reason)
 
     def _look_again(self) -> None:
         """The time has come, unless others have taken what came back meanwhile."""

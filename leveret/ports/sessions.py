@@ -11,11 +11,15 @@ if TYPE_CHECKING:
 
     from leveret.ports.authentication import Rights
 
-__all__ = ["Got", "RejectedError", "Session", "Sessions"]
+__all__ = ["Got", "OverRateError", "RejectedError", "Session", "Sessions"]
 
 
 class RejectedError(ChannelError):
     """A queue has refused the message."""
+
+
+class OverRateError(TimeoutError):
+    """A rate holds the publish back; the message was not taken."""
 
 
 class Got(NamedTuple):
@@ -34,7 +38,7 @@ class Session(Protocol):
     """One connection with one channel; asks one thing after the other.
 
     Everything raises ChannelError or ConnectionClosingError with the reply text as it came, and
-    TimeoutError where the node lets it wait.
+    TimeoutError where the node lets it wait, a part of which is OverRateError.
     """
 
     async def publish(self, exchange: str, routing_key: str, header: bytes, body: bytes) -> bool:

@@ -385,15 +385,19 @@ def test_a_wrong_rate_is_refused_when_the_queue_is_declared(value, problem):
 # -- for HTTP
 
 
-def test_publishes_without_a_connection_are_counted_and_told_when_to_come_back():
+def test_who_comes_by_http_is_told_when_a_publish_may_pass():
     stage = Stage()
     client = opened(stage)
     client.declare("q", arguments={"x-publish-rate": 5})
     user_limits(stage, "guest", publish_rate=10)
     vhost, rates = stage.broker.vhosts["/"].definition, stage.broker.rates
     queue = stage.queue("q")
-    assert rates.take_publishes("guest", vhost, [], 10) == 0
-    assert rates.take_publishes("guest", vhost, [], 10) == 1
-    assert rates.take_publishes("nobody", vhost, [queue], 5) == 0
+    assert rates.publish_wait_seconds("guest", vhost) == 0
+    client.publish("q", *[b"m"] * 10)
+    assert rates.publish_wait_seconds("guest", vhost) == 1
+    assert rates.publish_wait_seconds("nobody", vhost) == 0
+    assert rates.publish_wait_seconds("nobody", vhost, [queue]) == 2  # six too many at 5 a second
+    stage.advance(2)
+    assert rates.publish_wait_seconds("guest", vhost, [queue]) == 0
     user_limits(stage, "guest", publish_rate=0)
-    assert rates.take_publishes("guest", vhost, [], 1) == 60
+    assert rates.publish_wait_seconds("guest", vhost) == 60

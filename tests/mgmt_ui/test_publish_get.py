@@ -23,7 +23,9 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def http(address):
-    with httpx.Client(base_url=f"http://{address}/api", auth=("guest", "guest")) as client:
+    with httpx.Client(
+        base_url=f"http://{address}/api", auth=("guest", "guest"), timeout=60
+    ) as client:
         client.delete("/queues/%2F/q")
         assert client.put("/queues/%2F/q", json={"durable": True}).status_code == 201
         yield client
@@ -131,6 +133,62 @@ def test_a_full_queue_refuses(http):
         400,
         "rejected Unable to publish message. Check queue limits.",
     )
+
+
+def limit(http, **values):
+    """Rates of virtual host /."""
+    for name in ("publish-rate", "publish-burst", "consume-rate"):
+        http.delete(f"/vhost-limits/%2F/{name}")
+    for name, value in values.items():
+        path = f"/vhost-limits/%2F/{name.replace('_', '-')}"
+        assert http.put(path, json={"value": value}).status_code in {201, 204}
+
+
+def told_to_wait(answer):
+    """For how many seconds."""
+    assert (answer.status_code, answer.json()["error"]) == (429, "too_many_requests")
+    return int(answer.headers["retry-after"])
+
+
+def test_who_is_over_a_rate_is_told_when_to_come_again(http):
+    limit(http, publish_rate=0)
+    try:
+        assert told_to_wait(publish(http)) == 60
+    finally:
+        limit(http)
+    assert publish(http).json() == {"routed": True}
+    assert len(get(http).json()) == 1
+
+
+def test_a_short_wait_for_a_rate_is_waited(http):
+    limit(http, publish_rate=2, publish_burst=1)
+    try:
+        with ThreadPoolExecutor(8) as threads:  # they take four seconds
+            answers = list(threads.map(lambda _: publish(http), range(8)))
+    finally:
+        limit(http)
+    counted = Counter(answer.status_code for answer in answers)
+    assert counted.keys() <= {200, 429}
+    assert counted[200] >= 1
+    assert all(told_to_wait(each) >= 1 for each in answers if each.status_code == 429)
+    assert len(get(http).json()) == counted[200]  # who is refused has published nothing
+
+
+def test_the_rate_of_a_queue_holds_for_http(http):
+    http.delete("/queues/%2F/slow")
+    slow = {"durable": True, "arguments": {"x-publish-rate": 1, "x-publish-burst": 1}}
+    assert http.put("/queues/%2F/slow", json=slow).status_code == 201
+    answers = [publish(http, routing_key="slow") for _ in range(40)]
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert refused
+    assert all(told_to_wait(each) >= 1 for each in refused)
+    limit(http, consume_rate=0)
+    try:
+        assert told_to_wait(get(http, "slow")) == 60
+    finally:
+        limit(http)
+    assert len(get(http, "slow", count=100).json()) == 40 - len(refused)
+    http.delete("/queues/%2F/slow")
 
 
 def test_a_large_message(http):

@@ -208,20 +208,19 @@ class Rates:
 
     # -- for those without a connection
 
-    def take_publishes(
-        self, user: str, vhost: VhostDefinition, queues: Iterable[OpenQueue], count: int
+    def publish_wait_seconds(
+        self, user: str, vhost: VhostDefinition, queues: Iterable[OpenQueue] = ()
     ) -> int:
-        """Count publishes that came by HTTP, if they may pass now.
+        """0 if somebody may publish a message to `queues` by HTTP now, else when to try again.
 
-        Returns 0, or the seconds after which to try again (Retry-After of an answer 429).
+        In seconds, for Retry-After of an answer 429. Nothing is taken: its connection does that.
         """
-        limits = self._limits("publish", user, vhost, None)
-        of_queues = [queue.rates.publish for queue in queues if queue.rates is not None]
-        seconds = self._seconds([*limits, *(each for each in of_queues if each is not None)], count)
-        if not seconds:
-            for limit in limits:  # the queues count what comes in
-                limit.bucket.take(count, self.timers.wall_ms())
-        return seconds
+        limits, now_ms = self._limits("publish", user, vhost, None), self.timers.wall_ms()
+        for queue in queues:
+            if queue.rates is not None and queue.rates.publish is not None:
+                queue.rates.count(queue, now_ms)
+                limits.append(queue.rates.publish)
+        return self._seconds(limits, 1)
 
     def pull_wait_seconds(self, user: str, vhost: VhostDefinition, queue: OpenQueue) -> int:
         """0 if somebody may get a message by HTTP now, else when to try again, as above."""

@@ -14,12 +14,14 @@ from __future__ import annotations
 import base64
 import binascii
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.json_fields import InvalidFieldError, field_of
-from leveret.core.routing.message import make_header, read_properties
+from leveret.core.queues.open_queue import OpenQueue
+from leveret.core.routing.message import StoredMessage, make_header, read_properties
 from leveret.errors import AmqpError
 from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
@@ -27,11 +29,12 @@ from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
 from leveret.mgmt_ui.api.views import plain
-from leveret.ports.sessions import RejectedError
+from leveret.ports.sessions import OverRateError, RejectedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
+    from leveret.core.routing.message import Message
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
     from leveret.ports.sessions import Got, Session
@@ -41,6 +44,7 @@ __all__ = ["payload_row", "publish_content", "publish_message", "router"]
 PUBLISH_BYTES_MAX = 32 << 20  # of a request; who sends larger messages uses AMQP
 GOT_BYTES_MAX = 64 << 20  # of bodies in one answer; fewer messages than asked for is no error
 GOT_COUNT_MAX = 10_000
+WAITED_SECONDS_MAX = 1  # for a rate; who would have to wait for longer is told when to come again
 NO_ACK = {"ack_requeue_false"}
 REJECTING = {"reject_requeue_true": True, "reject_requeue_false": False}
 ACK_MODES = {"ack_requeue_true", *NO_ACK, *REJECTING}
@@ -70,11 +74,19 @@ router = APIRouter()
 
 
 @asynccontextmanager
-async def _session(caller: Caller, vhost: str) -> AsyncIterator[Session]:
-    """A client of the caller's; what AMQP refuses, HTTP refuses with RabbitMQ's words."""
+async def _session(
+    caller: Caller, vhost: str, wait_seconds: Callable[[], int]
+) -> AsyncIterator[Session]:
+    """A client of the caller's; what AMQP refuses, HTTP refuses with RabbitMQ's words.
+
+    `wait_seconds()` says when he may come again whom a rate holds back; 0 where none does.
+    """
+    _require_short(wait_seconds())
     try:
         async with caller.node.sessions.open(caller.rights, vhost, (caller.peer, 0)) as session:
             yield session
+    except OverRateError:
+        raise _over_rate(max(wait_seconds(), 1)) from None
     except TimeoutError:
         raise _held_back() from None
     except ValueError as error:  # a name or a key that no frame can carry
@@ -92,8 +104,19 @@ async def _session(caller: Caller, vhost: str) -> AsyncIterator[Session]:
 
 
 def _held_back() -> ApiError:
-    reason = "the node takes no messages now: an alarm or a rate holds publishers back"
+    reason = "the node takes no messages now: an alarm holds publishers back"
     return ApiError(503, "service_unavailable", reason)
+
+
+def _require_short(seconds: int) -> None:
+    """Raise ApiError 429 where a rate would hold somebody back for longer than that."""
+    if seconds > WAITED_SECONDS_MAX:
+        raise _over_rate(seconds)
+
+
+def _over_rate(seconds: int) -> ApiError:
+    reason = "over a rate of the user, the virtual host or the queue"
+    return ApiError(429, "too_many_requests", reason, {"retry-after": str(seconds)})
 
 
 # -- publishing
@@ -125,8 +148,21 @@ async def publish_content(
 ) -> bool:
     """Publish a content header and its body; whether a queue has taken it. Raises ApiError."""
     exchange = "" if name == "amq.default" else name
-    async with _session(caller, vhost) as session:
+    names = exchange.encode(errors="replace"), routing_key.encode(errors="replace")
+    message = StoredMessage(*names, *content, 0)
+    wait_seconds = partial(_publish_wait_seconds, caller, vhost, exchange, message)
+    async with _session(caller, vhost, wait_seconds) as session:
         return await session.publish(exchange, routing_key, *content)
+
+
+def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Message) -> int:
+    """How long rates want a publish to wait: those of queues, too, which hold no new connection."""
+    host = caller.vhost(vhost)
+    found, graph = host.exchanges.get(exchange), host.topology.graph
+    key = message.routing_key.decode()
+    queues = [] if found is None else graph.route(found, [key], message)
+    opened = [queue for queue in queues if isinstance(queue, OpenQueue)]
+    return caller.node.broker.rates.publish_wait_seconds(caller.name, host.definition, opened)
 
 
 def _body(asked: dict[str, Any]) -> bytes:
@@ -194,7 +230,8 @@ async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segmen
     if truncate is not None and (type(truncate) is not int or truncate < 0):
         raise bad_request("truncate is a number of bytes")
     rows: list[Row] = []
-    async with _session(caller, vhost) as session:
+    wait_seconds = partial(_get_wait_seconds, caller, vhost, name)
+    async with _session(caller, vhost, wait_seconds) as session:
         room = GOT_BYTES_MAX
         tags = []
         while len(rows) < count and room > 0:
@@ -208,6 +245,14 @@ async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segmen
             for tag in tags:
                 session.reject(tag, requeue=REJECTING[mode])
     return answer(rows)
+
+
+def _get_wait_seconds(caller: Caller, vhost: str, name: str) -> int:
+    host = caller.vhost(vhost)
+    queue = host.queues.get(name)
+    if not isinstance(queue, OpenQueue):
+        return 0
+    return caller.node.broker.rates.pull_wait_seconds(caller.name, host.definition, queue)
 
 
 def _count(asked: dict[str, Any]) -> int:
