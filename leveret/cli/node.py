@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json as json_text
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.output import printable
+from leveret.cli.output import printable, show_done
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 from leveret.cli.values import MIB, iso, span
 
@@ -25,6 +25,26 @@ def status(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
         return
     for name, value in _lines(found):
         typer.echo(printable(f"{name}: {value}"))
+
+
+@app.command("name")
+def name(
+    new: Annotated[
+        str | None, typer.Argument(help="What its cluster is called from now on.")
+    ] = None,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show or change the name of its cluster, which clients that connect are told."""
+    if new is not None:
+        ask(data_dir, "cluster.set_name", name=new)
+        show_done(f"the cluster is called '{new}' now", as_json=json)
+        return
+    found = ask(data_dir, "cluster.show")
+    if json:
+        typer.echo(json_text.dumps(found, ensure_ascii=False))
+    else:
+        typer.echo(printable(found["name"] or "no name was given: the configuration has one"))
 
 
 def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:

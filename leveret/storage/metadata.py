@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -19,6 +18,7 @@ import aiosqlite
 from leveret.errors import DiskFullError, StorageError
 from leveret.ports.definitions import Definition, Definitions
 from leveret.storage.schema import MIGRATIONS, TABLES, Row
+from leveret.storage.sqlite_file import make_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +168,7 @@ async def _open_sound(path: Path) -> aiosqlite.Connection:
 
 
 async def _open_checked(path: Path) -> aiosqlite.Connection:
-    _make_private(path)
+    make_private(path)  # it holds password hashes
     database = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
     try:
         await database.execute("PRAGMA journal_mode = WAL")
@@ -179,14 +179,6 @@ async def _open_checked(path: Path) -> aiosqlite.Connection:
         await database.close()
         raise
     return database
-
-
-def _make_private(path: Path) -> None:
-    """Create the file for its owner alone, since it holds password hashes; the journal follows."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise StorageError(f"cannot open {path}: {error.strerror}") from error
 
 
 async def _check(database: aiosqlite.Connection) -> None:

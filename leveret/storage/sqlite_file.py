@@ -6,7 +6,9 @@ It is opened when it is first used. Used by the stores of usage and of the audit
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import aiosqlite
@@ -17,9 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["SqliteFile"]
+__all__ = ["SqliteFile", "make_private"]
 
 BUSY_TIMEOUT_SECONDS = 5.0
+JOURNALS = ("-wal", "-shm")  # what SQLite puts beside a database, by the ends of its names
+OTHERS = 0o077  # the rights of everybody but the owner
+
+
+def make_private(path: Path) -> None:
+    """Create a database for its owner alone, or make it and its journal so. Raises StorageError.
+
+    Files that SQLite makes beside it later have its mode.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for file in (path, *(path.with_name(path.name + end) for end in JOURNALS)):
+            with suppress(FileNotFoundError, PermissionError):  # of another owner: his to change
+                if file.stat().st_mode & OTHERS:
+                    file.chmod(0o600)
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}") from error
 
 
 class SqliteFile:
@@ -63,6 +82,7 @@ class SqliteFile:
 
     async def _opened(self) -> aiosqlite.Connection:
         if self._database is None:
+            make_private(self._path)
             database = await aiosqlite.connect(self._path, timeout=BUSY_TIMEOUT_SECONDS)
             try:
                 await database.execute("PRAGMA journal_mode = WAL")

@@ -167,6 +167,28 @@ def test_the_node_and_its_alarms(leveret):
     assert leveret("alarms") == "no alarms\n"
 
 
+def test_the_cluster_has_a_name(leveret, tmp_path):
+    before = leveret("node", "name").strip()
+    assert before
+    assert leveret("node", "name", "orders") == "the cluster is called 'orders' now\n"
+    assert leveret("node", "name") == "orders\n"
+    assert shown(leveret, "node", "name") == {"name": "orders"}
+    assert shown(leveret, "node", "status")["cluster_name"] == "orders"
+    leveret("node", "name", before)
+
+
+def test_a_stopped_node_is_named(tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "leveret", "node", "name", *arguments]
+        return subprocess.run(
+            [*command, "--data-dir", tmp_path], capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "no name was given" in run()
+    run("orders")
+    assert run() == "orders\n"
+
+
 def test_an_alarm_is_the_commands_status(tmp_path):
     (tmp_path / "leveret.toml").write_text(f"disk_free_bytes_min = {1 << 60}\n")
     with running_node(tmp_path, "--config", str(tmp_path / "leveret.toml")):

@@ -50,3 +50,25 @@ async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"usage\.db"):
         await store.add(0, {QUEUE: Usage(1, 1, 1, 1)})
     await store.close()
+
+
+def modes(directory: Path) -> set[int]:
+    return {file.stat().st_mode & 0o777 for file in directory.iterdir()}
+
+
+async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    store = SqliteUsageStore(path)
+    await store.add(3600, {QUEUE: Usage(1, 1, 1, 1)})
+    assert modes(tmp_path) == {0o600}
+    open_to_all(tmp_path)  # as older versions left them
+    again = SqliteUsageStore(path)
+    assert len(await again.read(0, 7200)) == 1
+    assert modes(tmp_path) == {0o600}
+    await again.close()
+    await store.close()
+
+
+def open_to_all(directory: Path) -> None:
+    for file in directory.iterdir():
+        file.chmod(0o644)

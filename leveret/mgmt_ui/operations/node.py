@@ -47,6 +47,12 @@ async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
     return [finding.as_json() for finding in found]
 
 
+async def _cluster_show(node: Administered, _: Parameters) -> dict[str, str | None]:
+    """What the cluster is called; None: nobody has named it, and no node runs that would know."""
+    configured = None if node.runtime is None else node.runtime.configuration.cluster_name
+    return {"name": node.administration.parameters.cluster_name or configured}
+
+
 async def _cluster_set_name(node: Administered, parameters: Parameters) -> None:
     """Kept where RabbitMQ keeps it, so that it travels with definitions."""
     name = parameters["name"]
@@ -55,6 +61,7 @@ async def _cluster_set_name(node: Administered, parameters: Parameters) -> None:
 
 
 NODE: Final[Operations] = {
+    "cluster.show": (_cluster_show, {}),
     "cluster.set_name": (_cluster_set_name, {"name": str}),
     "node.status": (_status, {}),
     "node.overview": (_overview, {"window_ms": int, "limit": int, "sort": str}),
