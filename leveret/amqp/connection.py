@@ -15,7 +15,7 @@ from pamqp import commands
 from leveret.amqp import announcements, handshake
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
-from leveret.amqp.description import describe, describe_channels, describe_flows
+from leveret.amqp.description import describe, describe_channels, describe_flows, holder_of
 from leveret.amqp.frames import FrameReader, Publish
 from leveret.amqp.handshake import CLOSED, HEADER, RUNNING, State
 from leveret.amqp.holds import Cause, Holds
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from leveret.amqp.rate_hold import ConnectionLimits, RateHold
     from leveret.config import Configuration
     from leveret.core.broker import Broker
-    from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts
+    from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, Holder
     from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
@@ -170,6 +170,10 @@ class Connection:
     def channel_flows(self) -> list[ChannelFlows]:
         """See leveret.core.clients.Client."""
         return describe_flows(self)
+
+    def holder_of(self, queue: object, offset: int) -> Holder | None:
+        """See leveret.core.clients.Client."""
+        return holder_of(self, queue, offset)
 
     def accounts(self) -> Sequence[Account]:
         """See leveret.core.telemetry.usage.Metered."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, ConsumerFacts
+from leveret.amqp.consumer import ChannelConsumer, Getter
+from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, ConsumerFacts, Holder
 
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.amqp.connection import Connection
-    from leveret.amqp.consumer import ChannelConsumer
 
 
 def describe(connection: Connection) -> ClientFacts:
@@ -74,3 +74,25 @@ def _describe_consumer(consumer: ChannelConsumer) -> ConsumerFacts:
         in_flight=consumer.in_flight,
         arguments=consumer.arguments,
     )
+
+
+def holder_of(connection: Connection, queue: object, offset: int) -> Holder | None:
+    """Which of its channels has a message of a queue."""
+    held = _Holders(queue)
+    for number, channel in connection.channels.by_number.items():
+        found = channel.unacked.holder_at(held, offset)
+        if found is not None:
+            tag, holder = found
+            consumer = holder.tag if isinstance(holder, ChannelConsumer) else None
+            return Holder(number, tag, consumer)
+    return None
+
+
+class _Holders:
+    """Whoever takes messages from one queue, those who are gone included."""
+
+    def __init__(self, queue: object) -> None:
+        self._queue = queue
+
+    def __contains__(self, holder: object) -> bool:
+        return isinstance(holder, ChannelConsumer | Getter) and holder.queue is self._queue

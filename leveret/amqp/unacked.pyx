@@ -187,6 +187,21 @@ cdef class Unacked:
             return self.holders[self.entries[i].holder]
         return None
 
+    def holder_at(self, holders, uint64_t offset):
+        """Which of `holders` has a record, by its offset: (tag, holder); None where none has.
+
+        All entries are looked at: this is for people, not for what is done per message.
+        """
+        cdef Py_ssize_t i
+        cdef Entry* entry
+        for i in range(self.head, self.size):
+            entry = &self.entries[i]
+            if entry.offset <= offset < entry.offset + (entry.stop - entry.tag):
+                holder = self.holders[entry.holder]
+                if holder in holders:
+                    return entry.tag + (offset - entry.offset), holder
+        return None
+
     def take_up_to(self, uint64_t last):
         """Remove every outstanding tag up to `last`: [(holder, first offset, stop offset)]."""
         cdef list taken = []

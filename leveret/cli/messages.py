@@ -12,7 +12,7 @@ import typer
 
 from leveret.cli.completion import queue_names
 from leveret.cli.options import with_options_of
-from leveret.cli.output import show_rows
+from leveret.cli.output import printable, show_rows
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail, read_json
 from leveret.cli.values import (
@@ -152,6 +152,43 @@ def show(
     """Show one message with its properties and its payload."""
     one = {"offset": offset, "truncate": None, "encoding": None}
     show_one(ask(data_dir, "message.show", vhost=vhost, queue=queue, **one), as_json=json)
+
+
+@app.command("trace")
+def trace(
+    queue: Annotated[
+        str | None,
+        typer.Argument(help="The queue that holds it.", autocompletion=queue_names),
+    ] = None,
+    offset: Annotated[int | None, typer.Argument(help="Its offset, as `list` shows it.")] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--message-id", help="All with this id, in whichever queue.")
+    ] = None,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show where a message went: published, failed, dead-lettered, stored, and who has it."""
+    one = {"vhost": vhost, "queue": queue, "offset": offset, "message_id": message_id}
+    told: list[dict[str, Any]] = []
+    after = None
+    while True:
+        found = ask(data_dir, "message.trace", after=after, **one)
+        told += found["messages"]
+        after = found["after"]
+        if after is None:
+            break
+    if json:
+        typer.echo(json_text.dumps(told, ensure_ascii=False))
+        return
+    from leveret.features.journeys import sentences  # it brings what reads field tables
+
+    for message in told:
+        typer.echo(printable(f"message {message['offset']} of queue {message['queue']}"))
+        for time_ms, sentence in sentences(message):
+            typer.echo(printable(f"  {'' if time_ms is None else iso(time_ms):24}  {sentence}"))
+    if not told:
+        fail(f"no message with id '{message_id}' in vhost '{vhost}'")
 
 
 @app.command("delete")

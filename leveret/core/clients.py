@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from leveret.ports.counters import Counters
     from leveret.ports.definitions import Arguments
 
-__all__ = ["ChannelFacts", "ChannelFlows", "Client", "ClientFacts", "ConsumerFacts", "Endpoints"]
+__all__ = [
+    "ChannelFacts",
+    "ChannelFlows",
+    "Client",
+    "ClientFacts",
+    "ConsumerFacts",
+    "Endpoints",
+    "Holder",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,15 @@ class ChannelFlows:
     handed_out: Mapping[str, Sequence[Counters]]  # for each way in which it was
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has one message, and has not settled it."""
+
+    channel: int
+    delivery_tag: int
+    consumer_tag: str | None  # None: it was got, with basic.get
+
+
 class Client(Protocol):
     """A connection that has been opened: a member of `Broker.connections`."""
 
@@ -117,6 +134,10 @@ class Client(Protocol):
 
     def channel_flows(self) -> list[ChannelFlows]:
         """What went through its open channels, by their numbers; without effect."""
+        ...
+
+    def holder_of(self, queue: object, offset: int) -> Holder | None:
+        """Which of its channels has a message of a queue. Takes longer the more it has."""
         ...
 
     def shut(self, reason: ConnectionClosingError) -> None:

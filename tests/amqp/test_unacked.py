@@ -172,3 +172,16 @@ def test_runs_stand_for_tags_that_follow_each_other():
     unacked.add_runs(4, [(10, 12), (20, 21), (21, 22)], "first")
     assert unacked.count == 4
     assert unacked.take(4, 7) == ([("first", 10, 12), ("first", 20, 22)], None)
+
+
+def test_who_has_a_record_is_found_by_its_offset():
+    """Also where consumers of another queue have the same offsets."""
+    unacked = Unacked()
+    unacked.add(1, 3, 10, "a")
+    unacked.add(4, 2, 11, "b")
+    unacked.take(2, 2)
+    assert unacked.holder_at({"a"}, 12) == (3, "a")
+    assert unacked.holder_at({"b"}, 12) == (5, "b")
+    assert unacked.holder_at({"a"}, 11) is None
+    assert unacked.holder_at({"b"}, 13) is None
+    assert unacked.holder_at(set(), 10) is None

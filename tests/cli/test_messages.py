@@ -98,6 +98,25 @@ def test_messages_are_chosen(leveret, channel, selected, found):
     assert [row["properties"]["message_id"] for row in rows] == found
 
 
+def test_where_messages_went(leveret, channel):
+    method, _, _ = channel.basic_get("q")
+    leveret("copy", "q", "--message-id", "m0", "--to-queue", "other")
+    [row] = json.loads(leveret("list", "q", "--state", "unacked", "--json"))
+    lines = leveret("trace", "q", str(row["offset"])).splitlines()
+    assert lines[0] == f"message {row['offset']} of queue q"
+    assert "Published to the default exchange with key 'q'" in lines[1]
+    assert f"Stored in queue q as offset {row['offset']}" in lines[2]
+    assert "Delivered to a basic.get on channel 1 of 127.0.0.1:" in lines[3]
+    found = json.loads(leveret("trace", "--message-id", "m0", "--json"))
+    assert [(each["queue"], each["state"]) for each in found] == [
+        ("other", "ready"),
+        ("q", "unacked"),
+    ]
+    assert "no message with id 'none'" in leveret("trace", "--message-id", "none", status=1)
+    assert "state a queue and an offset" in leveret("trace", "q", status=1)
+    channel.basic_nack(method.delivery_tag)
+
+
 def test_messages_are_deleted_moved_and_copied(leveret, channel):
     assert leveret("delete", "q", "--header", "n=0") == "1 message was deleted\n"
     assert leveret("move", "q", "--tags", "odd", "--to-queue", "other") == "2 messages were moved\n"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports.records import Batch
 
-__all__ = ["SCANNED_MAX", "Seen", "Walk", "find", "states"]
+__all__ = ["READ_BYTES_MAX", "SCANNED_MAX", "Seen", "Walk", "find", "recall", "states"]
 
 # Of one walk: a moment's work where messages are small, a second's where they are large.
 SCANNED_MAX = 10_000
@@ -48,6 +48,7 @@ class Walk:
     """The way through [first, stop) of a queue, and how far it has come.
 
     `rest` is what was not walked yet, as [first, stop); None: nothing. Another walk goes on there.
+    It has `scanned` so many messages, and read so many bytes of the log.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Walk:
         self.backwards = backwards
         self.scanned = 0
         self._scanned_max = scanned_max
-        self._read_bytes = 0
+        self.read_bytes = 0
         self._low, self._high = max(first, queue.log.first), min(stop, queue.log.committed)
         self._records = SLICE_RECORDS_MIN
         self._window = LogWindow(queue.log)
@@ -75,7 +76,7 @@ class Walk:
 
     @property
     def _is_spent(self) -> bool:
-        return self.scanned >= self._scanned_max or self._read_bytes >= READ_BYTES_MAX
+        return self.scanned >= self._scanned_max or self.read_bytes >= READ_BYTES_MAX
 
     async def matching(self, criteria: Criteria) -> AsyncIterator[list[Seen]]:
         """Those that are meant, slice by slice in the order of the walk. Raises StorageError.
@@ -145,7 +146,7 @@ class Walk:
             return held
         batches = await self._window.fill(offset)
         read_bytes = sum(batch.size for batch in batches)
-        self._read_bytes += read_bytes
+        self.read_bytes += read_bytes
         # As large as these, the next ones fill a slice.
         fitting = SLICE_BYTES * sum(batch.count for batch in batches) // read_bytes
         self._records = max(SLICE_RECORDS_MIN, min(fitting, SLICE_RECORDS_MAX))
@@ -175,6 +176,22 @@ async def find(queue: OpenQueue, offset: int) -> Seen | None:
         for seen in found:
             return seen
     return None
+
+
+async def recall(queue: OpenQueue, offset: int) -> Seen | None:
+    """The same, also of what was settled, as long as its segment is kept; its state means nothing.
+
+    Raises StorageError.
+    """
+    if offset not in queue.log.settled:
+        return await find(queue, offset)
+    if not queue.log.first <= offset < queue.log.committed:
+        return None
+    try:
+        batches = await LogWindow(queue.log).fill(offset)
+    except CorruptBatchError:
+        return None
+    return _seen(batch_of(batches, offset), offset, State.READY)
 
 
 def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], State]:

@@ -23,6 +23,7 @@ from leveret.mgmt_ui.operations.audit import AUDIT
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
+from leveret.mgmt_ui.operations.journeys import JOURNEYS
 from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
@@ -48,7 +49,7 @@ __all__ = ["perform"]
 INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
 
 # An operation's name is `thing.verb`; these verbs look and change nothing.
-LOOKING: Final = {"list", "show", "status", "overview", "diagnose", "export"}
+LOOKING: Final = {"list", "show", "status", "overview", "diagnose", "export", "trace"}
 # What AMQP's reply codes are called here; all others mean that a request made no sense.
 REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 
@@ -138,5 +139,6 @@ OPERATIONS: Final[Operations] = {
     **MESSAGES,
     **INVENTORY,
     **NODE,
+    **JOURNEYS,
     **LIVE,
 }

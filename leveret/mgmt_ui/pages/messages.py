@@ -12,7 +12,9 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.live.criteria import State
 from leveret.core.queues.queue import Queue
+from leveret.features.journeys import sentences
 from leveret.mgmt_ui.api.answers import Segment
+from leveret.mgmt_ui.api.journeys import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.pages.acting import seeing
@@ -134,6 +136,7 @@ async def show(
     properties = dict(found["properties"])
     headers = properties.pop("headers", None) or {}
     form, text = shown_as(body_of(found), request.query_params.get("as", ""))
+    told = await trace_of(viewer.caller, vhost, name, found["offset"])
     return page(
         request,
         viewer,
@@ -146,6 +149,7 @@ async def show(
         text=text,
         form=form,
         forms=FORMS,
+        steps=sentences(told),
         may=_rights(viewer, queue),
     )
 

@@ -94,6 +94,7 @@ TABLE = {
     "PUT /api/leveret/alert-rules": POLICYMAKER,
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,
+    "/api/leveret/messages": ADMINISTRATOR,
     "/metrics": MONITOR,
 }
 VALUES = {

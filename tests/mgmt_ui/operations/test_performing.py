@@ -8,6 +8,7 @@ from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.inventory import INVENTORY
+from leveret.mgmt_ui.operations.journeys import JOURNEYS
 from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
@@ -132,6 +133,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         *ONCE,
         *TOPOLOGY,
         *MESSAGES,
+        *JOURNEYS,
         *INVENTORY,
         *NODE,
         *LIVE,

@@ -1,0 +1,158 @@
+"""The way of one message, as far as the broker has written it down.
+
+A record says what it was published with and when it came; its headers tell of the queues in which
+it died before (leveret.features.deaths) and of the failures for which it was tried again
+(leveret.features.retry). From these `journey` makes steps, the oldest first. What a client has
+written into such headers is no history: the caller says what of them the broker has written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leveret.features import deaths, retry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DEAD_LETTERED", "DIED", "FAILED", "PUBLISHED", "STORED", "Step", "journey", "sentences"]
+
+PUBLISHED = "published"  # by a client
+FAILED = "failed"  # in a queue that tries again: `count` times, at last for `reason` at `time_ms`
+DIED = "died"  # in `queue` for `reason`, `count` times, the first time at `time_ms`
+DEAD_LETTERED = "dead-lettered"  # published by the broker, after it died
+STORED = "stored"  # came into `queue`
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a message. What does not belong to its kind, or is not known, is None."""
+
+    kind: str
+    time_ms: int | None = None  # since 1970; of deaths and failures in whole seconds
+    exchange: str | None = None
+    routing_keys: tuple[str, ...] | None = None
+    queue: str | None = None
+    reason: str | None = None
+    count: int | None = None
+
+
+def journey(
+    stored: Step,
+    exchange: str,
+    routing_key: str,
+    headers: Mapping[str, Any],
+    *,
+    is_dead_letter: bool,
+    is_retried: bool,
+) -> list[Step]:
+    """The steps of a message that was published with this and `stored`.
+
+    `headers` are decoded; without `is_dead_letter` their deaths, without either their failures
+    are what a client claims.
+    """
+    died = _deaths(headers) if is_dead_letter else []
+    between = [*(_failures(headers) if is_dead_letter or is_retried else ()), *died]
+    between.sort(key=lambda step: step.time_ms or 0)
+    if not died:
+        # It came when it was published, but for what waited to be tried again.
+        came_ms = None if between else stored.time_ms
+        return [Step(PUBLISHED, came_ms, exchange, (routing_key,)), *between, stored]
+    first = min(died, key=lambda step: step.time_ms or 0)
+    return [
+        Step(PUBLISHED, None, first.exchange, first.routing_keys),
+        *between,
+        Step(DEAD_LETTERED, None, exchange, (routing_key,)),
+        stored,
+    ]
+
+
+def _deaths(headers: Mapping[str, Any]) -> list[Step]:
+    """Oldest first."""
+    return [
+        Step(
+            DIED,
+            _milliseconds(entry.get("time")),
+            _text(entry.get("exchange")),
+            tuple(map(str, _list(entry.get("routing-keys")))),
+            _text(entry.get("queue")),
+            _text(entry.get("reason")),
+            _number(entry.get("count")),
+        )
+        for entry in reversed(_list(headers.get(deaths.DEATHS)))
+        if isinstance(entry, dict)
+    ]
+
+
+def _failures(headers: Mapping[str, Any]) -> list[Step]:
+    """What was tried again is told as one step: only the first and the last time are known."""
+    count, reason = _number(headers.get(retry.COUNT)), _text(headers.get(retry.REASON))
+    if not count or reason is None:
+        return []
+    return [Step(FAILED, _milliseconds(headers.get(retry.LAST_AT)), reason=reason, count=count)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _milliseconds(seconds: Any) -> int | None:
+    return None if (number := _number(seconds)) is None else number * 1000
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+# -- for people
+
+
+def sentences(told: Mapping[str, Any]) -> list[tuple[int | None, str]]:
+    """(milliseconds since 1970, sentence) of each step that `message.trace` tells, and of now."""
+    steps = [(step.get("time_ms"), _sentence(step, told)) for step in told["steps"]]
+    return [*steps, (None, _now(told))]
+
+
+def _sentence(step: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    times = "once" if step.get("count") == 1 else f"{step.get('count')} times"
+    match step["step"]:
+        case "published":
+            return f"Published to {_where(step)}"
+        case "failed":
+            return f"Failed {times} and was tried again, the last time: {step['reason']}"
+        case "died":
+            return f"Died in queue {step.get('queue')} {times}: {step.get('reason')}"
+        case "dead-lettered":
+            return f"Dead-lettered to {_where(step)}"
+        case _:
+            return f"Stored in queue {told['queue']} as offset {told['offset']}"
+
+
+def _where(step: Mapping[str, Any]) -> str:
+    exchange = step.get("exchange")
+    keys = ", ".join(step.get("routing_keys") or ())
+    return f"{f'exchange {exchange}' if exchange else 'the default exchange'} with key {keys!r}"
+
+
+def _now(told: Mapping[str, Any]) -> str:
+    holder = told["holder"]
+    match told["state"]:
+        case "ready":
+            return "Ready: it waits for a consumer"
+        case "delayed":
+            return "Put off: it came back and waits to be delivered again"
+        case "settled":
+            return "Settled: acknowledged, expired, moved or deleted"
+        case _ if holder is None:
+            return "Delivered and not settled yet"
+    consumer = holder["consumer_tag"]
+    who = "a basic.get" if consumer is None else f"consumer {consumer}"
+    return (
+        f"Delivered to {who} on channel {holder['channel']} of {holder['connection']} "
+        f"(user {holder['user']}), not settled yet"
+    )
