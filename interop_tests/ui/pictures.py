@@ -44,6 +44,7 @@ PAGES = {
     "retry": "/retries/%2F/payments",
     "dead-letters": "/dead-letters",
     "dead-letter": "/dead-letters/%2F/payments.refunds.dlq",
+    "once": "/once",
     "alerts": "/alerts",
     "usage": "/usage",
     "audit": "/audit",
@@ -52,6 +53,7 @@ PAGES = {
     "policies": "/policies",
     "limits": "/limits",
     "definitions": "/definitions",
+    "encryption": "/encryption",
 }
 
 

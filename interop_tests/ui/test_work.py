@@ -17,6 +17,7 @@ PAGES = {
     "schedules": "Schedules",
     "retries": "Retries",
     "dead-letters": "Dead letters",
+    "once": "Exactly once",
     "alerts": "Alerts",
     "usage": "Usage",
     "audit": "Audit log",
@@ -24,6 +25,7 @@ PAGES = {
     "policies": "Policies",
     "limits": "Limits",
     "definitions": "Definitions",
+    "encryption": "Encryption",
 }
 
 

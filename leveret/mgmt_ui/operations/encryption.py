@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.storage.master_key import MasterKeyError
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
@@ -34,15 +35,29 @@ async def _status(node: Administered, parameters: Parameters) -> Rows:
 
 async def _enable(node: Administered, parameters: Parameters) -> bool:
     vhost = node.administration.vhost(parameters["vhost"]).name
-    return await _keys(node).enable(vhost)
+    try:
+        return await _keys(node).enable(vhost)
+    except MasterKeyError as error:  # the operator's to mend, not the disk's
+        raise AdministrationError("invalid", str(error)) from None
 
 
 async def _disable(node: Administered, parameters: Parameters) -> bool:
-    return await _keys(node).disable(parameters["vhost"])
+    return await _keys(node).disable(_known(node, parameters["vhost"]))
 
 
 async def _rotate(node: Administered, parameters: Parameters) -> str:
-    return await _keys(node).rotate(parameters["vhost"])
+    keys, vhost = _keys(node), _known(node, parameters["vhost"])
+    if not keys.is_encrypted(vhost):
+        text = f"vhost '{vhost}' is not encrypted: `leveret encryption enable` begins that"
+        raise AdministrationError("invalid", text)
+    return await keys.rotate(vhost)
+
+
+def _known(node: Administered, vhost: str) -> str:
+    """A virtual host that has keys, though it may be deleted, or that is there."""
+    if vhost not in _keys(node).vhosts:
+        node.administration.vhost(vhost)
+    return vhost
 
 
 async def _rotate_master(node: Administered, parameters: Parameters) -> str:

@@ -59,6 +59,7 @@ SECTIONS = (
             Entry("Schedules", "/schedules"),
             Entry("Retries", "/retries"),
             Entry("Dead letters", "/dead-letters"),
+            Entry("Exactly once", "/once"),
         ),
     ),
     Section(
@@ -76,6 +77,7 @@ SECTIONS = (
             Entry("Policies", "/policies"),
             Entry("Limits", "/limits", _administrators),
             Entry("Definitions", "/definitions", _administrators),
+            Entry("Encryption", "/encryption", _administrators),
         ),
     ),
 )

@@ -109,6 +109,13 @@ def test_half_messages(http, reader, channel):
     assert channel.queue_declare("half", passive=True).method.message_count == 1
 
 
+def test_without_a_master_key_nothing_is_encrypted(http):
+    answer = http.post("/leveret/encryption/%2F/enable")
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+    assert "key" in answer.json()["reason"]
+    assert [row["state"] for row in http.get("/leveret/encryption").json()] == ["plain"]
+
+
 def test_usage_is_told_to_whom_it_concerns(http, reader, channel):
     channel.queue_declare("used", durable=True)
     publish(channel, "used")

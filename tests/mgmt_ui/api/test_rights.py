@@ -95,6 +95,7 @@ TABLE = {
     "DELETE /api/leveret/alert-rules": POLICYMAKER,
     "/api/leveret/audit": ADMINISTRATOR,
     "/api/leveret/messages": ADMINISTRATOR,
+    "/api/leveret/encryption": ADMINISTRATOR,
     "/metrics": MONITOR,
 }
 VALUES = {

@@ -1,0 +1,52 @@
+"""/api/leveret/encryption: which virtual hosts are encrypted on the disk, and with which keys.
+
+    GET    …                        the keys, and what is plain, of all virtual hosts
+    GET    …/VHOST                  of one: [{"vhost", "key", "state", "created_ms", "segments",
+                                    "removable"}]
+    POST   …/VHOST/enable           encrypt what is stored from now on; …/disable
+    POST   …/VHOST/rotate           with a new key → {"key": "ID"}
+
+For administrators. No key passes through here, only its id; the master key is a file on the node's
+machine, so `leveret encryption rotate-master` replaces it there.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
+from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.api.views import Row
+
+__all__ = ["VERBS", "router"]
+
+VERBS = ("enable", "disable", "rotate")
+KEYS: Kind[Row] = Kind(lambda row: (row["vhost"], row["key"]), lambda row: row, ("vhost", "key"))
+
+router = APIRouter(prefix="/api/leveret/encryption", tags=["encryption"])
+
+
+@router.api_route("", methods=READ)
+async def list_keys(caller: CallerHere, query: QueryHere) -> Response:
+    """The keys of all virtual hosts, and how many segments each is needed for."""
+    caller.require_administrator()
+    return await listed(await caller.perform("encryption.status", vhost=None), KEYS, query)
+
+
+@router.api_route("/{vhost}", methods=READ)
+async def list_keys_of_vhost(caller: CallerHere, query: QueryHere, vhost: Segment) -> Response:
+    """Those of one virtual host, which may be deleted while its keys are there."""
+    caller.require_administrator()
+    return await listed(await caller.perform("encryption.status", vhost=vhost), KEYS, query)
+
+
+@router.post("/{vhost}/{verb}")
+async def change(caller: CallerHere, vhost: Segment, verb: Segment) -> Response:
+    """Begin to encrypt what is stored from now on, end it, or go on with a new key."""
+    caller.require_administrator()
+    if verb not in VERBS:
+        raise not_found()
+    result = await caller.perform(f"encryption.{verb}", vhost=vhost)
+    return answer({"key": result}) if verb == "rotate" else done()

@@ -1,0 +1,71 @@
+"""Encryption at rest: the keys of virtual hosts, for administrators.
+
+No key is shown, only its id. The master key is changed on the node's machine, where its file is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.encryption import VERBS
+from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.pages.acting import act
+from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+DONE = {
+    "enable": "What is stored in {} is encrypted from now on.",
+    "disable": "What is stored in {} is not encrypted any more; its keys stay for what is.",
+    "rotate": "What is stored in {} is encrypted with a new key from now on.",
+}
+
+router = APIRouter(prefix="/encryption")
+
+
+@router.get("")
+async def list_keys(request: Request, viewer: ViewerHere) -> Response:
+    """The virtual hosts with their keys, and how many segments each is needed for."""
+    viewer.caller.require_administrator()
+    rows, failure = await _rows(viewer)
+    vhosts = sorted({row["vhost"] for row in rows})
+    return page(
+        request,
+        viewer,
+        "encryption.html.j2",
+        vhosts=[
+            {"name": name, "keys": keys, "is_on": any(key["state"] == "active" for key in keys)}
+            for name in vhosts
+            for keys in [[row for row in rows if row["vhost"] == name]]
+        ],
+        failure=failure,
+    )
+
+
+async def _rows(viewer: Viewer) -> tuple[list[Row], str]:
+    """The keys, or why they cannot be listed."""
+    if viewer.node.administered.encryption is None:  # of a node that stores nothing
+        return [], ""
+    try:
+        return await viewer.caller.perform("encryption.status", vhost=None), ""
+    except ApiError as error:
+        return [], error.reason
+
+
+@router.post("/{verb}")
+async def change(viewer: ViewerHere, form: FormHere, verb: str) -> Response:
+    """Begin, end, or take a new key."""
+    viewer.caller.require_administrator()
+    if verb not in VERBS:
+        raise not_found()
+    vhost = form.text("vhost")
+    done = DONE[verb].format(vhost)
+    return await act(viewer, f"encryption.{verb}", vhost=vhost, done=done, then="/encryption")

@@ -1,0 +1,121 @@
+"""What makes messages come once: windows, publishers that number, half messages.
+
+Who may enter the virtual host may look. Who may configure what has a window may forget a key of it;
+who may write to the exchange of a half message may decide about it; administrators forget
+publishers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.pages.acting import act
+from leveret.mgmt_ui.pages.declaring import open_names
+from leveret.mgmt_ui.pages.formats import with_query
+from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.viewing import ViewerHere
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.api.views import Row
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["router"]
+
+ROWS_MAX = 200  # of each kind; the API and the command line list all
+KINDS = ("queue", "exchange")
+DECISIONS = {"commit": "in its queues", "rollback": "thrown away"}
+
+router = APIRouter(prefix="/once")
+
+
+@router.get("")
+async def show_all(request: Request, viewer: ViewerHere) -> Response:
+    """All three of one virtual host."""
+    names = open_names(viewer)
+    vhost = request.query_params.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
+    viewer.caller.vhost(vhost)
+    windows = await _list(viewer, "dedup.list", vhost)
+    producers = await _list(viewer, "producers.list", vhost)
+    prepared = await _list(viewer, "prepared.list", vhost)
+    return page(
+        request,
+        viewer,
+        "once.html.j2",
+        vhost=vhost,
+        vhosts=names,
+        windows=[
+            {**row, "may": viewer.may("configure", row["kind"], vhost, row["name"])}
+            for row in windows[:ROWS_MAX]
+        ],
+        window_count=len(windows),
+        producers=sorted(producers, key=lambda row: -row["last_at"])[:ROWS_MAX],
+        producer_count=len(producers),
+        prepared=[
+            {**row, "may": viewer.may("write", "exchange", vhost, row["exchange"] or "amq.default")}
+            for row in prepared[:ROWS_MAX]
+        ],
+        prepared_count=len(prepared),
+        may_forget=viewer.caller.is_administrator,
+    )
+
+
+async def _list(viewer: Viewer, operation: str, vhost: str) -> list[Row]:
+    if viewer.node.administered.once is None:  # of a node that keeps none
+        return []
+    found: list[Row] = await viewer.caller.perform(operation, vhost=vhost)
+    return found
+
+
+@router.post("/forget")
+async def forget(viewer: ViewerHere, form: FormHere) -> Response:
+    """Let a message that a window has seen come again."""
+    vhost, kind, name, id_ = (form.text(each) for each in ("vhost", "kind", "name", "id"))
+    viewer.caller.vhost(vhost)
+    if kind not in KINDS:
+        raise bad_request("a window is a queue's or an exchange's")
+    await viewer.caller.require(
+        vhost, "queue" if kind == "queue" else "exchange", name, "configure"
+    )
+    return await act(
+        viewer,
+        "dedup.forget",
+        vhost=vhost,
+        queue=name if kind == "queue" else None,
+        exchange=name if kind == "exchange" else None,
+        id=id_,
+        done=f"A message {id_} may come to {kind} {name} again.",
+        then=_back(vhost),
+    )
+
+
+@router.post("/producers/forget")
+async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
+    """Let a publisher begin anew."""
+    viewer.caller.require_administrator()
+    vhost, id_ = form.text("vhost"), form.text("id")
+    viewer.caller.vhost(vhost)
+    done = f"Publisher {id_} may begin anew, with any epoch and number 0."
+    return await act(viewer, "producers.forget", vhost=vhost, id=id_, done=done, then=_back(vhost))
+
+
+@router.post("/prepared/{decision}")
+async def decide(viewer: ViewerHere, form: FormHere, decision: str) -> Response:
+    """Put a half message into its queues, or throw it away."""
+    vhost, id_ = form.text("vhost"), form.text("id")
+    viewer.caller.vhost(vhost)
+    if decision not in DECISIONS:
+        raise not_found()
+    found = await viewer.caller.perform("prepared.show", vhost=vhost, id=id_)
+    await viewer.caller.require(vhost, "exchange", found["exchange"] or "amq.default", "write")
+    done = f"Message {id_} is {DECISIONS[decision]}."
+    return await act(
+        viewer, f"prepared.{decision}", vhost=vhost, id=id_, done=done, then=_back(vhost)
+    )
+
+
+def _back(vhost: str) -> str:
+    return with_query("/once", vhost=vhost)

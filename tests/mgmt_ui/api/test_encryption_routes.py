@@ -1,0 +1,53 @@
+"""The keys of virtual hosts by HTTP, on a node that has a master key."""
+
+import re
+
+import httpx
+import pytest
+
+from leveret.storage.master_key import generate_master_key_file
+from tests.harness.broker import BrokerProcess
+
+HERE = "/leveret/encryption"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("node")
+    generate_master_key_file(directory / "master.key")
+    with BrokerProcess(directory / "data", encryption_key_file=directory / "master.key") as broker:
+        yield re.findall(r"^ready .*http=(\S+)", broker.log(), re.MULTILINE)[-1]
+
+
+@pytest.fixture
+def http(address):
+    base = f"http://{address}/api"
+    with httpx.Client(base_url=base, auth=("guest", "guest"), timeout=60) as client:
+        yield client
+
+
+def states(http, vhost="%2F"):
+    return [row["state"] for row in http.get(f"{HERE}/{vhost}").json()]
+
+
+def test_a_virtual_host_is_encrypted_rotated_and_plain_again(http):
+    assert states(http) == ["plain"]
+    assert http.post(f"{HERE}/%2F/rotate").status_code == 400  # it has no key
+    assert http.post(f"{HERE}/%2F/enable").status_code == 204
+    assert http.post(f"{HERE}/%2F/enable").status_code == 204  # it is
+    [first] = [row for row in http.get(HERE).json() if row["state"] == "active"]
+    assert (first["vhost"], first["segments"]) == ("/", 0)
+    key = http.post(f"{HERE}/%2F/rotate").json()["key"]
+    rows = {row["key"]: row["state"] for row in http.get(f"{HERE}/%2F").json()}
+    assert rows[key] == "active"
+    assert rows.keys() - {key} <= {first["key"]}
+    assert http.post(f"{HERE}/%2F/disable").status_code == 204
+    assert "active" not in states(http)
+    assert "encryption.rotate" in http.get("/leveret/audit").text
+
+
+def test_what_is_not_there(http):
+    for verb in ("enable", "disable", "rotate"):
+        assert http.post(f"{HERE}/none/{verb}").status_code == 404
+    assert http.get(f"{HERE}/none").status_code == 404
+    assert http.post(f"{HERE}/%2F/rotate_master").status_code == 404
