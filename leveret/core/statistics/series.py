@@ -107,6 +107,28 @@ class Samples:
         """Memory that they take."""
         return 8 * len(self.times) * (1 + len(self.columns))
 
+    def share_without(self, name: str, tick_ms: int, age_ms: int) -> float:
+        """The share of the `age_ms` until `tick_ms` in which a value was 0, as far as is known.
+
+        A sample stands for the step before it, and for all that follows until the next one.
+        """
+        column = self.columns.get(name)
+        if column is None:
+            return 1.0
+        step_ms = self.retention.step_ms
+        first_ms = max(tick_ms - age_ms, self.times[0] - step_ms)
+        if first_ms >= tick_ms:  # the clock was set back
+            return float(not column[-1])
+        until_ms, with_ms = tick_ms, 0
+        for i in range(len(self.times) - 1, -1, -1):
+            since_ms = max(min(self.times[i] - step_ms, tick_ms), first_ms)
+            if column[i]:
+                with_ms += until_ms - since_ms
+            until_ms = since_ms
+            if since_ms == first_ms:
+                break
+        return 1 - with_ms / (tick_ms - first_ms)
+
     def dump(self) -> bytes:
         """All of it, for a file: a line of JSON that says what follows, then the arrays."""
         head = {

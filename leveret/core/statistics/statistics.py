@@ -27,6 +27,8 @@ LATENCY_BOUNDS_MS = (
     *(60_000, 300_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000),
 )
 
+UTILISATION_MS = 60_000  # twelve samples: enough to be a share, and soon told of a change
+
 DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
@@ -130,6 +132,19 @@ class Statistics:
         """When a subject moved last, in milliseconds since 1970; None: just now, or never."""
         series = self.series(subject)
         return None if series is None or series.last_ms == self.tick_ms else series.last_ms
+
+    def consumer_utilisation(self, queue: Counted) -> float | None:
+        """The share of the last minute in which no message of a queue waited for its consumers.
+
+        As far as samples tell; None where there are none.
+        """
+        series = self.series(queue)
+        if series is None:
+            return None
+        samples = series.finest(UTILISATION_MS)
+        if samples is not None:
+            return samples.share_without("messages_ready", self.tick_ms, UTILISATION_MS)
+        return float(not series.last.get("messages_ready"))
 
     def history(
         self, subject: Counted | None, names: Sequence[str], age_s: int, incr_s: int

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leveret.core.clients import ChannelFacts, Client, ConsumerFacts, Endpoints
     from leveret.core.routing.bindings import Binding, QueueLike
     from leveret.core.routing.exchange import Exchange
+    from leveret.core.statistics.statistics import Statistics
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.message_stats import Shown
     from leveret.ports.definitions import (
@@ -39,6 +40,7 @@ __all__ = [
     "connection_row",
     "consumer_capacity",
     "consumer_row",
+    "consumer_utilisation",
     "exchange_row",
     "permission_row",
     "plain",
@@ -107,7 +109,7 @@ def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> R
 
 def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
     idle_since = shown.statistics.idle_since(queue)
-    capacity = consumer_capacity(queue)
+    capacity = consumer_utilisation(queue, shown.statistics)
     made = head_timestamp(queue)
     return {
         **shown.lengths(queue, counts),
@@ -120,8 +122,19 @@ def _queue_statistics(queue: QueueLike, counts: Row, shown: Shown) -> Row:
     }
 
 
+def consumer_utilisation(queue: QueueLike, statistics: Statistics) -> float:
+    """The share of the last minute in which consumers took messages as they came."""
+    if not queue.consumer_count:
+        return 0.0
+    share = statistics.consumer_utilisation(queue)
+    return consumer_capacity(queue) if share is None else share
+
+
 def consumer_capacity(queue: QueueLike) -> float:
-    """Whether consumers take messages as they come: 1 if so, 0 if some wait for them."""
+    """Whether consumers take messages as they come: 1 if so, 0 if some wait now.
+
+    What scrapers are told: they make a share of it over whatever time they like.
+    """
     return float(queue.consumer_count > 0 and not queue.message_count)
 
 

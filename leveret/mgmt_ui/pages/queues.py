@@ -36,6 +36,7 @@ from leveret.mgmt_ui.pages.viewing import ViewerHere
 
 if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
+    from leveret.core.statistics.statistics import Statistics
     from leveret.mgmt_ui.api.views import Row
     from leveret.mgmt_ui.pages.viewing import Viewer
     from leveret.ports import LogFile
@@ -154,7 +155,7 @@ async def show_queue(
         viewer,
         "queue.html.j2",
         queue=row,
-        figures=_figures(queue),
+        figures=_figures(queue, viewer.broker.statistics),
         charts=(
             chart_of_lengths(viewer.broker.statistics, queue, period),
             chart_of_rates(viewer.broker.statistics, queue, OUTFLOW, period),
@@ -186,7 +187,7 @@ async def live(request: Request, viewer: ViewerHere, vhost: Segment, name: Segme
             "lengths": latest_lengths(statistics, views.queue_counts(queue)),
             "rates": latest_rates(statistics, queue, OUTFLOW),
         }
-        return {"figures": _figures(queue), "points": points}
+        return {"figures": _figures(queue, statistics), "points": points}
 
     return live_stream(request, viewer, frame)
 
@@ -276,13 +277,17 @@ def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
     }
 
 
-def _figures(queue: OpenQueue) -> dict[str, str]:
+def _figures(queue: OpenQueue, statistics: Statistics) -> dict[str, str]:
     counts = {
         **views.queue_counts(queue),
         "messages_delayed": queue.delayed_count,
         "consumers": queue.consumer_count,
     }
-    return {name: formats.count(number) for name, number in counts.items()}
+    share = views.consumer_utilisation(queue, statistics) if queue.consumer_count else None
+    return {
+        **{name: formats.count(number) for name, number in counts.items()},
+        "consumer_utilisation": formats.share(share),
+    }
 
 
 def _waiting_count(queue: OpenQueue) -> int:

@@ -115,3 +115,38 @@ def test_a_week_is_kept_in_arrays_of_some_kilobytes(retentions):
     assert series.finest(600_000).retention.step_ms == 5_000
     assert series.finest(86_400_000 * 30).retention.step_ms == 3_600_000
     assert [s.retention.step_ms for s in series.kept][-1] == 3_600_000
+
+
+class TestShareWithout:
+    """Of the last minute, in twelve steps of five seconds."""
+
+    @pytest.fixture
+    def samples(self) -> Samples:
+        return Samples(Retention(605_000, 5_000))
+
+    def share(self, samples: Samples, tick_ms: int) -> float:
+        return samples.share_without("messages_ready", tick_ms, 60_000)
+
+    def test_what_was_never_there_was_always_0(self, samples: Samples) -> None:
+        samples.add(100_000, {"publish": 1})
+        assert self.share(samples, 100_000) == 1.0
+
+    def test_each_sample_stands_for_its_step(self, samples: Samples) -> None:
+        for number in range(24):
+            samples.add(100_000 + 5_000 * number, {"messages_ready": number % 4 == 0})
+        assert self.share(samples, 215_000) == 0.75
+
+    def test_what_rests_stays_as_it_was(self, samples: Samples) -> None:
+        samples.add(100_000, {"messages_ready": 0})
+        samples.add(105_000, {"messages_ready": 7})
+        assert self.share(samples, 105_000) == 5 / 10
+        assert self.share(samples, 115_000) == 5 / 20
+        assert self.share(samples, 500_000) == 0.0
+        samples.add(505_000, {"messages_ready": 0})
+        assert self.share(samples, 505_000) == pytest.approx(5 / 60)
+        assert self.share(samples, 900_000) == 1.0
+
+    def test_a_sample_of_the_future_counts_for_nothing(self, samples: Samples) -> None:
+        """The clock was set back since."""
+        samples.add(500_000, {"messages_ready": 1})
+        assert self.share(samples, 100_000) == 0.0

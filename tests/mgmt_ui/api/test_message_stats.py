@@ -76,6 +76,25 @@ async def test_rates_are_those_of_the_last_interval(site, busy):
     assert queue["messages_unacknowledged_details"] == {"rate": 6.0}
 
 
+async def test_consumers_are_utilised_while_nothing_waits_for_them(site, busy):
+    """At 0, 5 and 10 seconds something waited, at 15 and 20 nothing did."""
+    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, pause)
+
+    async def utilisation():
+        queue = await site.json("/api/queues/%2F/q")
+        assert queue["consumer_capacity"] == queue["consumer_utilisation"]
+        return queue["consumer_utilisation"]
+
+    assert await utilisation() == 0.0
+    busy.call(commands.Queue.Purge(queue="q"))
+    await sampler.sample(T0 + 15_000)
+    assert await utilisation() == 1 / 4
+    await sampler.sample(T0 + 20_000)
+    assert await utilisation() == 2 / 5
+    busy.call(commands.Basic.Cancel(consumer_tag="c"))
+    assert await utilisation() == 0.0
+
+
 @pytest.mark.parametrize("path", ["overview", "queues/%2F/q"])
 async def test_samples_are_the_newest_first(site, busy, path):
     shown = await site.json(f"/api/{path}?{RANGE}")
