@@ -1,21 +1,79 @@
-"""How results are shown: columns for people, JSON for programs."""
+"""How results are shown: a table on a terminal, plain columns elsewhere, JSON for programs.
+
+Scripts read the plain columns: they are as wide as what stands in them and have no colour.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from typing import TYPE_CHECKING
 
 import typer
 
-__all__ = ["printable", "show_done", "show_rows"]
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["is_for_people", "printable", "show_done", "show_rows"]
 
 COLUMN_GAP = "  "
+# What is coloured, and only in columns that say how something is: the rest is nobody's alarm.
+STATE_COLUMNS = {"state", "phase", "firing"}
+STATE_STYLES = {
+    "running": "green",
+    "paused": "yellow",
+    "blocked": "yellow",
+    "unacked": "yellow",
+    "delayed": "yellow",
+    "cancelled": "yellow",
+    "failed": "red",
+}
 
 
 def show_rows(rows: list[dict[str, object]], columns: list[str], *, as_json: bool) -> None:
     """A list of results; in columns, the headings come first even if nothing follows."""
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False))
-        return
+    elif is_for_people():
+        _show_table(rows, columns)
+    else:
+        _show_columns(rows, columns)
+
+
+def is_for_people() -> bool:
+    """Whether standard output is a terminal that can do more than show lines."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _show_table(rows: list[dict[str, object]], columns: list[str]) -> None:
+    """Numbers stand right, and what is too long for the terminal goes on below."""
+    from rich.box import SIMPLE_HEAD  # only who watches waits for it
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for column in columns:
+        numeric = bool(rows) and all(_is_number(row[column]) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(column, row[column]) for column in columns))
+    Console(highlight=False).print(table)
+
+
+def _cell(column: str, value: object) -> Text:
+    """Names are text, whatever brackets they have."""
+    from rich.text import Text
+
+    text = _text(value)
+    return Text(text, style=STATE_STYLES.get(text, "") if column in STATE_COLUMNS else "")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _show_columns(rows: list[dict[str, object]], columns: list[str]) -> None:
     lines = [columns, *([_text(row[column]) for column in columns] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:

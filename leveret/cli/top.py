@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import printable, show_rows
+from leveret.cli.output import is_for_people, printable, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, answer_of, fail
 from leveret.cli.values import MIB, span
 from leveret.errors import LeveretError
@@ -69,7 +69,7 @@ def top(
     a text of its own: with --json one line.
     """
     watched = _Watched(data_dir, int(interval * 1000), sort.value, limit)
-    live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    live = is_for_people()
     try:
         if json or once or not live:
             _print(watched, as_json=json, once=once)
