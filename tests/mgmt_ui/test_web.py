@@ -93,6 +93,7 @@ async def test_management_tags_let_in(site, tag):
     assert (await site.json("/api/whoami", "u"))["tags"] == ["other", tag]
 
 
+@pytest.mark.covers("B-441")
 async def test_others_are_kept_out(site):
     site.add_user("u", "impersonator")
     assert await site.error("/api/overview", "u") == (
@@ -129,6 +130,7 @@ async def test_contents_of_a_vhost_are_for_who_may_enter_it(site):
 # What there is.
 
 
+@pytest.mark.covers("B-443")
 async def test_overview(site, amqp):
     overview = await site.json("/api/overview")
     configuration = site.stage.configuration
@@ -154,6 +156,7 @@ async def test_overview(site, amqp):
     ]
 
 
+@pytest.mark.covers("B-443")
 async def test_overview_of_who_is_no_monitor(site, amqp):
     site.add_user("u", "management")
     overview = await site.json("/api/overview", "u")
@@ -162,6 +165,7 @@ async def test_overview_of_who_is_no_monitor(site, amqp):
     assert "listeners" not in overview
 
 
+@pytest.mark.covers("B-440", "B-443")
 async def test_overview_without_statistics(site):
     overview = await site.json("/api/overview?disable_stats=true")
     assert "queue_totals" not in overview
@@ -173,8 +177,12 @@ async def test_overview_without_statistics(site):
 
 
 async def test_queue(site, amqp):
-    queue = await site.json("/api/queues/%2F/q")
-    assert queue == (await site.json("/api/queues"))[0] == (await site.json("/api/queues/%2f"))[0]
+    alone = await site.json("/api/queues/%2F/q")
+    queue = (await site.json("/api/queues"))[0]
+    assert queue == (await site.json("/api/queues/%2f"))[0]
+    assert alone.keys() - queue.keys() == {"consumer_details", "deliveries"}
+    assert {name: alone[name] for name in queue} == queue
+    assert queue.pop("memory") > 1000
     assert queue.pop("message_stats")["publish"] == 2
     assert queue.pop("consumer_capacity") == queue.pop("consumer_utilisation") == 0.0
     queue = {name: value for name, value in queue.items() if "_details" not in name}
@@ -199,6 +207,7 @@ async def test_queue(site, amqp):
     }
 
 
+@pytest.mark.covers("B-440")
 async def test_queue_without_statistics(site, amqp):
     assert "messages" not in await site.json("/api/queues/%2F/q?disable_stats=true")
     totals = await site.json("/api/queues?disable_stats=true&enable_queue_totals=true")
@@ -322,6 +331,7 @@ async def test_a_slash_at_the_end_means_nothing(site):
 # What there is not.
 
 
+@pytest.mark.covers("B-441")
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
