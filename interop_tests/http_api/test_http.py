@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 
 from interop_tests.http_api.asking import Answer, Step, ask
 from interop_tests.http_api.differences import DIFFERENCES, NO_OBJECT, UNLIKE, missing
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 STABLE = ("name", "vhost", "durable", "auto_delete", "arguments", "tags", "pattern", "value")
 
 
+@pytest.mark.covers("B-441", "B-443")
 def test_both_answer_alike(rabbitmq_http: RabbitBroker, leveret_http: LeveretBroker) -> None:
     _await_management(rabbitmq_http)
     complaints, used = [], set()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 management = pytest.importorskip("amqpstorm.management")
 
 
+@pytest.mark.covers("B-445")
 def test_a_day_with_amqpstorm(leveret_http: LeveretBroker) -> None:
     url = f"http://127.0.0.1:{leveret_http.http_port}"
     with management.ManagementApi(url, "guest", "guest") as api:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 api = pytest.importorskip("pyrabbit2.api")
 
 
+@pytest.mark.covers("B-445")
 @pytest.mark.filterwarnings("ignore")
 def test_a_day_with_pyrabbit2(leveret_http: LeveretBroker) -> None:
     client = api.Client(f"127.0.0.1:{leveret_http.http_port}", "guest", "guest")

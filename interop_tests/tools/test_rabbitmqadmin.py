@@ -37,16 +37,19 @@ def admin(leveret_http: LeveretBroker) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.covers("B-445")
 @pytest.mark.parametrize("kind", LISTS)
 def test_lists(admin: Callable[..., str], kind: str) -> None:
     assert isinstance(json.loads(admin("-f", "raw_json", "list", kind)), list)
     admin("list", kind)
 
 
+@pytest.mark.covers("B-445")
 def test_overview(admin: Callable[..., str]) -> None:
     assert "leveret" in admin("show", "overview")
 
 
+@pytest.mark.covers("B-445")
 def test_a_day_with_rabbitmqadmin(admin: Callable[..., str], tmp_path: Path) -> None:
     admin("declare", "vhost", "name=tool")
     v = ("-V", "tool")

@@ -61,6 +61,7 @@ def test_guesses_are_counted_however_many_come_at_once(address, http):
     assert tally[0]["auth_attempts_failed"] >= 32
 
 
+@pytest.mark.covers("B-442")
 def test_a_message_goes_there_and_back(http):
     properties = {
         "content_type": "text/plain",
@@ -85,6 +86,7 @@ def test_a_message_goes_there_and_back(http):
     assert get(http).json() == []
 
 
+@pytest.mark.covers("B-442")
 def test_bytes_travel_as_base64(http):
     payload = base64.b64encode(b"\xff\x00").decode()
     publish(http, payload=payload, payload_encoding="base64")
@@ -95,10 +97,12 @@ def test_bytes_travel_as_base64(http):
     assert message["payload_bytes"] == 2
 
 
+@pytest.mark.covers("B-442")
 def test_what_nobody_takes_is_not_routed(http):
     assert publish(http, routing_key="nowhere").json() == {"routed": False}
 
 
+@pytest.mark.covers("B-442")
 @pytest.mark.parametrize(
     ("ackmode", "left"),
     [

@@ -26,6 +26,7 @@ async def reason(site, method, path, body=None, user="guest"):
     return answer.status_code, answer.json()["reason"]
 
 
+@pytest.mark.covers("B-441")
 async def test_a_queue_is_declared_again_and_deleted(site):
     body = {"durable": True, "arguments": {"x-max-length": 5}}
     assert await status(site, "PUT", Q + "q", body) == 201
@@ -81,6 +82,7 @@ async def test_no_action_is_known(site):
     )
 
 
+@pytest.mark.covers("B-441")
 async def test_an_exchange_is_declared_again_and_deleted(site):
     body = {"type": "topic", "durable": True, "arguments": {"alternate-exchange": "amq.fanout"}}
     assert await status(site, "PUT", X + "x", body) == 201

@@ -43,11 +43,13 @@ async def refusal(**parameters):
     return caught.value.error, caught.value.reason
 
 
+@pytest.mark.covers("B-440")
 async def test_without_page_everything_comes_by_vhost_and_name():
     assert await names() == ["aa", "c", "A", "b"]
     assert await names(page_size="1") == ["aa", "c", "A", "b"]
 
 
+@pytest.mark.covers("B-440")
 async def test_page_has_its_numbers_around_it():
     assert await listed(ITEMS, {"page": "2", "page_size": "3"}) == {
         "total_count": 4,
@@ -60,6 +62,7 @@ async def test_page_has_its_numbers_around_it():
     }
 
 
+@pytest.mark.covers("B-440")
 async def test_name_is_a_part_in_any_case_and_filters_pages_only():
     assert await names(page="1", name="a") == ["aa", "A"]
     assert await names(name="a") == ["aa", "c", "A", "b"]
@@ -67,6 +70,7 @@ async def test_name_is_a_part_in_any_case_and_filters_pages_only():
     assert (answer["total_count"], answer["filtered_count"]) == (4, 2)
 
 
+@pytest.mark.covers("B-440")
 async def test_sorting_by_any_column_of_the_row():
     assert await names(sort="name") == ["A", "aa", "b", "c"]
     assert await names(sort="name", sort_reverse="true") == ["c", "b", "aa", "A"]
@@ -88,6 +92,7 @@ async def test_page_that_is_no_number(parameters):
     assert await refusal(**parameters) == ("bad_request", "Pagination parameters are invalid")
 
 
+@pytest.mark.covers("B-440")
 async def test_page_out_of_bounds():
     assert await refusal(page="0") == (
         "invalid_pagination_parameters",
@@ -103,6 +108,7 @@ async def test_page_out_of_bounds():
     )
 
 
+@pytest.mark.covers("B-440")
 async def test_name_may_be_a_pattern_in_any_case():
     assert await names(page="1", name="^a", use_regex="true") == ["aa", "A"]
     assert await names(page="1", name="^(?!A)", use_regex="true") == ["c", "b"]
@@ -150,6 +156,7 @@ async def test_other_work_goes_on_between_slices():
     assert passes >= len(slices) - 1 > 0
 
 
+@pytest.mark.covers("B-440")
 def test_columns_are_cut_out_by_path():
     row = {"a": 1, "b": {"c": 2, "d": 3}, "e": [{"c": 4, "d": 5}], "f": 6}
     assert select_columns(row, [("a",), ("b", "c"), ("e", "d"), ("none",)]) == {

@@ -95,6 +95,7 @@ async def test_consumers_are_utilised_while_nothing_waits_for_them(site, busy):
     assert await utilisation() == 0.0
 
 
+@pytest.mark.covers("B-440")
 @pytest.mark.parametrize("path", ["overview", "queues/%2F/q"])
 async def test_samples_are_the_newest_first(site, busy, path):
     shown = await site.json(f"/api/{path}?{RANGE}")
@@ -168,6 +169,7 @@ async def test_whoever_is_no_monitor_sees_the_sums_of_his_virtual_hosts(site, bu
     assert len(shown["message_stats"]["publish_details"]["samples"]) == 3
 
 
+@pytest.mark.covers("B-440")
 @pytest.mark.parametrize(
     "query",
     [
