@@ -81,6 +81,7 @@ def consumer_row(consumer: Any) -> Row:
         "queue": consumer.queue.definition.name,
         "vhost": consumer.queue.definition.vhost,
         "channel": consumer.channel.name,
+        "number": consumer.channel.number,
         "connection": str(consumer.channel.connection.describe().endpoints),
         "acknowledges": not consumer.no_ack,
         "prefetch": prefetch,

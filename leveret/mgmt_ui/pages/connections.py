@@ -13,8 +13,11 @@ from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages import clients
 from leveret.mgmt_ui.pages.acting import act
+from leveret.mgmt_ui.pages.charts import PERIODS
 from leveret.mgmt_ui.pages.formats import path
 from leveret.mgmt_ui.pages.forms import FormHere
+from leveret.mgmt_ui.pages.histories import FLOW, chart_of_rates, latest_rates
+from leveret.mgmt_ui.pages.live import Frame, live_stream
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.tables import Column, chosen, list_rows
 from leveret.mgmt_ui.pages.viewing import ViewerHere
@@ -115,6 +118,47 @@ async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -
         consumers=[clients.consumer_row(each) for each in clients.consumers_of(channels)],
         now_ms=viewer.now_ms,
     )
+
+
+@router.get("/connections/{name}/channels/{number}")
+async def show_channel(
+    request: Request, viewer: ViewerHere, name: Segment, number: Segment
+) -> Response:
+    """One channel: how much it published, was delivered and acknowledged of late, and for whom."""
+    channel = await _channel(viewer, name, number)
+    statistics = viewer.broker.statistics
+    return page(
+        request,
+        viewer,
+        "channel.html.j2",
+        channel=clients.channel_row(channel, statistics),
+        chart=chart_of_rates(statistics, channel.slot, FLOW, PERIODS[0]),
+        consumers=[clients.consumer_row(each) for each in clients.consumers_of([channel])],
+    )
+
+
+@router.get("/live/connections/{name}/channels/{number}")
+async def live_channel(
+    request: Request, viewer: ViewerHere, name: Segment, number: Segment
+) -> Response:
+    """The chart goes on; the stream ends with the channel."""
+    await _channel(viewer, name, number)
+
+    async def frame() -> Frame:
+        channel = await _channel(viewer, name, number)
+        rates = latest_rates(viewer.broker.statistics, channel.slot, FLOW)
+        return {"figures": {}, "points": {"rates": rates}}
+
+    return live_stream(request, viewer, frame)
+
+
+async def _channel(viewer: Viewer, name: str, number: str) -> Any:
+    """A channel that the viewer may see. Raises ApiError 404."""
+    client: Any = await _existing(viewer, name)
+    for channel in clients.channels_of([client]):
+        if str(channel.number) == number:
+            return channel
+    raise not_found("channel_not_found")
 
 
 @router.post("/connections/{name}/close")

@@ -5,6 +5,7 @@ from asyncio import sleep
 from functools import partial
 
 import pytest
+from pamqp import commands
 
 from leveret.core.statistics.sampler import Sampler
 from leveret.ports.counters import RECV_OCT
@@ -52,6 +53,27 @@ async def test_rates_of_connections(site, guest, amqp):
     assert '<td class="number">0.2/s</td>' in text
     text = await guest.text(connection_path(site))
     assert "2.0\u00a0KiB/s, 0.2/s messages" in text
+
+
+@pytest.mark.covers("C-214")
+async def test_a_channel_tells_its_rates_over_time(site, guest, amqp):
+    sampler = Sampler(site.broker, site.broker.statistics, 5_000, 100, partial(sleep, 0))
+    await sampler.sample(5_000)
+    amqp.send(commands.Basic.Ack(delivery_tag=1))
+    amqp.received()
+    await sampler.sample(10_000)
+    path = connection_path(site) + "/channels/1"
+    for other in ("/queues/%2F/q", "/channels", connection_path(site)):
+        assert f'href="{path}"' in await guest.text(other)
+    text = await guest.text(path)
+    assert "Acknowledged 0.2" in text
+    assert "Delivered 0.2" in text
+    assert 'href="/queues/%2F/q"' in text  # of its consumer
+    assert (await guest.get(f"{path}2")).status_code == 404
+    site.add_user("u", "management")
+    browser = Browser(site)
+    await browser.sign_in("u")
+    assert (await browser.get(path)).status_code == 404
 
 
 async def test_closing_a_connection(site, guest, amqp):
