@@ -79,6 +79,7 @@ def test_schedules_are_listed_shown_put_off_and_called_off(http, channel):
     assert len(_all(channel, "later", 2)) == 2
 
 
+@pytest.mark.covers("C-202", "C-217")
 def test_tasks_that_a_queue_holds_are_listed_shown_and_called_off(http, channel):
     channel.queue_declare("tasks", durable=True, arguments={"x-celery-eta": True})
     for number in range(3):
@@ -130,6 +131,7 @@ def test_retries_are_listed_brought_back_and_given_up(http, channel):
     assert len(_all(channel, "again", 2)) == 2
 
 
+@pytest.mark.covers("C-202")
 def test_a_purge_takes_what_waits_where_it_is_told_to(http, channel):
     arguments = {"x-celery-eta": True, "x-retry-delays": [HOUR_MS]}
     channel.queue_declare("full", durable=True, arguments=arguments)
