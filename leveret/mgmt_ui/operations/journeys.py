@@ -35,6 +35,7 @@ __all__ = ["JOURNEYS"]
 
 ROWS_MAX: Final = 100  # messages of one answer
 QUEUES_MAX: Final = 1000  # of one request: an empty one costs some microseconds
+SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
 END: Final = (
     10**18 - 1
 )  # an offset behind all that any log has, of as many digits as requests may have
@@ -53,7 +54,7 @@ async def _trace(node: Administered, parameters: Parameters) -> Row:
     seen = await recall(found, at)
     if seen is None:
         raise AdministrationError("not_found", f"no message {at} in queue '{found.name}'")
-    return {"messages": [_told(node, found, seen)], "scanned": 1, "after": None}
+    return {"messages": [await _told(node, found, seen)], "scanned": 1, "after": None}
 
 
 async def _trace_id(node: Administered, parameters: Parameters, message_id: str) -> Row:
@@ -70,7 +71,7 @@ async def _trace_id(node: Administered, parameters: Parameters, message_id: str)
         begin = first if each == name else 0
         walk = Walk(queue, begin, queue.log.committed, scanned_max=SCANNED_MAX - scanned)
         async for found in walk.matching(criteria):
-            rows += [_told(node, queue, seen) for seen in found[: ROWS_MAX - len(rows)]]
+            rows += [await _told(node, queue, seen) for seen in found[: ROWS_MAX - len(rows)]]
             if len(rows) == ROWS_MAX:
                 return _answer(rows, scanned + walk.scanned, [each, rows[-1]["offset"]])
             await asyncio.sleep(0)
@@ -110,7 +111,7 @@ def _place(after: object) -> tuple[str, int]:
 # -- what is told of one message
 
 
-def _told(node: Administered, queue: OpenQueue, seen: Seen) -> Row:
+async def _told(node: Administered, queue: OpenQueue, seen: Seen) -> Row:
     message = seen.message
     flags = message.flags
     steps = journey(
@@ -130,7 +131,7 @@ def _told(node: Administered, queue: OpenQueue, seen: Seen) -> Row:
         "message_id": plain(message.property("message_id")),
         "steps": [_step(step) for step in steps],
         "state": state,
-        "holder": _holder(node, queue, seen.offset) if state == State.UNACKED else None,
+        "holder": await _holder(node, queue, seen.offset) if state == State.UNACKED else None,
     }
 
 
@@ -148,9 +149,11 @@ def _step(step: Step) -> Row:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _holder(node: Administered, queue: OpenQueue, offset: int) -> Row | None:
+async def _holder(node: Administered, queue: OpenQueue, offset: int) -> Row | None:
     """The client that has a message; None: a receipt has it, or a move that is under way."""
-    for client in list(broker_of(node).connections):
+    for number, client in enumerate(list(broker_of(node).connections)):
+        if number % SLICE_CLIENTS == SLICE_CLIENTS - 1:
+            await asyncio.sleep(0)
         if client.vhost.name != queue.definition.vhost:
             continue
         holder = client.holder_of(queue, offset)
