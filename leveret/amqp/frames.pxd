@@ -44,7 +44,7 @@ cdef class ChannelSlot:
     cdef uint64_t route_version
 
     cdef set touched
-    cdef BatchBuilder touched_last
+    cdef uint64_t round             # since the set was taken: no other slot's, and none before
     cdef bint dirty
 
     cdef list settles
@@ -60,6 +60,7 @@ cdef class ChannelSlot:
     cdef uint64_t body_size
     cdef bint mandatory
 
+    cdef int begin_round(self) except -1
     cdef int touch(self, BatchBuilder builder) except -1
     cdef int close_run(self) except -1
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1
@@ -82,6 +83,7 @@ cdef class FrameReader:
     cdef size_t size
     cdef Buffer carry
     cdef size_t used
+    cdef uint16_t number            # of the channel whose frame it is
     cdef readonly bint lost
     cdef readonly uint64_t unfinished_bytes_max
     cdef uint64_t gathered      # bytes of bodies since the unfinished ones were counted

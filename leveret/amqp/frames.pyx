@@ -66,6 +66,8 @@ cdef enum:
     # What is kept of unfinished messages is counted whenever so many bytes of them have come.
     UNFINISHED_COUNT_BYTES = 4 * 1024 * 1024
 
+cdef uint64_t rounds = 0    # numbers for the rounds of all slots (ChannelSlot.round)
+
 # What a channel's next frame must be.
 cdef enum:
     EXPECT_METHOD = 0
@@ -222,23 +224,29 @@ cdef class ChannelSlot:
         self.channel = channel
         self.inflows = {}
         self.counters = Counters()
-        self.touched = set()
+        self.begin_round()
         self.settles = []
         self.run_kind = NOTHING
         self.expecting = EXPECT_METHOD
         self.content = Buffer()
 
+    cdef int begin_round(self) except -1:
+        global rounds
+        rounds += 1
+        self.round = rounds
+        self.touched = set()
+        return 0
+
     cdef int touch(self, BatchBuilder builder) except -1:
-        if builder is not self.touched_last:
+        if builder.noted_in != self.round:      # else it is in the set for sure
+            builder.noted_in = self.round
             self.touched.add(builder)
-            self.touched_last = builder
         return 0
 
     def take_touched(self):
         """The builders that this channel's confirmed publishes went to since the last call."""
         cdef set touched = self.touched
-        self.touched = set()
-        self.touched_last = None
+        self.begin_round()
         self.dirty = False
         return touched
 
@@ -438,6 +446,9 @@ cdef class FrameReader:
             self.position = self.size
         try:
             return self._next()
+        except ChannelError as error:       # caught here once a read, and not with each message
+            self.slot_of(self.number).closing = True
+            return self.number, error
         finally:
             self.end_run()
 
@@ -523,6 +534,7 @@ cdef class FrameReader:
         cdef size_t total = <size_t>size + FRAME_OVERHEAD
         cdef ChannelSlot slot
         self.used = total
+        self.number = number
         self.frames += 1
         if p[total - 1] != FRAME_END:
             raise frame_error(frame_type, p + 7, size, f"{{invalid_frame_end_marker,{p[total - 1]}}}")
@@ -611,11 +623,7 @@ cdef class FrameReader:
             raise publish_error(540, "immediate=true")
         if (slot.run_kind != NOTHING or len(slot.settles)) and not slot.is_settling_surely():
             # A wrong tag closes the channel before this publish; what it was right about counts.
-            try:
-                slot.channel.collect_settles()
-            except ChannelError as error:
-                slot.closing = True
-                return slot.number, error
+            slot.channel.collect_settles()
         slot.mandatory = q[0] & 1
         q = p + total
         # Content header in sight, whole, of this channel and class?
@@ -748,7 +756,7 @@ cdef class FrameReader:
         self, ChannelSlot slot, bint mandatory, const uint8_t* address, uint32_t address_size,
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ):
-        """One whole message: into its builders, or out as an event."""
+        """One whole message: into its builders, or out as an event. Raises ChannelError."""
         cdef Properties properties
         cdef int flags = read_properties(header, header_size, &properties)
         cdef uint64_t tag_mask = 0
@@ -756,27 +764,23 @@ cdef class FrameReader:
         cdef bytes rewritten
         if flags < 0:
             raise cannot_decode(header, header_size)
-        try:
-            route = self.route(slot, address)
-            if flags & LOOKED_INTO:
-                self.check(slot, flags, &properties)
-                if flags & HAS_HEADERS:
-                    flags |= asked_in(&properties.headers)
-                    if flags & HAS_TAGS:
-                        tag_mask = checked_mask(
-                            properties.headers.data, properties.headers.data + properties.headers.size
-                        )
-                    if flags & HAS_GROUP:
-                        check_group(
-                            properties.headers.data, properties.headers.data + properties.headers.size
-                        )
-                if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):
-                    rewritten = rewrite(header, header_size, None, slot.reply_address, True)
-                    header = <const uint8_t*><const char*>rewritten
-                    header_size = <uint32_t>len(rewritten)
-        except ChannelError as error:
-            slot.closing = True
-            return slot.number, error
+        route = self.route(slot, address)
+        if flags & LOOKED_INTO:
+            self.check(slot, flags, &properties)
+            if flags & HAS_HEADERS:
+                flags |= asked_in(&properties.headers)
+                if flags & HAS_TAGS:
+                    tag_mask = checked_mask(
+                        properties.headers.data, properties.headers.data + properties.headers.size
+                    )
+                if flags & HAS_GROUP:
+                    check_group(
+                        properties.headers.data, properties.headers.data + properties.headers.size
+                    )
+            if flags & HAS_REPLY_TO and is_reply_name(&properties.reply_to):
+                rewritten = rewrite(header, header_size, None, slot.reply_address, True)
+                header = <const uint8_t*><const char*>rewritten
+                header_size = <uint32_t>len(rewritten)
         slot.published += 1
         if slot is not self.publishing:
             self.begin_run(slot)
@@ -915,13 +919,14 @@ cdef class FrameReader:
         const uint8_t* header, uint32_t header_size, const uint8_t* body, size_t body_size,
     ) except -1:
         cdef BatchBuilder builder
+        cdef bint confirming = slot.confirming
         for builder in builders:
             if builder.count == 0:
                 self.filled.append(builder)
             builder.append(
                 flags, self.now, tag_mask, address, address_size, header, header_size, body, body_size
             )
-            if slot.confirming:
+            if confirming:
                 slot.touch(builder)
                 if builder.origins is not None:
                     (<Origins>builder.origins).note(slot.channel, slot.published, builder.count - 1)

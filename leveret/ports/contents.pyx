@@ -82,6 +82,8 @@ cdef int read_properties(const uint8_t* header, uint32_t size, Properties* prope
     cdef int bit
     cdef int64_t taken
     cdef const uint8_t* p
+    if bits == 1 << DELIVERY_MODE_BIT and size == FIXED_BYTES + 1:      # as nearly always
+        return PERSISTENT if header[FIXED_BYTES] == 2 else 0
     if bits & 3:        # a second flag word, and a property that does not exist
         return -1
     while bits:         # from the highest flag down, without a look at those that are not set

@@ -578,6 +578,27 @@ def test_without_a_frame_max_there_is_a_limit_still():
     assert read([struct.pack(">BHI", 3, 1, size)], frame_max=0).error[0] == 501
 
 
+def test_each_channel_names_every_builder_that_its_confirms_wait_for():
+    broker = Broker()
+    reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
+    slots = [reader.open_channel(number, broker) for number in (1, 2)]
+    for slot in slots:
+        slot.confirming = True
+    here = publish() + head(0)
+    there = b"".join(
+        framed(kind, 2, payload)
+        for kind, payload in ((1, method(60, 40, b"\0\0\0\x01k\0")), (2, b"\0\x3c" + bytes(12)))
+    )
+    reader.receive(here + there + here + there, NOW)  # of one queue, taking turns
+    assert reader.next() is None
+    both = {broker.builders["odd"]}
+    assert slots[0].take_touched() == both
+    reader.receive(here + there, NOW)
+    assert reader.next() is None
+    assert [slot.take_touched() for slot in slots] == [both, both]
+    assert [slot.take_touched() for slot in slots] == [set(), set()]
+
+
 def test_what_there_is_to_collect_is_named_once():
     broker = Broker()
     reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
