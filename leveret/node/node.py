@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import resource
 import sys
@@ -47,6 +48,9 @@ logger = logging.getLogger(__package__)
 # How long the event loop waits for a thread that renders a page, reads JSON or hashes a password to
 # let go of the interpreter: with CPython's own five milliseconds, everybody's messages would.
 SWITCH_SECONDS = 0.0001
+# CPython's thresholds but for the last: a collection of all objects stops the node for a tenth of a
+# second and more, so that it comes when ten times as much may have become garbage.
+COLLECTIONS = (700, 10, 100)
 
 
 def run(configuration: Configuration) -> int:
@@ -56,6 +60,8 @@ def run(configuration: Configuration) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     _allow_open_files()
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*COLLECTIONS)
     try:
         return uvloop.run(_run(configuration))
     except LeveretError as error:

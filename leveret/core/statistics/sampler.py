@@ -26,7 +26,7 @@ __all__ = ["LENGTHS", "Sampler", "lengths"]
 
 T = TypeVar("T")
 
-SLICE = 100  # subjects; a millisecond of the event loop where all of them move
+SLICE = 25  # subjects; a quarter of a millisecond of the event loop where all of them move
 LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
 FORGET_MS = 605_000  # who rests for so long gives its place to another, where they are few
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Alerting"]
 
 PAST_MAX = 1000  # alerts that are over, or began, and are still shown
-SLICE_CHECKS = 200  # of a rule and a queue: a millisecond of the event loop or two
+SLICE_CHECKS = 40  # of a rule and a queue: a fraction of a millisecond of the event loop
 WATCHES_MAX = 100_000  # what holds and is remembered, a fifth of a kilobyte each
 MATCHES_MAX = 1_000_000  # rules of queues that are remembered, eight bytes each
 MINUTE_MS = 60_000

@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 PAGE_ROWS = 100  # RabbitMQ's numbers, both
 PAGE_ROWS_MAX = 500
-SLICE_ROWS = 200  # of the first slice, where items are looked at
+SLICE_ROWS = 50  # of the first slice, where items are looked at
 ROWS_AT_ONCE = 10  # the same, where they are made into rows
 SLICE_ROWS_MIN, SLICE_ROWS_MAX = 5, 2000
-SLICE_SECONDS = 0.0005  # of the event loop, with room for what is slower than the last slice
+SLICE_SECONDS = 0.0002  # of the event loop, with room for what is slower than the last slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ OVERDUE_MS: Final = 60_000  # for which what is due may lie: a busy node comes t
 LAG_SECONDS_MAX: Final = 0.1  # of the event loop: each client waits that long for each answer
 LAG_PROBES: Final = 10
 LAG_PROBE_SECONDS: Final = 0.02
-SLICE_QUEUES: Final = 500
+SLICE_QUEUES: Final = 100
 
 
 async def diagnose(

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 WINDOW_MS_MAX: Final = 60_000
 ROWS_MAX: Final = 1000
-SLICE_ITEMS: Final = 500  # about a millisecond of the event loop
+SLICE_ITEMS: Final = 100  # a fraction of a millisecond of the event loop
 
 # What queues are sorted by, the highest first; but for their names.
 SORTS: Final = {
