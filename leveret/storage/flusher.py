@@ -101,6 +101,8 @@ class Flusher(Unflushed):
         waiters = self._until_next[:]
         self._until_next.clear()
         for waiter in waiters:
+            if waiter.done():  # cancelled: whoever waited has given up
+                continue
             if error is None:
                 waiter.set_result(None)
             else:
@@ -111,7 +113,8 @@ class Flusher(Unflushed):
             waiters = self._until_idle[:]
             self._until_idle.clear()
             for waiter in waiters:
-                waiter.set_result(None)
+                if not waiter.done():
+                    waiter.set_result(None)
 
     @property
     def _is_wanted(self) -> bool:

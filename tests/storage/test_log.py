@@ -315,6 +315,24 @@ async def test_settlements_that_cannot_be_flushed_are_not_called_safe(tmp_path):
         assert open_log(store, Durability.FSYNC).settled.contains(0, 2)
 
 
+async def test_who_gives_up_waiting_for_a_flush_keeps_nobody_else_from_it(tmp_path):
+    async with store_at(tmp_path) as store:
+        log = open_log(store, Durability.FSYNC)
+        put(log, b"a", b"b")
+        await committed(log, 2)
+        log.settle([(0, 1)])
+        log.write_settlements()
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            gives_up = tasks.create_task(log.settlements_safe())
+            waits = tasks.create_task(log.settlements_safe())
+            await asyncio.sleep(0)
+            gives_up.cancel()
+        assert gives_up.cancelled()
+        assert waits.done()
+        put(log, b"c")
+        await committed(log, 3)
+
+
 async def test_many_settled_at_once_and_anywhere_are_settled(tmp_path):
     async with store_at(tmp_path) as store:
         log = open_log(store)
