@@ -30,6 +30,9 @@ PATTERN_CHARACTERS_MAX: Final = 1024  # a list of some dozens of names
 # millisecond, whatever the pattern is; lists of a hundred names need a twentieth of it.
 PATTERN_BYTES_MAX: Final = 256 * 1024
 ALTERNATIVES_MAX: Final = 32  # of a pattern with look-arounds, once groups are multiplied out
+CONDITIONS_MAX: Final = 64  # that its look-arounds become, each an engine of its own
+# What is read anew for each group around a look-around, in all: some milliseconds.
+READ_CHARACTERS_MAX: Final = 16 * PATTERN_CHARACTERS_MAX
 
 TOKENS: Final = re.compile(
     r"""
@@ -81,6 +84,10 @@ class _Alternative:
     body: re2._Regexp
     required: tuple[re2._Regexp, ...] = ()
     excluded: tuple[re2._Regexp, ...] = ()
+
+    @property
+    def condition_count(self) -> int:
+        return len(self.required) + len(self.excluded)
 
     def is_in(self, sought: bytes) -> bool:
         return (
@@ -134,14 +141,21 @@ def _alternatives(source: str) -> list[_Alternative]:
     flags = match[0] if match else ""
     pending: list[str] = [source.removeprefix(flags)]
     found: list[_Alternative] = []
+    left = READ_CHARACTERS_MAX
     while pending:
-        for sequence in _sequences(pending.pop()):
+        part = pending.pop()
+        left -= len(part)
+        if left < 0:
+            raise PatternError("too many groups around look-arounds")
+        for sequence in _sequences(part):
             parts = _multiplied_out(sequence)
             pending += parts
             if not parts:
                 found.append(_alternative(flags, _spread(sequence)))
             if len(pending) + len(found) > ALTERNATIVES_MAX:
                 raise PatternError("too many alternatives beside a look-around")
+            if sum(each.condition_count for each in found) > CONDITIONS_MAX:
+                raise PatternError("too many look-arounds")
     return found
 
 
@@ -158,11 +172,13 @@ def _multiplied_out(sequence: list[_Item]) -> list[str]:
 def _spread(sequence: list[_Item]) -> list[_Item]:
     """`((?!x).)*$`, whatever has no x, as `(?!.*x).*$`."""
     match sequence:
-        case [*before, _Item(inner=inner, repetition="*" | "+" as repetition), end] if (
-            end.text in ENDS
-        ):
-            match next(_sequences(inner)):
-                case [_Item(opening="(?!", inner=unwanted), _Item(text=".")]:
+        case [
+            *before,
+            _Item(opening="(" | "(?:", inner=inner, repetition="*" | "+" as repetition),
+            end,
+        ] if end.text in ENDS:
+            match list(_sequences(inner)):
+                case [[_Item(opening="(?!", inner=unwanted, repetition=""), _Item(text=".")]]:
                     look = _Item(f"(?!.*(?:{unwanted}))", "(?!", f".*(?:{unwanted})")
                     return [*before, look, _Item(f".{repetition}", repetition=repetition), end]
     return sequence
