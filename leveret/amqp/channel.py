@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     Holding = tuple[ChannelConsumer | Getter, int, int]
 
 
-# With so many queues, a channel's counts for those that were deleted are dropped.
-OUTFLOWS_MAX = 1024
+OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
 BASIC_ACK = (60, 80)
 BASIC_REJECT = (60, 90)
 BASIC_NACK = (60, 120)
@@ -92,6 +91,7 @@ class Channel:
         self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed
         self._getters: dict[OpenQueue, Getter] = {}
         self.outflows: dict[OpenQueue, dict[int, Outflow]] = {}  # see outflow
+        self._outflows_max = OUTFLOWS_MIN
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
 
     @property
@@ -355,7 +355,7 @@ class Channel:
         """
         of_queue = self.outflows.get(queue)
         if of_queue is None:
-            if len(self.outflows) >= OUTFLOWS_MAX:
+            if len(self.outflows) >= self._outflows_max:
                 self._forget_deleted()
             of_queue = self.outflows[queue] = {}
         found = of_queue.get(mode)
@@ -364,9 +364,13 @@ class Channel:
         return found
 
     def _forget_deleted(self) -> None:
-        """Whoever takes from one short-lived queue after the other must not grow the node."""
+        """Whoever takes from one short-lived queue after the other must not grow the node.
+
+        At most as many are kept that are gone as there are others, or a few.
+        """
         self.outflows = {q: of for q, of in self.outflows.items() if not q.deleted}
         self._getters = {q: getter for q, getter in self._getters.items() if not q.deleted}
+        self._outflows_max = max(OUTFLOWS_MIN, 2 * len(self.outflows))
 
     def pairs(self) -> Iterator[Counters]:
         """All counters of what went between this channel and one exchange or queue."""

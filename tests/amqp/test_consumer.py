@@ -483,8 +483,9 @@ def test_consumers_of_one_queue_share_what_counts_for_their_channel(client):
 
 
 def test_queues_that_come_and_go_do_not_grow_a_channel(client, monkeypatch):
-    monkeypatch.setattr(channel_module, "OUTFLOWS_MAX", 3)
+    monkeypatch.setattr(channel_module, "OUTFLOWS_MIN", 3)
     (channel,) = client.connection.channels.by_number.values()
+    channel._outflows_max = 3
     for number in range(10):
         client.declare(f"q{number}")
         client.send(commands.Basic.Get(queue=f"q{number}"))
