@@ -138,11 +138,13 @@ class Guarded:
         wait_ms = self._guesses.begin(*place, self._wall_ms())
         if wait_ms:
             raise TooManyGuessesError(wait_ms)
-        accepted: bool | None = False
+        accepted: bool | None = None  # of whoever hung up meanwhile nothing is known
         try:
             rights = await log_in(self._authenticators, login)
-            if rights is not None:  # a token proves the name in it, whatever was claimed
-                accepted = True if rights.user == user else None
+            if rights is None:
+                accepted = False
+            elif rights.user == user:  # a token proves the name in it, whatever was claimed
+                accepted = True
         finally:
             self._guesses.end(*place, self._wall_ms(), accepted=accepted)
         if rights is not None:

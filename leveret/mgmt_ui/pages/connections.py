@@ -93,7 +93,7 @@ async def list_connections(request: Request, viewer: ViewerHere) -> Response:
 async def list_channels(request: Request, viewer: ViewerHere) -> Response:
     """Those of the connections that the viewer may see."""
     filters = chosen(request, "vhost")
-    channels = clients.channels_of(viewer.caller.visible_clients())
+    channels = list(clients.channels_of(viewer.caller.visible_clients()))
     found = await picked(
         channels, lambda channel: filters["vhost"] in {"", channel.connection.vhost.name}
     )

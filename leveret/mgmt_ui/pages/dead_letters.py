@@ -44,13 +44,13 @@ async def list_queues(request: Request, viewer: ViewerHere) -> Response:
     """The queues that take what others give up."""
     sources = {vhost.name: await _sources(vhost) for vhost in viewer.caller.open_vhosts()}
     queues = await readable_queues(
-        viewer, lambda queue: queue.name in sources[queue.definition.vhost]
+        viewer, lambda queue: queue.name in sources.get(queue.definition.vhost, ())
     )
     rows = [
         {
             "vhost": queue.definition.vhost,
             "name": queue.name,
-            "sources": sorted(sources[queue.definition.vhost][queue.name]),
+            "sources": sorted(sources[queue.definition.vhost].get(queue.name, ())),
             "ready": queue.message_count,
             "unacked": queue.leased_count,
         }

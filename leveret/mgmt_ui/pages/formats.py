@@ -83,7 +83,10 @@ def moment(epoch_ms: float | None) -> str:
     """A time: `2026-11-22 04:05:06 UTC`."""
     if epoch_ms is None:
         return NOTHING
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # a client's number, which no calendar has
+        return f"{epoch_ms:.0f}\u00a0ms"
 
 
 def ago(epoch_ms: float | None, now_ms: float) -> str:

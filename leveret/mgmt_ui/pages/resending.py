@@ -235,8 +235,11 @@ async def _copy(
     """Content header and body of the changed copy. Raises ApiError."""
     vhost, name = queue
     host = viewer.caller.vhost(vhost)
+    queue_here = host.queues.get(name)
+    if queue_here is None:  # it was there when the form was
+        raise not_found("queue_not_found")
     try:
-        seen = await find(viewer.broker.find_queue(host, name, host.queues[name].owner), offset)
+        seen = await find(viewer.broker.find_queue(host, name, queue_here.owner), offset)
         if seen is None:
             raise not_found("message_not_found")
         return sent_anew(seen, changes_of(changes))

@@ -70,6 +70,7 @@ def test_duration(value, text):
 def test_times():
     assert formats.moment(None) == formats.NOTHING
     assert formats.moment(1_700_000_000_000) == "2023-11-14 22:13:20 UTC"
+    assert formats.moment(10**18) == "1000000000000000000\u00a0ms"  # as a client may claim
     assert formats.ago(1_000, 61_000) == "1\u00a0min"
 
 
