@@ -65,6 +65,8 @@ class Process:
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run it in the background; its failure is reported and stops nobody else."""
         task = self._group.create_task(self._reported(work))
+        # Who is cancelled before the first step, as where the start fails, has awaited nothing.
+        task.add_done_callback(lambda _: work.close())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
