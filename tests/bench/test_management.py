@@ -11,8 +11,7 @@ def test_a_small_comparison(monkeypatch, capsys):
     short = ("--duration", "0.5", "--warm-up", "0.1")
     monkeypatch.setattr(management, "THROUGHPUT", short)
     monkeypatch.setattr(management, "LATENCY", ("--rate", "500", "--persistent", *short))
-    monkeypatch.setattr(management, "LIST_EVERY_S", 0.1)
-    monkeypatch.setattr(management, "SCRAPE_EVERY_S", 0.2)
+    monkeypatch.setattr(management, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(
         sys, "argv", ["management", "--rounds", "1", "--queues", "5", "--connections", "3"]
     )
