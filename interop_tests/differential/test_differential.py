@@ -46,7 +46,11 @@ def compare(conversation: Callable[[Talk], None], rabbitmq: Broker, broker: Brok
     with ThreadPoolExecutor(2) as both:
         reference = both.submit(hold, conversation, rabbitmq.address, 1)
         candidate = both.submit(hold, conversation, broker.address, 1)
-    wanted = expected(conversation.__name__, reference.result())
+    try:
+        wanted = expected(conversation.__name__, reference.result())
+    except AssertionError:
+        # Not what it is known to say: on a busy machine its streams are late. Else that is stale.
+        wanted = expected(conversation.__name__, hold(conversation, rabbitmq.address, 2))
     if broker.name == "rabbitmq":
         wanted = reference.result()
     found = comparable(candidate.result())
