@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
 
-
 OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
+
 BASIC_ACK = (60, 80)
 BASIC_REJECT = (60, 90)
 BASIC_NACK = (60, 120)
