@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from fastapi.routing import APIRoute
 from pamqp import commands
 
 from leveret.core.alarms import Resource
+from leveret.mgmt_ui import web
 from leveret.mgmt_ui.api import callers
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 from tests.support.client import Client
@@ -426,3 +428,15 @@ async def test_listeners(site):
     for port in ("x", "-1", "70000", "²"):
         answer = await site.error(f"/api/health/checks/port-listener/{port}")
         assert answer == (400, "bad_request", "Invalid port")
+
+
+# What the event loop is held for.
+
+
+def test_routes_are_whole_before_anybody_asks(site):
+    """What `include_router` leaves undone is done while the first request holds the loop."""
+    applications = web.create_app(site.node), web.create_metrics_app(site.node)
+    api, metrics = applications[0]._app._api, applications[1]
+    for application in (api, metrics):
+        assert len(application.routes) >= 4
+        assert {type(route) for route in application.routes} == {APIRoute}

@@ -31,8 +31,8 @@ PROTOCOLS = {
     **dict.fromkeys(("http1", "http1.1", "http_api", "management", "management_ui", "ui"), "http"),
 }
 
-public = APIRouter(prefix=CHECKS)
-guarded = APIRouter(prefix=CHECKS, dependencies=[Depends(authenticated)])
+public = APIRouter(prefix=CHECKS, tags=["health"])
+guarded = APIRouter(prefix=CHECKS, tags=["health"], dependencies=[Depends(authenticated)])
 
 
 def _ok(**details: object) -> Response:
@@ -190,7 +190,7 @@ def _expiring(node: ManagedNode, until_ms: int) -> list[dict[str, object]]:
 # -- the checks of before: what asks them wants to hear yes or no, as RabbitMQ 4 answers them
 
 
-deprecated = APIRouter()
+deprecated = APIRouter(tags=["health"])
 
 
 @deprecated.api_route("/api/aliveness-test/{vhost}", methods=READ)
@@ -209,7 +209,4 @@ async def node_check(caller: CallerHere, name: Segment | None = None) -> Respons
     return _ok()
 
 
-router = APIRouter(tags=["health"])
-router.include_router(deprecated)
-router.include_router(public)
-router.include_router(guarded)
+router = APIRouter(routes=[*deprecated.routes, *public.routes, *guarded.routes])

@@ -105,6 +105,9 @@ def _found(policy: PolicyDefinition | None) -> PolicyDefinition:
     return policy
 
 
-router = APIRouter()
-router.include_router(_routes("policies", operator=False))
-router.include_router(_routes("operator-policies", operator=True))
+router = APIRouter(
+    routes=[
+        *_routes("policies", operator=False).routes,
+        *_routes("operator-policies", operator=True).routes,
+    ]
+)
