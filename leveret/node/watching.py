@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from leveret.core.alarms import Resource
 from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
@@ -60,5 +61,6 @@ async def _watch_consumers(process: Process, broker: Broker) -> None:
     """End the channels of consumers that hold deliveries for too long."""
     while not process.stopping.is_set():
         await asyncio.sleep(process.configuration.consumer_check_interval_ms / 1000)
-        for connection in list(broker.connections):
-            connection.check_acknowledged(process.clock.monotonic_ms())
+        async for connections in in_slices(list(broker.connections)):
+            for connection in connections:
+                connection.check_acknowledged(process.clock.monotonic_ms())

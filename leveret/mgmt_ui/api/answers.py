@@ -17,16 +17,9 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.listing import (
-    Kind,
-    Query,
-    all_pages,
-    in_order,
-    in_pieces,
-    in_slices,
-    one_page,
-)
+from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_pieces, one_page
 from leveret.mgmt_ui.api.message_stats import Shown
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike

@@ -12,8 +12,9 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, vhosts_of
 from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind, in_slices, picked
+from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import Binding

@@ -11,8 +11,9 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.connections import existing
 from leveret.mgmt_ui.api.flows import flows_of_channel
-from leveret.mgmt_ui.api.listing import Kind, Query, in_slices, select_columns
+from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

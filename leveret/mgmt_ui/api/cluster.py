@@ -19,7 +19,7 @@ from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import select_columns
 from leveret.mgmt_ui.api.overview import contexts, exchange_types
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.process import memory_bytes_total, node_gauges, read_process
+from leveret.mgmt_ui.process import node_gauges, read_process
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -181,7 +181,7 @@ async def _node_row(caller: Caller, query: Query) -> dict[str, Any]:
         "os_pid": str(os.getpid()),
         "uptime": int(figures.uptime_seconds * 1000),
         "processors": os.cpu_count(),
-        "mem_limit": int(configuration.memory_fraction_max * memory_bytes_total()),
+        "mem_limit": int(configuration.memory_fraction_max * figures.memory_bytes_total),
         "mem_alarm": "memory" in low,
         "mem_calculation_strategy": "rss",
         "disk_free_limit": configuration.disk_free_bytes_min,

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request, Response
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed, shown
 from leveret.mgmt_ui.api.callers import CallerHere
-from leveret.mgmt_ui.api.listing import Kind, in_slices, select_columns
+from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.core.clients import Client

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.mgmt_ui.api import views
-from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, added
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

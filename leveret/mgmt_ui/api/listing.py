@@ -3,16 +3,14 @@
 A node may hold a hundred thousand queues while its one event loop serves clients. So lists are
 worked through in slices, with a pass of the loop between them, and only what is shown is made into
 rows: a page costs a sort of names and at most `PAGE_ROWS_MAX` rows, and a whole list is never in
-memory as text. How much a slice holds follows from how long the last one took (`in_slices`).
+memory as text.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from leveret.features.patterns import Pattern, PatternError
 from leveret.mgmt_ui.api.message_stats import Ranges
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.slices import ROWS_AT_ONCE, in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,13 +26,11 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
 
 __all__ = [
-    "ROWS_AT_ONCE",
     "Kind",
     "Query",
     "all_pages",
     "in_order",
     "in_pieces",
-    "in_slices",
     "one_page",
     "picked",
     "select_columns",
@@ -43,10 +40,6 @@ T = TypeVar("T")
 
 PAGE_ROWS = 100  # RabbitMQ's numbers, both
 PAGE_ROWS_MAX = 500
-SLICE_ROWS = 50  # of the first slice, where items are looked at
-ROWS_AT_ONCE = 10  # the same, where they are made into rows
-SLICE_ROWS_MIN, SLICE_ROWS_MAX = 5, 2000
-SLICE_SECONDS = 0.0002  # of the event loop, with room for what is slower than the last slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,27 +220,6 @@ def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:
 async def picked(items: Iterable[T], is_wanted: Callable[[T], bool]) -> list[T]:
     """Those of many items that are wanted."""
     return [item async for part in in_slices(items) for item in part if is_wanted(item)]
-
-
-async def in_slices(items: Iterable[T], first: int = SLICE_ROWS) -> AsyncIterator[list[T]]:
-    """The items, some at a time, with a pass of the event loop in between.
-
-    As many as whoever goes through them works off in `SLICE_SECONDS`, by what the last ones took:
-    names are compared in a fraction of the time that rows are made in. `first` are the first slice.
-    """
-    iterator, size = iter(items), first
-    began = time.perf_counter()
-    while part := list(itertools.islice(iterator, size)):
-        yield part
-        size = slice_size(len(part), time.perf_counter() - began)
-        await asyncio.sleep(0)
-        began = time.perf_counter()
-
-
-def slice_size(done: int, seconds: float) -> int:
-    """How many to take next, where some took so long; at most twice as many."""
-    fitting = int(done * SLICE_SECONDS / seconds) if seconds > 0 else SLICE_ROWS_MAX
-    return max(SLICE_ROWS_MIN, min(fitting, 2 * done, SLICE_ROWS_MAX))
 
 
 async def _sorted(

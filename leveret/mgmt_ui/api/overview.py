@@ -11,8 +11,9 @@ from leveret.core.exchanges import EXCHANGE_TYPES, describe_type
 from leveret.mgmt_ui.api.answers import READ, QueryHere, answer, message_counts, queues_of
 from leveret.mgmt_ui.api.answers import shown as shown_statistics
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
-from leveret.mgmt_ui.api.listing import in_slices, select_columns
+from leveret.mgmt_ui.api.listing import select_columns
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED, added, retention_policies
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query

@@ -21,6 +21,7 @@ from leveret.mgmt_ui.metrics import own, rabbitmq, traffic
 from leveret.mgmt_ui.metrics.exposition import negotiated
 from leveret.mgmt_ui.metrics.groups import one_by_one, summed
 from leveret.mgmt_ui.metrics.reading import EVERYTHING, Scope, take_reading
+from leveret.mgmt_ui.slices import Pace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -131,7 +132,9 @@ async def _answer(
 async def _chunks(pieces: AsyncIterator[str], end: str) -> AsyncIterator[bytes]:
     gathered: list[str] = []
     size = 0
+    pace = Pace()
     async for piece in pieces:
+        await pace.step()
         gathered.append(piece)
         size += len(piece)
         if size >= CHUNK_CHARACTERS:

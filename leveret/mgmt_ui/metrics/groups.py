@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.metrics.exposition import Exposition, Family, Kind, labels_text
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.metrics.reading import Reading

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.mgmt_ui.api.listing import in_slices
-from leveret.mgmt_ui.process import memory_bytes_total, read_process
+from leveret.mgmt_ui.process import read_process
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -121,10 +121,11 @@ async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
     for vhost in list(broker.vhosts.values()):
         async for queues in in_slices(list(vhost.queues.values())):
             consumers += sum(queue.consumer_count for queue in queues)
+    figures = await asyncio.to_thread(read_process, configuration.data_dir)
     return Reading(
         node,
-        await asyncio.to_thread(read_process, configuration.data_dir),
-        int(configuration.memory_fraction_max * memory_bytes_total()),
+        figures,
+        int(configuration.memory_fraction_max * figures.memory_bytes_total),
         channels,
         publishers,
         consumers,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.mgmt_ui.process import memory_bytes_total, read_process
+from leveret.mgmt_ui.process import read_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Runtime:
                 for each in self.listeners
             ],
             "memory_bytes": figures.resident_bytes,
-            "memory_bytes_max": int(configuration.memory_fraction_max * memory_bytes_total()),
+            "memory_bytes_max": int(configuration.memory_fraction_max * figures.memory_bytes_total),
             "disk_free_bytes": figures.disk_free_bytes,
             "disk_free_bytes_min": configuration.disk_free_bytes_min,
             "open_files": figures.open_files,

@@ -15,7 +15,6 @@ from leveret.core.dead_letters.topics import SUFFIX
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
-from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
@@ -25,6 +24,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
-from leveret.mgmt_ui.api.listing import in_slices
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
 from leveret.mgmt_ui.pages.acting import seeing
@@ -25,6 +24,7 @@ from leveret.mgmt_ui.pages.histogram import histogram
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.viewing import Viewer

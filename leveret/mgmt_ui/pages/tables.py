@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.mgmt_ui.api.listing import ROWS_AT_ONCE, Kind, Query, in_order, in_slices
+from leveret.mgmt_ui.api.listing import Kind, Query, in_order
 from leveret.mgmt_ui.pages.formats import with_query
+from leveret.mgmt_ui.slices import ROWS_AT_ONCE, in_slices
 
 if TYPE_CHECKING:
     from fastapi import Request

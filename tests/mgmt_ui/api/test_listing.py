@@ -1,20 +1,18 @@
-import asyncio
 import json
 
 import pytest
 
-from leveret.mgmt_ui.api import listing
 from leveret.mgmt_ui.api.listing import (
     Kind,
     Query,
     all_pages,
     in_order,
     in_pieces,
-    in_slices,
     one_page,
     select_columns,
 )
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.slices import FIRST_ITEMS
 
 ITEMS = [("v", "b", 3), ("v", "A", 10), ("u", "c", None), ("u", "aa", 2)]
 kind = Kind(
@@ -82,7 +80,7 @@ async def test_sorting_by_any_column_of_the_row():
 
 async def test_many_slices_sort_as_one():
     items = [("v", f"{number * 7919 % 1009:04}", number) for number in range(1009)]
-    assert len(items) > 5 * listing.SLICE_ROWS
+    assert len(items) > 5 * FIRST_ITEMS
     assert await names(items) == [f"{number:04}" for number in range(1009)]
     assert (await names(items, sort="size", sort_reverse="true"))[0] == items[-1][1]
 
@@ -120,15 +118,6 @@ async def test_name_may_be_a_pattern_in_any_case():
     )
 
 
-def test_a_slice_holds_what_fits_into_its_time():
-    assert listing.slice_size(100, listing.SLICE_SECONDS) == 100
-    assert listing.slice_size(100, 10 * listing.SLICE_SECONDS) == 10
-    assert listing.slice_size(100, listing.SLICE_SECONDS / 10) == 200  # not too fast
-    assert listing.slice_size(100, 0) == 200
-    assert listing.slice_size(5, 1000) == listing.SLICE_ROWS_MIN
-    assert listing.slice_size(2000, 0) == listing.SLICE_ROWS_MAX
-
-
 @pytest.mark.parametrize(
     "value",
     [{}, {"a": 1, "b": [], "c": {"d": [1]}}, {"a": [{"n": n} for n in range(1000)], "z": None}],
@@ -136,24 +125,6 @@ def test_a_slice_holds_what_fits_into_its_time():
 async def test_an_object_is_written_down_in_pieces(value):
     pieces = [piece async for piece in in_pieces(value)]
     assert json.loads(b"".join(pieces)) == value
-
-
-async def test_other_work_goes_on_between_slices():
-    passes = 0
-    done = False
-
-    async def other():
-        nonlocal passes
-        while not done:
-            passes += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(other())
-        slices = [part async for part in in_slices(range(10 * listing.SLICE_ROWS))]
-        done = True
-    assert [item for part in slices for item in part] == list(range(10 * listing.SLICE_ROWS))
-    assert passes >= len(slices) - 1 > 0
 
 
 @pytest.mark.covers("B-440")
@@ -168,7 +139,7 @@ def test_columns_are_cut_out_by_path():
     assert select_columns(row, []) is row
 
 
-@pytest.mark.parametrize("count", [0, 1, listing.SLICE_ROWS, listing.SLICE_ROWS + 1])
+@pytest.mark.parametrize("count", [0, 1, FIRST_ITEMS, FIRST_ITEMS + 1])
 async def test_pieces_of_a_whole_list_are_one_array(count):
     items = [("v", f"{number:06}", number) for number in range(count)]
     assert [row["size"] for row in await listed(items, {})] == list(range(count))

@@ -1,0 +1,60 @@
+"""Work on many objects, a slice at a time, with a pass of the event loop in between.
+
+A message that comes meanwhile needs the loop several times before it is on its way, and waits for a
+slice each time: so slices are about as short as a message takes by itself. What a slice may hold
+follows from how long the last one took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+__all__ = ["ROWS_AT_ONCE", "Pace", "in_slices"]
+
+T = TypeVar("T")
+
+SLICE_SECONDS = 0.00005  # of the event loop
+FIRST_ITEMS = 10  # of the first slice, where items are looked at
+ROWS_AT_ONCE = 1  # the same, where they are made into rows
+ITEMS_MIN, ITEMS_MAX = 1, 2000
+
+
+class Pace:
+    """Keeps steps of varying length short: told of each, it lets the loop go round now and then."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    async def step(self) -> None:
+        """One more step is done; rest if a slice's time has gone by since the last rest."""
+        if time.perf_counter() - self._began > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._began = time.perf_counter()
+
+
+async def in_slices(items: Iterable[T], first: int = FIRST_ITEMS) -> AsyncIterator[list[T]]:
+    """The items, some at a time, with a pass of the event loop before each time.
+
+    As many as whoever goes through them works off in `SLICE_SECONDS`, by what the last ones took:
+    names are compared in a fraction of the time that rows are made in. `first` are the first slice.
+    """
+    iterator, size = iter(items), first
+    await asyncio.sleep(0)
+    began = time.perf_counter()
+    while part := list(itertools.islice(iterator, size)):
+        yield part
+        size = slice_size(len(part), time.perf_counter() - began)
+        await asyncio.sleep(0)
+        began = time.perf_counter()
+
+
+def slice_size(done: int, seconds: float) -> int:
+    """How many to take next, where some took so long; at most twice as many."""
+    fitting = int(done * SLICE_SECONDS / seconds) if seconds > 0 else ITEMS_MAX
+    return max(ITEMS_MIN, min(fitting, 2 * done, ITEMS_MAX))

@@ -1,0 +1,51 @@
+import asyncio
+
+from leveret.mgmt_ui import slices
+from leveret.mgmt_ui.slices import Pace, in_slices
+
+
+def test_a_slice_holds_what_fits_into_its_time():
+    assert slices.slice_size(100, slices.SLICE_SECONDS) == 100
+    assert slices.slice_size(100, 10 * slices.SLICE_SECONDS) == 10
+    assert slices.slice_size(100, slices.SLICE_SECONDS / 10) == 200  # not too fast
+    assert slices.slice_size(100, 0) == 200
+    assert slices.slice_size(5, 1000) == slices.ITEMS_MIN
+    assert slices.slice_size(2000, 0) == slices.ITEMS_MAX
+
+
+async def test_other_work_goes_on_between_slices():
+    passes = 0
+    done = False
+
+    async def other():
+        nonlocal passes
+        while not done:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(other())
+        parts = [part async for part in in_slices(range(10 * slices.FIRST_ITEMS))]
+        done = True
+    assert [item for part in parts for item in part] == list(range(10 * slices.FIRST_ITEMS))
+    assert passes >= len(parts) > 1
+
+
+async def test_short_steps_go_on_and_long_ones_rest(monkeypatch):
+    now = [0.0]
+    rests = 0
+
+    async def rest(_seconds):
+        nonlocal rests
+        rests += 1
+
+    monkeypatch.setattr(slices.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(slices.asyncio, "sleep", rest)
+    pace = Pace()
+    for _ in range(6):
+        now[0] += slices.SLICE_SECONDS * 0.4
+        await pace.step()
+    assert rests == 2  # with each third
+    now[0] += slices.SLICE_SECONDS * 1.1
+    await pace.step()
+    assert rests == 3
