@@ -51,6 +51,7 @@ from leveret.mgmt_ui.api import (
 )
 from leveret.mgmt_ui.api.answers import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
+from leveret.mgmt_ui.body_budget import BodyBudget
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.pages.application import create_pages
 from leveret.mgmt_ui.sessions import Sessions
@@ -113,7 +114,7 @@ def create_app(node: ManagedNode) -> ASGIApp:
     # Routes are tried in turn: scrapers ask most often.
     routers = [endpoints.guarded, *(part.router for part in API)]
     api = _application(node, sessions, routers)
-    return EncodedPaths(Parted(api, create_pages(node, sessions)))
+    return BodyBudget(EncodedPaths(Parted(api, create_pages(node, sessions))))
 
 
 def create_metrics_app(node: ManagedNode) -> ASGIApp:

@@ -436,7 +436,7 @@ async def test_listeners(site):
 def test_routes_are_whole_before_anybody_asks(site):
     """What `include_router` leaves undone is done while the first request holds the loop."""
     applications = web.create_app(site.node), web.create_metrics_app(site.node)
-    api, metrics = applications[0]._app._api, applications[1]
+    api, metrics = applications[0]._app._app._api, applications[1]
     for application in (api, metrics):
         assert len(application.routes) >= 4
         assert {type(route) for route in application.routes} == {APIRoute}

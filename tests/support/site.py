@@ -54,8 +54,10 @@ class Site:
     def add_user(self, name, *tags):
         self.stage.access.put_user(UserDefinition(name, f"hash of {name}", tags))
 
-    def permit(self, user, vhost):
-        self.stage.access.put_permission(PermissionDefinition(vhost, user, ".*", ".*", ".*"))
+    def permit(self, user, vhost, *patterns):
+        """Configure, write and read, all of them unless it is said what."""
+        patterns = patterns or (".*", ".*", ".*")
+        self.stage.access.put_permission(PermissionDefinition(vhost, user, *patterns))
 
     async def ask(self, method, path, body=None, user="guest", **options):
         """Send a JSON body, or none."""

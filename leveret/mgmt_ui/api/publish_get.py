@@ -129,6 +129,7 @@ def _over_rate(seconds: int) -> ApiError:
 async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Publish one message, and tell whether a queue has taken it."""
     caller.vhost(vhost)
+    await caller.require(vhost, "exchange", _exchange(name), "write")  # before all that is read
     asked = await json_object(request, PUBLISH_BYTES_MAX)
     return answer({"routed": await publish_message(caller, vhost, name, asked)})
 
@@ -147,12 +148,17 @@ async def publish_content(
     caller: Caller, vhost: str, name: str, routing_key: str, content: tuple[bytes, bytes]
 ) -> bool:
     """Publish a content header and its body; whether a queue has taken it. Raises ApiError."""
-    exchange = "" if name == "amq.default" else name
+    exchange = _exchange(name)
     names = exchange.encode(errors="replace"), routing_key.encode(errors="replace")
     message = StoredMessage(*names, *content, 0)
     wait_seconds = partial(_publish_wait_seconds, caller, vhost, exchange, message)
     async with _session(caller, vhost, wait_seconds) as session:
         return await session.publish(exchange, routing_key, *content)
+
+
+def _exchange(name: str) -> str:
+    """The name that AMQP has for what an address calls so."""
+    return "" if name == "amq.default" else name
 
 
 def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Message) -> int:
