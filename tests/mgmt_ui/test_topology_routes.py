@@ -180,6 +180,17 @@ async def test_connections_are_shown_and_closed(site):
     assert close.reply_text == "CONNECTION_FORCED - out of order"
 
 
+async def test_monitors_see_all_connections_and_close_their_own(site):
+    site.add_user("m", "monitoring")
+    client = Client(site.stage).open()
+    [row] = await site.json("/api/connections", user="m")
+    path = "/api/connections/" + row["name"].replace(" ", "%20")
+    assert await status(site, "GET", path, user="m") == 200
+    assert await status(site, "DELETE", path, user="m") == 401
+    assert await status(site, "DELETE", "/api/connections/username/guest", user="m") == 204
+    assert client.received() == []
+
+
 async def test_all_connections_of_a_user_are_closed(site):
     client = Client(site.stage).open()
     assert await status(site, "DELETE", "/api/connections/username/guest") == 204

@@ -28,6 +28,7 @@ from leveret.mgmt_ui.api.problems import (
 )
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.origin import comes_from_elsewhere
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
 from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import TooManyGuessesError, UnansweredError
@@ -114,6 +115,15 @@ class Caller:
         """All connections for a monitor, else the caller's own."""
         clients: set[Client] = self.node.broker.connections
         return [client for client in clients if self.is_monitor or client.user == self.name]
+
+    def may_close(self, client: Client) -> bool:
+        """Whether a connection is the caller's to end: a monitor sees others', and no more."""
+        return self.is_administrator or client.user == self.name
+
+    def require_to_close(self, client: Client) -> None:
+        """Raise ApiError 401 unless a connection is the caller's to end."""
+        if not self.may_close(client):
+            raise self._refused("User not authorised to access object")
 
     def require_administrator(self) -> None:
         """Raise ApiError 401 unless the caller is one."""
@@ -224,15 +234,19 @@ def require_manager(caller: Caller) -> None:
 async def identified(request: Request) -> Caller:
     """The caller of a request, whatever his tags: an application, say. Raises ApiError 401.
 
-    Credentials go before the session of a browser. With a session, what changes something must
-    bring its token in a header (ApiError 403): a cookie comes along whoever made the browser ask.
+    Credentials go before the session of a browser. What changes something must not come from a
+    page of another site, and with a session it must bring its token in a header (ApiError 403):
+    cookies, and passwords that a browser knows, come along whoever made it ask.
     """
+    changes = request.method not in SAFE_METHODS
+    if changes and comes_from_elsewhere(request):
+        raise ApiError(403, "forbidden", "this was sent by a page of another site")
     header = request.headers.get("authorization", "")
     session = None if header else session_of(request)
     if session is None:
         return await log_in(request, *_credentials(header))
     token = request.headers.get(CSRF_HEADER, "")
-    if request.method not in SAFE_METHODS and not session.has_csrf_token(token):
+    if changes and not session.has_csrf_token(token):
         raise ApiError(403, "forbidden", f"a session's requests need its {CSRF_HEADER} header")
     return await of_session(request, session)
 

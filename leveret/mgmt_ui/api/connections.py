@@ -42,7 +42,7 @@ async def show_connection(caller: CallerHere, query: QueryHere, name: Segment) -
 @router.delete("/api/connections/{name}")
 async def close_connection(caller: CallerHere, request: Request, name: Segment) -> Response:
     """Close a connection; its client is told the reason in the header `X-Reason`."""
-    await existing(caller, name)
+    caller.require_to_close(await existing(caller, name))
     reason = request.headers.get("x-reason")
     await caller.perform("connection.close", name=name, reason=reason)
     return Response(status_code=204)
@@ -59,9 +59,10 @@ async def list_connections_of_user(caller: CallerHere, query: QueryHere, user: S
 async def close_connections_of_user(
     caller: CallerHere, request: Request, user: Segment
 ) -> Response:
-    """Close all connections of one user."""
+    """Close all connections of one user that are the caller's to close."""
     reason = request.headers.get("x-reason")
-    for client in [client for client in caller.visible_clients() if client.user == user]:
+    found = [client for client in caller.visible_clients() if client.user == user]
+    for client in filter(caller.may_close, found):
         name = str(client.describe().endpoints)
         await caller.perform("connection.close", name=name, reason=reason)
     return Response(status_code=204)

@@ -13,8 +13,9 @@ from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import json_object, read_body, require_fields, text
 from leveret.mgmt_ui.api.callers import CallerHere, log_in, require_manager
 from leveret.mgmt_ui.api.describing import body, form
-from leveret.mgmt_ui.api.problems import not_authorized, not_found
-from leveret.mgmt_ui.sessions import COOKIE, SESSION_MS_MAX
+from leveret.mgmt_ui.api.opening import open_session
+from leveret.mgmt_ui.api.problems import ApiError, not_authorized, not_found
+from leveret.mgmt_ui.origin import comes_from_elsewhere
 
 __all__ = ["router"]
 
@@ -39,6 +40,8 @@ async def show_ways() -> Response:
 )
 async def sign_in(request: Request) -> Response:
     """Open a session, whose cookie comes with the answer; the password is not in it."""
+    if comes_from_elsewhere(request):
+        raise ApiError(403, "forbidden", "this was sent by a page of another site")
     said = await read_body(request, FORM_BYTES_MAX)
     fields = parse_qs(said.decode("latin-1"), encoding="utf-8", max_num_fields=100)
     user, password = fields.get("username"), fields.get("password")
@@ -46,16 +49,8 @@ async def sign_in(request: Request) -> Response:
         raise not_authorized()
     caller = await log_in(request, user[0], password[0])
     require_manager(caller)
-    session = request.app.state.sessions.open(caller.rights)
     response = answer("ok")
-    response.set_cookie(
-        COOKIE,
-        session.token,
-        max_age=SESSION_MS_MAX // 1000,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+    open_session(request, caller, response)
     return response
 
 

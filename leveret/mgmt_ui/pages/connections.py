@@ -114,6 +114,7 @@ async def show_connection(request: Request, viewer: ViewerHere, name: Segment) -
         viewer,
         "connection.html.j2",
         connection=clients.connection_row(client, viewer.node.name, viewer.broker.statistics),
+        may_close=viewer.caller.may_close(client),
         channels=[clients.channel_row(each, viewer.broker.statistics) for each in channels],
         consumers=[clients.consumer_row(each) for each in clients.consumers_of(channels)],
         now_ms=viewer.now_ms,
@@ -164,7 +165,7 @@ async def _channel(viewer: Viewer, name: str, number: str) -> Any:
 @router.post("/connections/{name}/close")
 async def close_connection(viewer: ViewerHere, form: FormHere, name: Segment) -> Response:
     """Close one; its client is told why."""
-    await _existing(viewer, name)
+    viewer.caller.require_to_close(await _existing(viewer, name))
     return await act(
         viewer,
         "connection.close",

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.pages.security import comes_from_elsewhere
+from leveret.mgmt_ui.origin import comes_from_elsewhere
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
@@ -56,16 +56,16 @@ class Form:
         return int(word)
 
 
-async def read_form(request: Request) -> Form:
-    """The form in a request's body. Raises ApiError 403 when another site sent it, or 400."""
+async def read_form(request: Request, bytes_max: int = FORM_BYTES_MAX) -> Form:
+    """The form in a request's body. Raises ApiError 403 when another site sent it, 400 or 413."""
     if comes_from_elsewhere(request):
         raise ApiError(403, "forbidden", "this form was sent by a page of another site")
     body = bytearray()
     try:
         async for piece in request.stream():
             body += piece
-            if len(body) > FORM_BYTES_MAX:
-                raise ApiError(413, "too_large", f"a form has at most {FORM_BYTES_MAX} bytes")
+            if len(body) > bytes_max:
+                raise ApiError(413, "too_large", f"a form has at most {bytes_max} bytes")
     except ClientDisconnect:
         raise ApiError(400, "bad_request", "the form ended early") from None
     try:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 
 if TYPE_CHECKING:
-    from fastapi import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["SecurityHeaders", "comes_from_elsewhere"]
+__all__ = ["SecurityHeaders"]
 
 HEADERS = {
     # No inline script or style, nothing of another host, no frame: what a stranger's text could
@@ -46,15 +44,3 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-
-def comes_from_elsewhere(request: Request) -> bool:
-    """Whether a browser says that another site's page has made it send this.
-
-    The cookie is not sent then (SameSite), and forms have tokens; this also keeps strangers from
-    signing somebody in as somebody else.
-    """
-    origin = request.headers.get("origin")
-    if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
-        return True
-    return origin is not None and urlsplit(origin).netloc != request.headers.get("host", "")

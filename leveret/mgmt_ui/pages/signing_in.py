@@ -6,15 +6,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from leveret.mgmt_ui.api.callers import log_in, require_manager, session_of
+from leveret.mgmt_ui.api.opening import open_session
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.forms import FormHere, read_form
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
-from leveret.mgmt_ui.sessions import COOKIE, SESSION_MS_MAX
+from leveret.mgmt_ui.sessions import COOKIE
 
 __all__ = ["router"]
 
 START = "/overview"
+SIGN_IN_BYTES_MAX = 8192  # of a stranger's form, which is taken apart before he has proved anything
 FAILURES = {
     "Not_Authorized": "Unknown user or wrong password.",
     "Not management user": "This user has no tag that lets it in: management, policymaker, "
@@ -37,7 +39,7 @@ async def sign_in_page(request: Request) -> Response:
 @router.post("/login")
 async def sign_in(request: Request) -> Response:
     """Open a session for who proves a name, as slowly as anywhere else for who does not."""
-    form = await read_form(request)
+    form = await read_form(request, SIGN_IN_BYTES_MAX)
     wanted, user = local_address(form.text("wanted", START)), form.text("user")
     try:
         caller = await log_in(request, user, form.text("password"))
@@ -46,26 +48,9 @@ async def sign_in(request: Request) -> Response:
         failure = FAILURES.get(error.reason, error.reason)
         values = {"wanted": wanted, "failure": failure, "user": user}
         return page(request, None, "sign_in.html.j2", status=error.status, **values)
-    before = session_of(request)
-    if before is not None:
-        request.app.state.sessions.close(before)
-    session = request.app.state.sessions.open(caller.rights)
     answer = RedirectResponse(wanted, 303)
-    answer.set_cookie(
-        COOKIE,
-        session.token,
-        max_age=SESSION_MS_MAX // 1000,
-        httponly=True,
-        samesite="strict",
-        secure=_is_secure(request),
-    )
+    open_session(request, caller, answer)
     return answer
-
-
-def _is_secure(request: Request) -> bool:
-    """Whether the browser has a safe way here, which may end at a proxy: it says so itself."""
-    origin = request.headers.get("origin", "")
-    return request.url.scheme == "https" or origin.startswith("https://")
 
 
 @router.post("/logout")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.origin import comes_from_elsewhere
 from leveret.mgmt_ui.pages.forms import CSRF_FIELD
-from leveret.mgmt_ui.pages.security import comes_from_elsewhere
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
 if TYPE_CHECKING:

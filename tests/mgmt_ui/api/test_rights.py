@@ -136,7 +136,7 @@ VHOST_BY_NAME = "/api/vhosts/{name}"
 
 def routes(application):
     """(method, path) of all routes of the API."""
-    api = application._app._api  # behind what parts the paths
+    api = application._app._app._api  # behind what parts the paths
     found = set()
     for route in flat(api.routes):
         found |= {(method, route.path) for method in route.methods - {"HEAD", "OPTIONS"}}
@@ -258,6 +258,38 @@ async def test_a_session_without_its_token_changes_nothing(site):
     assert (await site.get("/api/whoami", None, headers=headers)).status_code == 200
     answer = await site.get("/api/vhosts/v", None, method="PUT", headers=headers)
     assert answer.status_code == 403
+
+
+ELSEWHERE = [
+    {"origin": "https://evil.example"},
+    {"origin": "http://["},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+]
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE)
+async def test_a_browsers_password_does_not_serve_other_sites(site, headers):
+    ask = {"method": "PUT", "headers": headers}
+    assert (await site.get("/api/vhosts/evil", **ask)).status_code == 403
+    assert "evil" not in site.broker.vhosts
+    form = {"content": b"username=guest&password=guest", "headers": headers, "method": "POST"}
+    answer = await site.get("/api/login", None, **form)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    assert (await site.get("/api/overview", headers=headers)).status_code == 200
+    ask["headers"] = {"origin": "http://node", "sec-fetch-site": "same-origin"}
+    assert (await site.get("/api/vhosts/ours", **ask)).status_code == 201
+
+
+async def test_a_session_opened_anew_ends_the_one_before(site):
+    form = {"content": b"username=guest&password=guest", "method": "POST"}
+    first = await site.get("/api/login", None, headers={"origin": "https://node"}, **form)
+    assert "Secure" in first.headers["set-cookie"]  # a proxy has the certificate
+    cookie = {"cookie": first.headers["set-cookie"].partition(";")[0]}
+    assert (await site.get("/api/whoami", None, headers=cookie)).status_code == 200
+    second = await site.get("/api/login", None, headers=cookie, **form)
+    assert "Secure" not in second.headers["set-cookie"]
+    assert (await site.get("/api/whoami", None, headers=cookie)).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,16 @@ async def test_who_is_no_monitor_sees_and_closes_only_his_own(site, amqp):
     assert site.broker.connections
 
 
+async def test_monitors_see_all_connections_and_close_their_own(site, amqp):
+    site.add_user("m", "monitoring")
+    browser = Browser(site)
+    await browser.sign_in("m")
+    path = connection_path(site)
+    assert "Close the connection" not in await browser.text(path)
+    assert (await browser.submit(f"{path}/close")).status_code == 403
+    assert site.broker.connections
+
+
 async def test_channels(guest, amqp):
     text = await guest.text("/channels")
     assert "(1)</a>" in text
