@@ -21,7 +21,8 @@ __all__ = ["AUDIT", "Audit"]
 logger = logging.getLogger(__name__)
 
 # Words in names of parameters, and of what stands within them, whose values are nobody's business.
-SECRET: Final = ("password", "secret", "token", "uri", "payload", "body")
+# Addresses of webhooks are tokens: whoever knows one may post there.
+SECRET: Final = ("password", "secret", "token", "uri", "webhook", "payload", "body")
 HIDDEN: Final = "…"
 ROWS_MAX: Final = 1000  # of one answer
 VALUE_CHARACTERS_MAX: Final = 1000  # a document of definitions is not written down
@@ -62,7 +63,7 @@ class Audit:
 
 def _shown(name: str, value: object, depth: int = 0) -> object:
     """A value without secrets, and short; whoever sends a deep or a long one is not gone along."""
-    if any(word in name.lower() for word in SECRET) or depth > DEPTH_MAX:
+    if _is_secret(name) or depth > DEPTH_MAX:
         return HIDDEN
     if isinstance(value, dict | list) and len(value) > ITEMS_MAX:
         return HIDDEN
@@ -72,8 +73,15 @@ def _shown(name: str, value: object, depth: int = 0) -> object:
             for inner, item in value.items()
         }
     if isinstance(value, list):
+        match value:
+            case [str(inner), _] if _is_secret(inner):  # as RabbitMQ's exports write a table
+                return [inner[:VALUE_CHARACTERS_MAX], HIDDEN]
         value = [_shown("", item, depth + 1) for item in value]
     return value if len(json.dumps(value)) <= VALUE_CHARACTERS_MAX else HIDDEN
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in SECRET)
 
 
 # -- reading it

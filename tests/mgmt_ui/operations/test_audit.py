@@ -52,7 +52,7 @@ async def test_a_refusal_is_written_down_with_its_reason(node, store):
 
 async def test_who_only_looks_leaves_no_trace(node, store):
     await ask(node, "user.list")
-    await ask(node, "definitions.export")
+    await ask(node, "parameter.list")
     await perform(node, {"operation": "no.such"}, ACTOR)
     assert await store.read(AuditQuery(), 10) == []
 
@@ -69,6 +69,44 @@ async def test_secrets_deep_within_and_long_values_are_left_out(node, store):
         "inner": {"api_token": "…"},
         "x": "…",
     }
+
+
+async def test_who_has_had_the_hashes_of_passwords_is_written_down(node, store):
+    await ask(node, "definitions.export")
+    await ask(node, "definitions.export", vhost="nowhere")
+    refused, exported = await store.read(AuditQuery(), 10)
+    assert (exported.operation, exported.actor) == ("definitions.export", ACTOR)
+    assert (exported.parameters, exported.error) == ({}, "")
+    assert (refused.parameters, refused.error) == ({"vhost": "nowhere"}, "not_found")
+
+
+RULE = {"condition": "backlog", "above": 1, "webhook": "https://h.example/hush", "secret": "hush"}
+PARAMETER = {"vhost": "v", "component": "alert", "name": "n"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("alert.set", {"vhost": "v", "name": "n", "rule": RULE}),
+        ("parameter.set", {**PARAMETER, "value": RULE}),
+        ("parameter.set", {**PARAMETER, "value": list(map(list, RULE.items()))}),
+        ("definitions.import", {"document": {"parameters": [{**PARAMETER, "value": RULE}]}}),
+        (
+            "definitions.import",
+            {
+                "document": {
+                    "vhosts": [{"name": "v"}],
+                    "parameters": [{**PARAMETER, "value": RULE}],
+                }
+            },
+        ),
+    ],
+)
+async def test_addresses_of_webhooks_are_secrets(node, store, operation, parameters):
+    await ask(node, operation, **parameters)
+    [record] = await store.read(AuditQuery(), 10)
+    assert "backlog" in str(record.parameters)
+    assert "hush" not in f"{record.parameters} {record.explanation}"
 
 
 async def test_records_are_found_by_time_user_operation_and_page(node, store):
