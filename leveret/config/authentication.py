@@ -52,7 +52,8 @@ class AuthenticationSettings(Settings):
         15.0,
         gt=0,
         description="Seconds for which answers of `http` are remembered, refusals a fifth of it: "
-        "RabbitMQ's number. A permission that is taken away still counts for up to twice as long.",
+        "RabbitMQ's number. A permission that is taken away still counts for up to twice as long, "
+        "a tag or password until a browser's session ends, half an hour after the sign-in.",
     )
 
     # The service that `http` asks.

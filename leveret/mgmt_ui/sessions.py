@@ -2,7 +2,7 @@
 
 Made by the sign-in page, found again by `api.callers` for each request that brings the cookie.
 A session is as good as the password that opened it: it ends with its time, with the user, and when
-the password changes.
+the password changes. Where nobody tells this node of that, its time is short.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from leveret.core.access.authentication import InternalRights
 
 if TYPE_CHECKING:
     from leveret.core.access.permissions import AccessControl
@@ -21,6 +23,9 @@ __all__ = ["COOKIE", "CSRF_HEADER", "SESSION_MS_MAX", "Notice", "Session", "Sess
 COOKIE = "leveret_session"
 CSRF_HEADER = "x-csrf-token"
 SESSION_MS_MAX = 8 * 3600 * 1000  # a working day, as RabbitMQ has it
+# Of users whom a service knows: their tags are those of the sign-in, and nothing says when one has
+# gone or has another password. So each proves it anew, twice an hour.
+SESSION_MS_MAX_ELSEWHERE = 30 * 60 * 1000
 SESSIONS_MAX = 1000  # about a kilobyte each; more people than ever look at one node
 SESSIONS_PER_USER_MAX = 32  # so that one user cannot push out the others
 NOTICES_MAX = 8  # that wait for the next page
@@ -79,7 +84,7 @@ class Sessions:
             secrets.token_urlsafe(TOKEN_BYTES),
             rights,
             self._password_hash(rights.user),
-            self._wall_ms() + SESSION_MS_MAX,
+            self._wall_ms() + _time_ms(rights),
         )
         self._by_token[session.token] = session
         return session
@@ -116,3 +121,10 @@ class Sessions:
             self.close(own[0])
         elif len(self._by_token) >= SESSIONS_MAX:
             self.close(next(iter(self._by_token.values())))
+
+
+def _time_ms(rights: Rights) -> int:
+    """How long a session may last. What a name says is not asked: two sources may know it."""
+    if rights.expires_at_ms is None and not isinstance(rights, InternalRights):
+        return SESSION_MS_MAX_ELSEWHERE
+    return SESSION_MS_MAX

@@ -1,9 +1,13 @@
 """Who is still signed in."""
 
+import pytest
+
+from leveret.auth.http import HttpRights
 from leveret.core.access.authentication import InternalRights
 from leveret.core.access.permissions import AccessControl
 from leveret.mgmt_ui import sessions as module
-from leveret.mgmt_ui.sessions import SESSION_MS_MAX, Sessions
+from leveret.mgmt_ui.sessions import SESSION_MS_MAX, SESSION_MS_MAX_ELSEWHERE, Sessions
+from leveret.ports.authentication import Login
 from leveret.ports.definitions import UserDefinition
 
 
@@ -72,6 +76,26 @@ def test_session_ends_when_the_password_changes_or_the_user_goes():
 def test_user_whom_others_know_has_no_password_here():
     place = Place()
     assert place.finds(place.open("of LDAP"))
+
+
+@pytest.mark.parametrize("user", ["of a service", "u"])
+def test_rights_of_which_nobody_tells_the_end_are_proved_anew_soon(user):
+    place = Place()
+    rights = HttpRights(None, Login(user, "p", "::1"), ("administrator",))
+    session = place.sessions.open(rights)
+    place.now_ms += SESSION_MS_MAX_ELSEWHERE - 1
+    assert place.finds(session)
+    place.now_ms += 1
+    assert not place.finds(session)
+
+
+def test_a_token_says_itself_when_it_ends():
+    place = Place()
+    rights = HttpRights(None, Login("of a token", "p", "::1"), ())
+    rights.expires_at_ms = SESSION_MS_MAX
+    session = place.sessions.open(rights)
+    place.now_ms += SESSION_MS_MAX_ELSEWHERE
+    assert place.finds(session)
 
 
 def test_the_oldest_of_a_user_makes_room(monkeypatch):
