@@ -68,6 +68,8 @@ __all__ = ["WebServer", "create_app", "create_metrics_app", "management_server",
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
 SCRAPERS_MAX = 16  # on their own port: anybody may come, and each goes through all that there is
+# Beyond these, that are told with 503 why they are not answered; a file each, until they are.
+REFUSED_MAX = 16
 REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
 ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
@@ -206,15 +208,20 @@ async def _broken(_: Request, error: Exception) -> Response:  # noqa: ARG001  # 
 class ImpatientProtocol(H11Protocol):
     """One connection, closed when its peer is too slow to ask or to take the answer.
 
-    There are `HTTP_CONNECTIONS_MAX` of them for everybody: strangers must not be able to keep them.
+    There are `HTTP_CONNECTIONS_MAX` of them for everybody: strangers must not be able to keep them,
+    nor to open more and more, which would take the node's files.
     """
 
     _deadline: asyncio.TimerHandle | None = None
     _is_asked = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a request."""
+        """Expect a request; there may be too many already even to be told so."""
         super().connection_made(transport)
+        assert self.limit_concurrency is not None, "every server has one"
+        if len(self.connections) > self.limit_concurrency + REFUSED_MAX:
+            transport.abort()
+            return
         self._allow(REQUEST_SECONDS_MAX)
 
     def data_received(self, data: bytes) -> None:

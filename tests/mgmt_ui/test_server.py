@@ -72,6 +72,44 @@ async def test_scrapers_are_few(monkeypatch):
         await server.close()
 
 
+@pytest.mark.parametrize(
+    ("server", "limit"),
+    [(ManagementServer, "HTTP_CONNECTIONS_MAX"), (MetricsServer, "SCRAPERS_MAX")],
+)
+async def test_connections_are_not_without_number(monkeypatch, server, limit):
+    monkeypatch.setattr(web, limit, 2)
+    monkeypatch.setattr(web, "REFUSED_MAX", 2)
+    request = b"GET /api HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    server = server()
+    listener = await server.open("127.0.0.1", 0)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:  # who is let in may stay for ten
+        group.create_task(server.serve(Site().node))
+        opened = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(100)]
+        held = [writer for reader, writer in opened if not await is_closed(reader, writer)]
+        assert len(held) == 4
+        assert await ask(listener.port, request) == b""
+        held[0].close()
+        await asyncio.sleep(0.05)
+        assert b" 503 " in await ask(listener.port, request)
+        for writer in held[1:]:
+            writer.close()
+        await asyncio.sleep(0.05)
+        assert b" 404 " in await ask(listener.port, request)
+        await server.close()
+
+
+async def is_closed(reader, writer):
+    """Whether the server hangs up at once; so does the client, then."""
+    with contextlib.suppress(ConnectionError):
+        try:
+            async with asyncio.timeout(0.2):
+                await reader.read()
+        except TimeoutError:
+            return False
+    writer.close()
+    return True
+
+
 def test_node_tells_no_metrics_if_it_shall_not(tmp_path):
     with node_addresses(tmp_path, "--prometheus-port", "-1") as addresses:
         assert "prometheus" not in addresses
