@@ -13,8 +13,10 @@ for long enough, firing until it does not hold any more. The caller tells values
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -37,6 +39,8 @@ __all__ = [
 COMPONENT: Final = "alert"  # of the parameters that are rules
 TEXT_CHARACTERS_MAX: Final = 1000
 HOLD_SECONDS_MAX: Final = 86_400
+# Of an IPv4 address: hexadecimal, octal or decimal.
+NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 HOLD_SECONDS: Final = 60  # long enough for a restart of consumers
 
 
@@ -205,7 +209,54 @@ def _webhook(value: object) -> str:
         is_whole = False
     if not is_whole:
         raise InvalidRuleError("webhook is an address that begins with http:// or https://")
+    _check_host(str(parts.hostname).removesuffix("."), has_user=parts.username is not None)
     return url
+
+
+def _check_host(host: str, *, has_user: bool) -> None:
+    """Refuse what has no receiver of alerts, and what somebody may want of the node's place.
+
+    Where a name leads to is not asked: it may be another place when the alert is sent.
+    """
+    address = _literal(host)
+    if address is not None and address.is_unspecified:
+        raise InvalidRuleError(
+            f"webhook: {host} is no machine's address; perhaps 127.0.0.1 is meant"
+        )
+    if address is not None and address.is_link_local:
+        raise InvalidRuleError(
+            f"webhook: {host} is a link-local address (169.254.0.0/16, fe80::/10), where clouds "
+            "keep the secrets of their machines: nothing is posted there"
+        )
+    is_local = host == "localhost" or host.endswith(".localhost")
+    if has_user and (is_local or (address is not None and address.is_loopback)):
+        raise InvalidRuleError(
+            f"webhook: {host} is the node's own machine, where no user and password are sent; "
+            "leave them out, and sign with a secret"
+        )
+
+
+def _literal(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is, in any form that resolvers take; None for names."""
+    parts = host.split(".")
+    if len(parts) <= 4 and all(map(NUMBER.fullmatch, parts)):  # 127.1, 0x7f.0.0.1, 2130706433
+        *high, low = (int(part, _base(part)) for part in parts)
+        bits = 8 * (4 - len(high))
+        if max(high, default=0) > 255 or low >= 1 << bits:
+            return None
+        return IPv4Address((int.from_bytes(bytes(high)) << bits) | low)
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _base(number: str) -> int:
+    if number.startswith(("0x", "0X")):
+        return 16
+    return 8 if number.startswith("0") else 10
 
 
 def _enabled(value: object) -> bool:

@@ -30,56 +30,68 @@ __all__ = ["Webhooks"]
 logger = logging.getLogger(__name__)
 
 ADDRESSES_MAX: Final = 256  # that are told something at the same time: a task each
+VHOST_ADDRESSES_MAX: Final = 32  # of one virtual host: its dead ones silence nobody else
 UNSENT_MAX: Final = 200  # of one address; how things stand counts more than how they stood
 ATTEMPTS_MAX: Final = 16  # at a time, one of each address
+VHOST_ATTEMPTS_MAX: Final = 4  # of one virtual host: they may take half a minute each
 TIMEOUT_SECONDS: Final = 10.0  # for each step of an attempt
 ATTEMPT_SECONDS_MAX: Final = 30.0  # for all of it: an answer may come a byte at a time
 PAUSES_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)  # before the second attempt, the third …
 
 
 class _Lane:
-    """What waits to be sent to one address."""
+    """What waits to be sent to one address by the rules of one virtual host."""
 
     def __init__(self) -> None:
         self.unsent: deque[Alert] = deque()
         self.is_full = False  # and the log says so
 
 
+class _Vhost:
+    """What one virtual host takes of the whole."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, _Lane] = {}  # by address, while there is something for it
+        self.attempts = asyncio.Semaphore(VHOST_ATTEMPTS_MAX)
+
+
 class Webhooks:
     """Sends what `tell` is told, in its order for each address. `run` is a task of the node's.
 
     Each address has a task while there is something for it, so that one that is slow, or dead,
-    holds up no other.
+    holds up no other; and each virtual host has a share, as it is its users who name addresses.
     """
 
     def __init__(self, node_name: str, pauses_seconds: tuple[float, ...] = PAUSES_SECONDS) -> None:
         self._node_name = node_name
         self._pauses_seconds = pauses_seconds
-        self._lanes: dict[str, _Lane] = {}  # by address, while there is something for it
-        self._begun: asyncio.Queue[str] = asyncio.Queue()  # addresses without a task yet
+        self._vhosts: dict[str, _Vhost] = {}  # while there is something of theirs
+        # Virtual hosts and their addresses without a task yet.
+        self._begun: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._attempts = asyncio.Semaphore(ATTEMPTS_MAX)
 
     @property
     def unsent_count(self) -> int:
         """Alerts that wait."""
-        return sum(len(lane.unsent) for lane in self._lanes.values())
+        lanes = (lane for vhost in self._vhosts.values() for lane in vhost.lanes.values())
+        return sum(len(lane.unsent) for lane in lanes)
 
     def tell(self, alert: Alert) -> None:
         """Send an alert, if its rule says where."""
         address = alert.rule.webhook
         if not address:
             return
-        lane = self._lanes.get(address)
+        name = alert.rule.vhost
+        vhost = self._vhosts.get(name) or _Vhost()
+        lane = vhost.lanes.get(address)
         if lane is None:
-            if len(self._lanes) >= ADDRESSES_MAX:
-                logger.error(
-                    "alert %r is not sent: %d other webhooks do not answer",
-                    alert.rule.name,
-                    ADDRESSES_MAX,
-                )
+            reason = self._no_room(vhost)
+            if reason:
+                logger.error("alert %r of vhost %r is not sent: %s", alert.rule.name, name, reason)
                 return
-            lane = self._lanes[address] = _Lane()
-            self._begun.put_nowait(address)
+            self._vhosts[name] = vhost
+            lane = vhost.lanes[address] = _Lane()
+            self._begun.put_nowait((name, address))
         if len(lane.unsent) >= UNSENT_MAX:
             lane.unsent.popleft()
             if not lane.is_full:
@@ -91,6 +103,14 @@ class Webhooks:
                 )
         lane.unsent.append(alert)
 
+    def _no_room(self, vhost: _Vhost) -> str:
+        """Why a virtual host cannot have one more address; empty where it can."""
+        if len(vhost.lanes) >= VHOST_ADDRESSES_MAX:
+            return f"{VHOST_ADDRESSES_MAX} other webhooks of its do not answer"
+        if sum(len(held.lanes) for held in self._vhosts.values()) >= ADDRESSES_MAX:
+            return f"{ADDRESSES_MAX} other webhooks do not answer"
+        return ""
+
     async def run(self) -> None:
         """Send until cancelled."""
         # Redirects are not followed and proxies not asked: it goes where the rule says.
@@ -99,20 +119,21 @@ class Webhooks:
             asyncio.TaskGroup() as tasks,
         ):
             while True:
-                address = await self._begun.get()
-                tasks.create_task(self._send_all(client, address))
+                name, address = await self._begun.get()
+                tasks.create_task(self._send_all(client, name, address))
 
-    async def _send_all(self, client: httpx.AsyncClient, address: str) -> None:
-        """Send what there is for an address, and what comes meanwhile.
+    async def _send_all(self, client: httpx.AsyncClient, name: str, address: str) -> None:
+        """Send what there is of a virtual host for an address, and what comes meanwhile.
 
         An alert is given up after the last pause. While nothing is answered each of the next ones
         has one attempt, after a pause as long.
         """
-        lane, failures = self._lanes[address], 0
+        vhost = self._vhosts[name]
+        lane, failures = vhost.lanes[address], 0
         pauses = self._pauses_seconds
         while lane.unsent:
             alert = lane.unsent.popleft()
-            while reason := await self._attempt(client, alert):
+            while reason := await self._attempt(client, vhost, alert):
                 failures += 1
                 if failures > len(pauses):
                     logger.error(
@@ -126,10 +147,13 @@ class Webhooks:
                     break
             else:
                 failures = 0
-        del self._lanes[address]
+        del vhost.lanes[address]
+        if not vhost.lanes:
+            del self._vhosts[name]
 
-    async def _attempt(self, client: httpx.AsyncClient, alert: Alert) -> str:
-        async with self._attempts:
+    async def _attempt(self, client: httpx.AsyncClient, vhost: _Vhost, alert: Alert) -> str:
+        # Its own first: who waits for them takes nothing of what all share.
+        async with vhost.attempts, self._attempts:
             return await self._send(client, alert)
 
     async def _send(self, client: httpx.AsyncClient, alert: Alert) -> str:

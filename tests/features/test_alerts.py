@@ -66,6 +66,66 @@ def test_what_is_no_rule_says_why(fields, problem):
         rule(**fields)
 
 
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("169.254.169.254", "link-local"),
+        ("169.254.0.1.", "link-local"),
+        ("2852039166", "link-local"),
+        ("0xa9fea9fe", "link-local"),
+        ("0251.0376.43518", "link-local"),
+        ("[fe80::1]", "link-local"),
+        ("[FE80::1%25eth0]", "link-local"),
+        ("[::ffff:169.254.169.254]", "link-local"),
+        ("u:p@169.254.169.254", "link-local"),
+        ("0.0.0.0", "no machine's address"),
+        ("0", "no machine's address"),
+        ("0x0.0", "no machine's address"),
+        ("[::]", "no machine's address"),
+        ("[::ffff:0.0.0.0]", "no machine's address"),
+        ("guest:guest@localhost", "the node's own machine"),
+        ("guest@LocalHost.", "the node's own machine"),
+        ("@localhost", "the node's own machine"),
+        ("u:p@a.localhost", "the node's own machine"),
+        ("u:p@127.0.0.1", "the node's own machine"),
+        ("u:p@127.255.0.9", "the node's own machine"),
+        ("u:p@127.1", "the node's own machine"),
+        ("u:p@2130706433", "the node's own machine"),
+        ("u:p@[::1]", "the node's own machine"),
+        ("u:p@[::ffff:127.0.0.1]", "the node's own machine"),
+    ],
+)
+def test_nothing_is_posted_to_where_only_the_node_may_go(host, problem):
+    for scheme, end in (("http", ""), ("HTTPS", ":8080/hook?token=hush")):
+        with pytest.raises(InvalidRuleError, match=problem) as caught:
+            rule(webhook=f"{scheme}://{host}{end}")
+        assert "hush" not in str(caught.value)
+        assert "u:p" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        "u:p@hooks.example",
+        "u:p@10.0.0.1",
+        "[2001:db8::1]",
+        "999.1.1.1",
+        "1.2.3.4.5",
+        "4294967296",
+        "9" * 900,
+        "169.254.169.254.example",
+        "localhost.example",
+        "09",
+        "1..2",
+    ],
+)
+def test_all_other_hosts_may_be_told(host):
+    assert rule(webhook=f"http://{host}/").webhook == f"http://{host}/"
+
+
 def test_a_rule_is_an_object():
     with pytest.raises(InvalidRuleError):
         AlertRule.parse("/", "r", [])

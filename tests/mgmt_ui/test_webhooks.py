@@ -12,7 +12,14 @@ import pytest
 
 from leveret.features.alerts import Alert, AlertRule
 from leveret.mgmt_ui import webhooks
-from leveret.mgmt_ui.webhooks import ADDRESSES_MAX, ATTEMPTS_MAX, UNSENT_MAX, Webhooks
+from leveret.mgmt_ui.webhooks import (
+    ADDRESSES_MAX,
+    ATTEMPTS_MAX,
+    UNSENT_MAX,
+    VHOST_ADDRESSES_MAX,
+    VHOST_ATTEMPTS_MAX,
+    Webhooks,
+)
 
 
 class Receiver:
@@ -42,8 +49,8 @@ def address_of(server):
     return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
-def alert_for(url):
-    rule = AlertRule.parse("/", "r", {"condition": "backlog", "above": 1, "webhook": url})
+def alert_for(url, vhost="/"):
+    rule = AlertRule.parse(vhost, "r", {"condition": "backlog", "above": 1, "webhook": url})
     return Alert(rule, "q", 2.0, 5, is_firing=True)
 
 
@@ -144,9 +151,46 @@ async def test_of_too_many_the_newest_are_kept(caplog):
 async def test_addresses_are_not_without_number(caplog):
     sender = Webhooks("n")
     for number in range(ADDRESSES_MAX + 10):
-        sender.tell(alert_for(f"http://127.0.0.1:1/{number}"))
+        sender.tell(alert_for(f"http://127.0.0.1:1/{number}", str(number % 20)))
     assert sender.unsent_count == ADDRESSES_MAX
     assert len(caplog.records) == 10
+
+
+async def test_addresses_of_one_virtual_host_are_few(caplog):
+    sender = Webhooks("n")
+    for number in range(VHOST_ADDRESSES_MAX + 10):
+        sender.tell(alert_for(f"http://127.0.0.1:1/{number}", "greedy"))
+    assert sender.unsent_count == VHOST_ADDRESSES_MAX
+    assert len(caplog.records) == 10
+    assert "of vhost 'greedy' is not sent: 32 other webhooks of its" in caplog.text
+    sender.tell(alert_for("http://127.0.0.1:1/0", "other"))
+    assert sender.unsent_count == VHOST_ADDRESSES_MAX + 1
+
+
+async def test_what_was_told_leaves_nothing_behind():
+    async with receiving() as (receiver, alert):
+        sender = Webhooks("n")
+        await send(sender, alert, lambda: receiver.got and not sender._vhosts)
+
+
+async def test_one_virtual_host_silences_no_other():
+    """All of its addresses take what they are sent and never answer."""
+    silent: list[asyncio.StreamWriter] = []
+
+    async def never(_, writer):
+        silent.append(writer)
+
+    async with (
+        await asyncio.start_server(never, "127.0.0.1", 0) as quiet,
+        receiving() as (receiver, alert),
+    ):
+        sender = Webhooks("n")
+        for number in range(ADDRESSES_MAX):
+            sender.tell(alert_for(f"{address_of(quiet)}{number}", "greedy"))
+        async with asyncio.timeout(5):
+            await send(sender, alert, lambda: receiver.got and len(silent) == VHOST_ATTEMPTS_MAX)
+        for writer in silent:
+            writer.close()
 
 
 async def test_what_begins_and_what_ends_comes_in_order_whatever_fails():
@@ -175,10 +219,10 @@ async def test_the_dead_hold_up_nobody_else():
     ):
         sender = Webhooks("n")
         for number in range(ATTEMPTS_MAX - 1):
-            sender.tell(alert_for(f"{address_of(quiet)}{number}"))
+            sender.tell(alert_for(f"{address_of(quiet)}{number}", f"quiet {number % 5}"))
         for number in range(40):
             for dead in (address_of(closing), "http://127.0.0.1:1/"):
-                sender.tell(alert_for(f"{dead}{number}"))
+                sender.tell(alert_for(f"{dead}{number}", f"dead {number % 3}"))
         await send(sender, alert, lambda: receiver.got)
         for writer in silent:
             writer.close()
