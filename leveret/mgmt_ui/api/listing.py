@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 PAGE_ROWS = 100  # RabbitMQ's numbers, both
 PAGE_ROWS_MAX = 500
+# Each row is gone through for each column. No row has as many, and tables are not as deep.
+COLUMNS_MAX = 100
+PATH_NAMES_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Query:
             page_size=page_size,
             name=name.lower(),
             pattern=_pattern(name) if is_pattern else None,
-            sort=parameters.get("sort", ""),
+            sort=_sort(parameters.get("sort", "")),
             sort_reverse=parameters.get("sort_reverse") == "true",
             columns=_columns(parameters.get("columns", "")),
             disable_stats=parameters.get("disable_stats") == "true",
@@ -122,7 +125,22 @@ def _integer(text: str | None) -> int | None:
 
 
 def _columns(text: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(column.split(".")) for column in text.split(",") if column)
+    columns = [column for column in text.split(",") if column]
+    if len(columns) > COLUMNS_MAX:
+        raise bad_request(f"columns are at most {COLUMNS_MAX}")
+    return tuple(_path("columns", column) for column in columns)
+
+
+def _sort(column: str) -> str:
+    _path("sort", column)
+    return column
+
+
+def _path(parameter: str, column: str) -> tuple[str, ...]:
+    names = tuple(column.split(".", PATH_NAMES_MAX))
+    if len(names) > PATH_NAMES_MAX:
+        raise bad_request(f"{parameter} has a column of more than {PATH_NAMES_MAX} names")
+    return names
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,27 @@ def test_columns_are_cut_out_by_path():
     assert select_columns(row, []) is row
 
 
+async def test_columns_are_not_without_number():
+    assert await names(columns=",".join(["name"] * 100)) == ["aa", "c", "A", "b"]
+    assert await listed(ITEMS, {"columns": "," * 200 + "name,,size"}) == [
+        {"name": "aa", "size": 2},
+        {"name": "c", "size": None},
+        {"name": "A", "size": 10},
+        {"name": "b", "size": 3},
+    ]
+    too_many = ("bad_request", "columns are at most 100")
+    for count in (101, 32_000):
+        assert await refusal(columns=",".join(["name"] * count)) == too_many
+
+
+@pytest.mark.parametrize("parameter", ["columns", "sort"])
+async def test_columns_are_not_without_depth(parameter):
+    await listed(ITEMS, {parameter: ".".join(["deep"] * 32)})
+    reason = f"{parameter} has a column of more than 32 names"
+    assert await refusal(**{parameter: ".".join(["deep"] * 33)}) == ("bad_request", reason)
+    assert await refusal(**{parameter: "." * 60_000}) == ("bad_request", reason)
+
+
 @pytest.mark.parametrize("count", [0, 1, FIRST_ITEMS, FIRST_ITEMS + 1])
 async def test_pieces_of_a_whole_list_are_one_array(count):
     items = [("v", f"{number:06}", number) for number in range(count)]
