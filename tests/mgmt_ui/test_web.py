@@ -425,7 +425,7 @@ async def test_listeners(site):
     assert (await check(site, "protocol-listener/management"))[1]["protocol"] == "http"
     status, body = await check(site, "protocol-listener/mqtt")
     assert (status, body["missing"], body["protocols"]) == (503, "mqtt", ["amqp", "http"])
-    for port in ("x", "-1", "70000", "²"):
+    for port in ("x", "-1", "70000", "²", "0" * 9 + "70000", "1" * 5000, "0" * 5000):
         answer = await site.error(f"/api/health/checks/port-listener/{port}")
         assert answer == (400, "bad_request", "Invalid port")
 

@@ -22,6 +22,7 @@ __all__ = ["router"]
 
 CHECKS = "/api/health/checks"
 PORT_MAX = 65_535
+PORT_DIGITS_MAX = 5
 DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 DAY_MS = 86_400_000
 PERIODS_DIGITS_MAX = 6
@@ -94,7 +95,8 @@ async def virtual_hosts(node: NodeHere) -> Response:
 @guarded.api_route("/port-listener/{port}", methods=READ)
 async def port_listener(node: NodeHere, port: Segment) -> Response:
     """Whether the node listens on a port."""
-    if not (port.isascii() and port.isdigit() and int(port[:6]) <= PORT_MAX):
+    is_number = port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX
+    if not is_number or int(port) > PORT_MAX:
         raise ApiError(400, "bad_request", "Invalid port")
     ports = [listener.port for listener in node.listeners]
     if int(port) in ports:
