@@ -88,8 +88,10 @@ class Album:
         [message] = get("/leveret/queues/%2F/invoices/messages?limit=1").json()["messages"]
         address = f"/queues/%2F/invoices/messages/{message['offset']}"
         [task] = get("/leveret/queues/%2F/celery/messages?limit=1").json()["messages"]
+        connection = f"/connections/{quote(named['payment service']['name'], safe='')}"
         return {
-            "connection": f"/connections/{quote(named['payment service']['name'], safe='')}",
+            "connection": connection,
+            "channel": f"{connection}/channels/1",
             "message": address,
             "edit": f"{address}/edit",
             "task": f"/queues/%2F/celery/messages/{task['offset']}",

@@ -43,6 +43,10 @@ def test_connection_page_by_its_link(view: View) -> None:
     view.page.locator(f"{ROWS} a").first.click()
     view.page.get_by_text("order service").wait_for()
     assert view.page.get_by_role("cell", name="mailer").is_visible()
+    view.page.get_by_role("link", name="1", exact=True).first.click()
+    view.page.wait_for_url("**/channels/1")
+    assert view.page.get_by_role("heading", name="Channel 1").is_visible()
+    assert view.page.locator(".plot canvas").count() >= 1
 
 
 def test_figures_and_charts_are_live(site: Site, desk: View) -> None:
