@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import HTMLResponse
@@ -30,6 +31,8 @@ THEME_COOKIE = "leveret_theme"
 THEMES = frozenset({"light", "dark"})
 RUN_SECONDS = 0.00005  # of a thread that renders, ...
 REST_SECONDS = 0.001  # ... before it leaves the interpreter to the event loop for so long
+# Of pages only: who signs in must not wait behind them. They are asleep nearly all of the time.
+THREADS = ThreadPoolExecutor(8, "page")
 
 
 class Renderer:
@@ -99,7 +102,7 @@ class Page(HTMLResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification."""
-        text = await asyncio.to_thread(self._render)
+        text = await asyncio.get_running_loop().run_in_executor(THREADS, self._render)
         self.body = text.encode()
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
