@@ -27,6 +27,8 @@ class Site:
             on_vhost_deleted=self.broker.remove_vhost,
             on_vhost_changed=self.broker.change_vhost,
             on_user_deleted=self.broker.shut_user,
+            on_policies_changed=self.broker.apply_policies,
+            policies=self.broker.policies,
             parameters=self.broker.parameters,
         )
         self.administration.restore(self.stage.definitions())

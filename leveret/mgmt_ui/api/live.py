@@ -5,7 +5,8 @@
     DELETE  …/pause            go on
     DELETE  …/aliases/ALIAS    forget a name that the queue had
 
-Each needs what declaring the queue would need, under its old and its new name.
+Each needs what declaring the queue would need. Another name needs all permissions for both names,
+as messages and publishers come along to where others may be let in.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
+from leveret.core.queues.settings import Stated
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
-__all__ = ["require_to_change", "require_to_configure", "router"]
+__all__ = ["require_to_change", "require_to_configure", "require_to_rename", "router"]
+
+DEAD_LETTERS = "x-dead-letter-"  # how the arguments begin that say where dead letters go
 
 router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
 
@@ -36,7 +40,7 @@ async def change(caller: CallerHere, request: Request, vhost: Segment, name: Seg
         raise bad_request("state arguments, or a name")
     await require_to_configure(caller, vhost, name)
     if new_name is not None:
-        await caller.require(vhost, "queue", new_name, "configure")
+        await require_to_rename(caller, vhost, name, new_name)
     if arguments is not None:
         await require_to_change(caller, vhost, name, arguments)
         await caller.perform("queue.change", vhost=vhost, name=name, arguments=arguments)
@@ -48,11 +52,29 @@ async def change(caller: CallerHere, request: Request, vhost: Segment, name: Seg
 async def require_to_change(
     caller: Caller, vhost: str, name: str, arguments: dict[str, Any]
 ) -> None:
-    """Whoever lets a queue hand on its dead letters must be allowed to do that himself."""
-    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    """Raise ApiError unless the caller may do himself what he lets a queue do with dead letters.
+
+    A key alone is enough to send them elsewhere, where an argument or a policy names the exchange.
+    """
+    if not any(argument.startswith(DEAD_LETTERS) for argument in arguments):
+        return
+    await caller.require(vhost, "queue", name, "read")
+    queue = caller.vhost(vhost).queues.get(name)
+    own, policy = (queue.definition.arguments, queue.policy.definition) if queue else ({}, {})
+    stated = {key: value for key, value in {**own, **arguments}.items() if value is not None}
+    exchange = Stated(stated, policy)(DEAD_LETTER_EXCHANGE.removeprefix("x-"))
     if isinstance(exchange, str):
-        await caller.require(vhost, "queue", name, "read")
         await caller.require(vhost, "exchange", exchange, "write")
+
+
+async def require_to_rename(caller: Caller, vhost: str, name: str, new_name: str) -> None:
+    """Raise ApiError unless the caller may do with the queue what the other name lets people do.
+
+    Else who may configure a queue could call it something that he may read.
+    """
+    for one in (name, new_name):
+        for permission in ("configure", "write", "read"):
+            await caller.require(vhost, "queue", one, permission)
 
 
 @router.put("/pause")

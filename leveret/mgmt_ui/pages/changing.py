@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Response
 
 from leveret.mgmt_ui.api.answers import Segment
-from leveret.mgmt_ui.api.live import require_to_change, require_to_configure
+from leveret.mgmt_ui.api.live import (
+    require_to_change,
+    require_to_configure,
+    require_to_rename,
+)
 from leveret.mgmt_ui.api.problems import ApiError, not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.declaring import arguments_of, json_object_of
@@ -29,7 +33,7 @@ async def rename(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segme
     """Call it otherwise; its old name goes on to lead to it."""
     await _require(viewer, vhost, name)
     new_name = form.text("new_name")
-    await viewer.caller.require(vhost, "queue", new_name, "configure")
+    await require_to_rename(viewer.caller, vhost, name, new_name)
     return await act(
         viewer,
         "queue.rename",

@@ -268,12 +268,14 @@ def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
 def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
     """What is offered."""
     configure = viewer.may("configure", "queue", vhost, name)
+    read, write = (viewer.may(verb, "queue", vhost, name) for verb in ("read", "write"))
     return {
-        "purge": viewer.may("read", "queue", vhost, name),
+        "purge": read,
         "configure": configure,
+        "rename": configure and read and write,
         "publish": viewer.may("write", "exchange", vhost, "amq.default"),
         "delete": configure and viewer.node.configuration.http_delete,
-        "bind": viewer.may("write", "queue", vhost, name),
+        "bind": write,
     }
 
 

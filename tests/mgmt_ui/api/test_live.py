@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.ports.definitions import PermissionDefinition
+from leveret.ports.definitions import PermissionDefinition, PolicyDefinition
 from tests.mgmt_ui.operations.test_messages import Desk
 
 URL = "/api/leveret/queues/%2F/q"
@@ -82,3 +82,51 @@ async def test_it_takes_what_declaring_the_queue_would_take(desk):
         assert (await desk.reason(method, path, body, "some"))[0] == 401
     response = await desk.ask("PATCH", URL, {"arguments": {"x-expires": 60_000}}, user="some")
     assert response.status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("configure", "write", "read", "status"),
+    [
+        (".*", ".*", "^mine-", 401),
+        (".*", ".*", "^q$", 401),
+        (".*", "^mine-", ".*", 401),
+        (".*", "^q$", ".*", 401),
+        ("^q$", ".*", ".*", 401),
+        ("^(q|mine-x)$", "^(q|mine-x)$", "^(q|mine-x)$", 204),
+    ],
+)
+async def test_another_name_takes_all_permissions_for_both(desk, configure, write, read, status):
+    desk.add_user("some", "management")
+    desk.stage.access.put_permission(PermissionDefinition("/", "some", configure, write, read))
+    response = await desk.ask("PATCH", URL, {"name": "mine-x"}, user="some")
+    assert response.status_code == status
+
+
+@pytest.mark.parametrize("by_policy", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-dead-letter-routing-key": "mine-x", "x-message-ttl": 0},
+        {"x-dead-letter-topic": True},
+        {"x-dead-letter-exchange": None},
+    ],
+)
+async def test_where_dead_letters_go_is_for_who_may_send_them_there(desk, arguments, by_policy):
+    definition = {"dead-letter-exchange": "amq.direct"}
+    if by_policy:
+        policy = PolicyDefinition("/", "p", "^q$", definition, 0, "all", operator=False)
+        desk.administration.set_policy(policy)
+    else:
+        set_before = {"arguments": {"x-dead-letter-exchange": "amq.direct"}}
+        assert await desk.answer("PATCH", URL, set_before) is None
+    none, both = "^$", "^(q|amq.direct)$"
+    writes_nowhere = not by_policy and "x-dead-letter-exchange" in arguments
+    for name, write, read, may in (
+        ("writer", both, none, False),
+        ("reader", none, both, writes_nowhere),
+        ("some", both, both, True),
+    ):
+        desk.add_user(name, "management")
+        desk.stage.access.put_permission(PermissionDefinition("/", name, "^q$", write, read))
+        response = await desk.ask("PATCH", URL, {"arguments": arguments}, user=name)
+        assert (response.status_code != 401) is may, name

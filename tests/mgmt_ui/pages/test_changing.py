@@ -105,6 +105,16 @@ async def test_new_name_needs_permission_as_well(site, renamed):
     assert definition(site).name == "q"
 
 
+async def test_who_may_only_configure_does_not_rename(site, renamed):
+    site.add_user("u", "management")
+    site.stage.access.put_permission(PermissionDefinition("/", "u", ".*", ".*", "^mine-"))
+    browser = Browser(site)
+    await browser.sign_in("u")
+    assert f"{QUEUE}/rename" not in await browser.text(QUEUE)
+    assert (await browser.submit(f"{QUEUE}/rename", new_name="mine-x")).status_code == 403
+    assert definition(site).name == "q"
+
+
 @pytest.mark.parametrize(("verb", "fields"), WRITES)
 async def test_who_may_not_configure_changes_nothing(site, renamed, verb, fields):
     site.add_user("reader", "policymaker")
