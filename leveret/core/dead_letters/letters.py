@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.logs.window import LogWindow
-from leveret.core.routing.message import read_properties
+from leveret.core.routing.message import StoredMessage
 from leveret.features.redrive import DeadLetter, Selection, dead_letter
 from leveret.ports.records import RecordFlag
-from leveret.ports.tables import MalformedFieldError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,14 +37,11 @@ class Letter(NamedTuple):
 def letter_at(batch: Batch, offset: int) -> Letter:
     """The message of a batch; properties that cannot be read are none."""
     flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
-    try:
-        properties = read_properties(header)
-    except MalformedFieldError:
-        properties = {}
+    message = StoredMessage(exchange, routing_key, header, body, flags)
     told = dead_letter(
         offset,
-        properties.get("message_id"),
-        properties.get("headers") or {},
+        message.property("message_id"),
+        message.open_headers,
         is_dead_letter=bool(flags & RecordFlag.DEAD_LETTERED),
     )
     return Letter(flags, time_ms, exchange, routing_key, header, body, told)

@@ -63,7 +63,7 @@ class Selection:
             return False
         if not self.headers:
             return True
-        own = _stored(message).headers
+        own = _stored(message).open_headers
         return all(
             name in own and (own[name] == wanted or _text(own[name]) == wanted)
             for name, wanted in self.headers.items()
@@ -275,7 +275,7 @@ def row_of(message: Waiting) -> dict[str, object]:
         "repeat_every_ms": None if repetition is None else repetition.every_ms,
         "cron": None if repetition is None else repetition.cron,
         "deliveries_left": None if repetition is None else repetition.count,
-        "headers": {name: _plain(value) for name, value in _stored(message).headers.items()},
+        "headers": {name: _plain(value) for name, value in _stored(message).open_headers.items()},
     }
 
 

@@ -66,5 +66,5 @@ class Criteria:
         )
 
     def _has_headers(self, message: StoredMessage) -> bool:
-        headers = message.headers
+        headers = message.open_headers
         return all(name in headers and shown(headers[name]) == want for name, want in self.headers)

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from leveret.features.deaths import BLIND_COPIES
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_fields, encode_fields, encode_table
 
@@ -170,6 +171,14 @@ class StoredMessage:
     def headers(self) -> Arguments:
         """See Message."""
         return self.property("headers") or {}
+
+    @property
+    def open_headers(self) -> Arguments:
+        """Those that people are shown and may find it by: not who has blind copies."""
+        headers = self.headers
+        if not self.flags & RecordFlag.BLIND_COPIED:
+            return headers
+        return {name: value for name, value in headers.items() if name != BLIND_COPIES}
 
     @property
     def properties(self) -> dict[str, Any]:

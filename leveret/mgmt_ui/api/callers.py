@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.sessions import Session
-    from leveret.ports.authentication import Rights
+    from leveret.ports.authentication import Kind, Permission, Rights
 
 __all__ = [
     "Caller",
@@ -175,6 +175,10 @@ class Caller:
     ) -> None:
         """Raise ApiError 401 unless the caller has a permission, as a client would need it."""
         await self._ask(lambda: authorise(self.rights, vhost, kind, name, permission))
+
+    async def may(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
+        """Whether the caller has a permission, where nothing is refused that he has not."""
+        return await answered(lambda: self.rights.allows(vhost, kind, name, permission))
 
     async def require_topic(
         self, vhost: str, exchange: str, key: str, permission: Literal["write", "read"]

@@ -9,7 +9,8 @@
 
 With `queue` it is about the Celery tasks that a queue holds, for who may browse that queue. Of the
 others, who may enter the virtual host may look; who may publish to the exchange that messages wait
-for may do something about them. Times are milliseconds since 1970.
+for may also see their headers, choose messages by them (without `exchange`: by those of every one),
+and do something about them. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import bad_request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from leveret.mgmt_ui.api.callers import Caller
 
-__all__ = ["cursor", "cursor_text", "read_cursor", "router"]
+__all__ = ["cursor", "cursor_text", "read_cursor", "router", "with_open_headers"]
 
 ROWS = 100
 CURSOR_DIGITS_MAX = 18
@@ -45,19 +48,40 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
     query = request.query_params
     queue = query.get("queue")
     await _require_to_look(caller, vhost, queue)
+    stated, exchange = headers(query), query.get("exchange")
+    if stated and queue is None:  # who finds messages by their headers learns these
+        await _require_to_publish(caller, vhost, exchange)
     found = await caller.perform(
         "schedule.list",
         vhost=vhost,
-        exchange=query.get("exchange"),
+        exchange=exchange,
         routing_key=query.get("routing_key"),
-        headers=headers(query),
+        headers=stated,
         due_from_ms=whole_number(query, "due_from_ms"),
         due_before_ms=whole_number(query, "due_before_ms"),
         queue=queue,
         limit=whole_number(query, "limit", ROWS),
         after=cursor(query.get("after")),
     )
+    if queue is None:
+        rows = await with_open_headers(caller, vhost, found["rows"])
+        # An exchange that is gone is none of those that were asked about.
+        found["rows"] = [row for row in rows if "headers" in row] if stated else rows
     return answer({**found, "after": cursor_text(found["after"])})
+
+
+async def with_open_headers(
+    caller: Caller, vhost: str, rows: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows of delayed messages, without headers where the caller might not have published them."""
+    may: dict[str, bool] = {}
+    shown = []
+    for row in rows:
+        name = row["exchange"] or "amq.default"
+        if name not in may:
+            may[name] = await caller.may(vhost, "exchange", name, "write")
+        shown.append({key: row[key] for key in row if key != "headers" or may[name]})
+    return shown
 
 
 @router.api_route("/messages/{id}", methods=READ)
@@ -125,9 +149,13 @@ async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) 
     id_, exchange = text(asked, "id", None), text(asked, "exchange", None)
     if id_ is not None:
         held = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
-        exchanges = [held["exchange"]]
-    else:
-        exchanges = list(caller.vhost(vhost).exchanges) if exchange is None else [exchange]
+        exchange = held["exchange"]
+    await _require_to_publish(caller, vhost, exchange)
+
+
+async def _require_to_publish(caller: Caller, vhost: str, exchange: str | None) -> None:
+    """Raise ApiError unless the caller may publish to an exchange, or to every one."""
+    exchanges = list(caller.vhost(vhost).exchanges) if exchange is None else [exchange]
     for name in exchanges:
         await caller.require(vhost, "exchange", name or "amq.default", "write")
 

@@ -51,7 +51,11 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
     selection = Selection(frozenset({id_}))
     async for found in letters.letters(queue, selection, queue.log.first, queue.log.committed):
         for letter in found:
-            return {**_row(letter), **properties(letter.header), **payload(letter.body)}
+            return {
+                **_row(letter),
+                **properties(letter.header, letter.flags),
+                **payload(letter.body),
+            }
     raise AdministrationError("not_found", f"no message '{id_}' in queue '{queue.name}'")
 
 
@@ -165,7 +169,7 @@ def _row(letter: Letter) -> dict[str, object]:
         "died_at": told.died_at,
         "attempts": told.attempts,
         "last_failure": told.last_failure,
-        "headers": headers_of(letter.header),
+        "headers": headers_of(letter.header, letter.flags),
         "payload_bytes": len(letter.body),
     }
 

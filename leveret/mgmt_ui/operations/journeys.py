@@ -118,7 +118,7 @@ async def _told(node: Administered, queue: OpenQueue, seen: Seen) -> Row:
         Step(STORED, seen.time_ms, queue=queue.name),
         message.exchange.decode(errors="replace"),
         message.routing_key.decode(errors="replace"),
-        plain(message.headers),
+        plain(message.open_headers),
         is_dead_letter=bool(flags & RecordFlag.DEAD_LETTERED),
         is_retried=bool(flags & RecordFlag.RETRIED),
     )

@@ -20,8 +20,6 @@ from leveret.mgmt_ui.operations.chosen import changes_of, criteria_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
 from leveret.mgmt_ui.operations.waiting import has_failed
-from leveret.ports.contents import open_header
-from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -105,14 +103,13 @@ async def _one(queue: OpenQueue, parameters: Parameters) -> Seen:
 
 def _row(seen: Seen, bytes_max: int, *, as_text: bool) -> dict[str, object]:
     message = seen.message
-    hidden = message.flags & RecordFlag.BLIND_COPIED  # who else got it is nobody's business
     return {
         "offset": seen.offset,
         "state": str(seen.state),
         "time_ms": seen.time_ms,
         "exchange": message.exchange.decode(errors="replace"),
         "routing_key": message.routing_key.decode(errors="replace"),
-        **properties(open_header(message.header) if hidden else message.header),
+        **properties(message.header, message.flags),
         "payload_bytes": len(message.body),
         "truncated": len(message.body) > bytes_max,
         **payload(message.body, bytes_max, as_text=as_text),

@@ -37,7 +37,8 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
     queue, id_ = _queue(node, parameters), parameters["id"]
     if queue.retry_topic is not None and id_.isascii() and id_.isdigit():
         for record in await queue.retry_topic.room.read([int(id_)]):
-            return {**_row(record), **properties(record.header), **payload(record.body)}
+            told = properties(record.header, record.flags)
+            return {**_row(record), **told, **payload(record.body)}
     raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{queue.name}'")
 
 
@@ -103,7 +104,7 @@ def _row(record: Waiting) -> dict[str, object]:
         "exchange": exchange.decode(errors="replace"),
         "routing_key": routing_key.decode(errors="replace"),
         "payload_bytes": len(body),
-        "headers": headers_of(header),
+        "headers": headers_of(header, flags),
     }
 
 

@@ -9,26 +9,33 @@ from typing import Any
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import read_properties
+from leveret.ports.contents import open_header
+from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError
 
 __all__ = ["headers_of", "integer", "payload", "properties"]
 
 
-def properties(header: bytes) -> dict[str, object]:
-    """A message's properties and headers for people."""
+def properties(header: bytes, flags: int) -> dict[str, object]:
+    """A message's properties and headers for people, as consumers get them."""
     try:
-        return {"properties": plain(read_properties(header))}
+        return {"properties": plain(_read(header, flags))}
     except MalformedFieldError:
         return {"properties": {}}
 
 
-def headers_of(header: bytes) -> dict[str, Any]:
+def headers_of(header: bytes, flags: int) -> dict[str, Any]:
     """A message's headers alone, for lists."""
     try:
-        found: Any = plain(read_properties(header).get("headers", {}))
+        found: Any = plain(_read(header, flags).get("headers", {}))
     except MalformedFieldError:
         return {}
     return dict(found)
+
+
+def _read(header: bytes, flags: int) -> dict[str, Any]:
+    hidden = flags & RecordFlag.BLIND_COPIED  # who else got it is nobody's business
+    return read_properties(open_header(header) if hidden else header)
 
 
 def payload(

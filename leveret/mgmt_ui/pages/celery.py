@@ -63,8 +63,8 @@ def task_of(headers: Any) -> Task | None:
 
 
 def with_tasks(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that have the headers of messages, with the `task` of each, which may be None."""
-    return [{**row, "task": task_of(row["headers"])} for row in rows]
+    """Rows that may have the headers of messages, with the `task` of each, which may be None."""
+    return [{**row, "task": task_of(row.get("headers"))} for row in rows]
 
 
 def _says(value: object) -> bool:

@@ -1,8 +1,8 @@
 """Delayed messages of a virtual host: when they come, and what can be done about it.
 
-Who may publish to the exchange of a message may also put it off, have it now, or call it off. The
-Celery tasks that a queue holds are shown one queue at a time, to who may consume from it, and may
-be called off by him.
+Who may publish to the exchange of a message may also see which Celery task it is, put it off, have
+it now, or call it off. The Celery tasks that a queue holds are shown one queue at a time, to who
+may consume from it, and may be called off by him.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor
+from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor, with_open_headers
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
@@ -54,6 +54,8 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
     following = None
     if (place := cursor_text(found["after"])) is not None:
         following = with_query("/schedules", vhost=vhost, **asked, after=place)
+    if not asked["queue"]:
+        found["rows"] = await with_open_headers(viewer.caller, vhost, found["rows"])
     rows = with_tasks(found["rows"])
     for row in rows:
         exchange = row["exchange"] or "amq.default"

@@ -64,8 +64,22 @@ def test_schedules_are_listed_shown_put_off_and_called_off(http, channel):
     assert ([row["id"] for row in rest["rows"]], rest["pending"]) == (["s2"], 3)
     assert http.get(f"{base}/messages/s1").json()["id"] == "s1"
     assert http.get(f"{base}/messages/none").status_code == 404
+    found = http.get(base, params={"header": "x-schedule-id=s1"}).json()["rows"]
+    assert [row["headers"]["x-schedule-id"] for row in found] == ["s1"]
+    with as_user(http, "writer") as writer:
+        rows = writer.get(base).json()["rows"]
+        assert all("x-schedule-id" in row["headers"] for row in rows)
+        searched = {"header": "x-schedule-id=s1"}
+        assert writer.get(base, params=searched).status_code == 401  # among all exchanges'
+        answer = writer.get(base, params={**searched, "exchange": ""})
+        assert [row["id"] for row in answer.json()["rows"]] == ["s1"]
     with as_user(http, "reader") as reader:
-        assert reader.get(base).status_code == 200
+        rows = reader.get(base).json()["rows"]
+        assert [row["id"] for row in rows] == ["s0", "s1", "s2"]
+        assert not any("headers" in row for row in rows)
+        for searched in ({}, {"exchange": ""}, {"exchange": "gone"}):
+            params = {"header": "x-schedule-id=s1", **searched}
+            assert reader.get(base, params=params).status_code == 401
         assert reader.get(f"{base}/messages/s1").status_code == 401
         assert reader.post(f"{base}/cancel", json={"id": "s1"}).status_code == 401
         assert reader.post(f"{base}/cancel", json={"all": True}).status_code == 401

@@ -8,6 +8,7 @@ import pytest
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.performing import perform
 from tests.core.dead_letters.test_redrive import Yard, bodies
+from tests.support.client import Client
 
 ANY = {
     "vhost": "/",
@@ -179,3 +180,24 @@ def test_messages_that_wait_are_listed_brought_back_and_deleted():
     assert console.refusal("retry.cancel", **Q, ids=[], all=False) == "invalid"
     assert console.refusal("retry.cancel", **Q, ids=["x"], all=False) == "invalid"
     assert console.refusal("retry.list", **Q, limit=3, after=[1]) == "invalid"
+
+
+@pytest.mark.parametrize("retries", [False, True])
+def test_blind_copies_are_shown_and_found_by_nobody(retries):
+    console = Console(**{"x-retry-delays": [60_000]})
+    client = Client(console.yard.stage).open()
+    client.publish("q", b"1", headers={"BCC": ["secret"], "x": "y"}, message_id="id")
+    if retries:
+        offset, _ = console.yard.queue.get()
+        console.yard.queue.discard([(offset, offset + 1)])
+        console.yard.stage.run()
+        [row] = console.ask("retry.list", **Q, limit=9, after=None)["rows"]
+        shown = console.ask("retry.show", **Q, id=row["id"])
+    else:
+        here = {**ANY, **Q, "limit": 9, "after": None}
+        assert console.ask("dlq.list", **{**here, "headers": {"BCC": "['secret']"}})["rows"] == []
+        [row] = console.ask("dlq.list", **here)["rows"]
+        shown = console.ask("dlq.show", **Q, id="id")
+    for headers in (row["headers"], shown["headers"], shown["properties"]["headers"]):
+        assert headers["x"] == "y"
+        assert "BCC" not in headers

@@ -227,3 +227,16 @@ async def test_a_disk_that_refuses_is_told(node: Administered, stage: Stage) -> 
     stage.log("leveret.delayed").append_error = None
     assert await change(node, "reschedule", id="seven", delay_ms=1) == 1
     assert await listed(node, 1) == ["seven"]
+
+
+async def test_blind_copies_are_shown_and_found_by_nobody(
+    node: Administered, client: Client
+) -> None:
+    headers = {"x-delay": 100, "BCC": ["other"], "kind": "blind"}
+    client.publish("q", b"m", headers=headers)
+    common = {**COMMON, "headers": {"kind": "blind"}, "limit": 9, "after": None}
+    [row] = (await ask(node, "schedule.list", **common))["rows"]
+    assert "BCC" not in row["headers"]
+    shown = await ask(node, "schedule.show", vhost="/", id=row["id"])
+    assert "BCC" not in shown["headers"]
+    assert await listed(node, headers={"BCC": "['other']"}) == []

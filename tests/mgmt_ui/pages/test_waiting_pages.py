@@ -89,13 +89,18 @@ def test_schedules(guest):
 
 def test_who_may_not_publish_leaves_schedules_alone(guest, address):
     clear_schedules(guest)
-    delay(guest)
-    [id_] = ids(guest.text("/schedules"))
+    task = {"task": "report.make", "id": "1", "argsrepr": "('anna',)"}
+    delay(guest, headers={"x-delay": HOUR_MS, **task})
+    text = guest.text("/schedules")
+    assert "report.make(&#39;anna&#39;)" in text
+    [id_] = ids(text)
     guest.done("/users", name="reader", password="reader", tags="management")
     patterns = {"configure": ".*", "write": "^$", "read": ".*"}
     guest.done("/users/reader/permissions", vhost="/", **patterns)
     with Visitor(address, "reader") as reader:
-        assert "1 waiting in /" in reader.text("/schedules")
+        text = reader.text("/schedules")
+        assert "1 waiting in /" in text
+        assert "report.make" not in text
         assert ids(reader.text("/schedules")) == []
         for verb in ("cancel", "deliver", "reschedule"):
             answer = reader.submit(f"/schedules/{verb}", vhost="/", id=id_, delay_minutes="1")
