@@ -41,7 +41,8 @@ def serve(
         bool | None,
         typer.Option(
             "--http-delete/--no-http-delete",
-            help="Whether queues can be deleted by HTTP.  [default: http-delete]",
+            help="Whether queues can be deleted by HTTP, with their virtual host or by expiry, too."
+            "  [default: http-delete]",
         ),
     ] = None,
     durability: Annotated[

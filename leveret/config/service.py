@@ -47,5 +47,7 @@ class ServiceSettings(Settings):
     )
     http_delete: bool = Field(
         True,
-        description="Whether queues can be deleted by HTTP; `leveret queue delete` always can.",
+        description="Whether queues can be deleted by HTTP and on the pages: by themselves, with "
+        "their virtual host, by x-expires given to one that is there, or by a new policy with "
+        "expires. The command line always can, and AMQP clients may as their permissions say.",
     )

@@ -158,6 +158,7 @@ def _administered(
         alerting=telemetry.alerting,
         audit=telemetry.audit,
         runtime=runtime,
+        http_delete=configuration.http_delete,
     )
 
 

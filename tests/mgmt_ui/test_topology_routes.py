@@ -3,6 +3,8 @@
 import pytest
 from pamqp import commands
 
+from leveret.mgmt_ui.control import COMMAND_LINE
+from leveret.mgmt_ui.operations.performing import perform
 from leveret.ports.definitions import PermissionDefinition
 from tests.support.client import Client
 from tests.support.site import Site
@@ -72,6 +74,60 @@ async def test_deletion_by_http_can_be_switched_off():
     code, why = await reason(site, "DELETE", Q + "q")
     assert (code, "leveret queue delete" in why) == (403, True)
     assert await status(site, "DELETE", Q + "q/contents") == 204
+
+
+def expiring(definition):
+    """Documents with a policy of that definition, and with an operator policy."""
+    policy = {"pattern": "", "definition": definition}
+    named = {"vhost": "/", "name": "p"}
+    operators = {**named, "component": "operator_policy", "value": policy}
+    return [{"policies": [{**named, **policy}]}, {"parameters": [operators]}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "command"),
+    [
+        ("DELETE", "/api/vhosts/%2F", None, "vhost delete"),
+        ("PATCH", f"/api/leveret{Q[4:]}q", {"arguments": {"x-expires": 1}}, "queue change"),
+        *(
+            ("PUT", f"/api/{kind}/%2F/p", {"pattern": "", "definition": {"expires": 1}}, command)
+            for kind, command in (
+                ("policies", "policy set"),
+                ("operator-policies", "operator-policy set"),
+            )
+        ),
+        *(
+            ("POST", "/api/definitions", document, "definitions import")
+            for document in [*expiring({"expires": 1}), *expiring([["expires", 1]])]
+        ),
+    ],
+)
+async def test_nor_does_anything_else_delete_queues_then(method, path, body, command):
+    site = Site(http_delete=False)
+    assert await status(site, "PUT", Q + "q") == 201
+    code, why = await reason(site, method, path, body)
+    assert (code, why) == (
+        403,
+        f"queues are not deleted by HTTP on this node: use `leveret {command}`",
+    )
+    assert "/" in site.broker.vhosts
+    assert site.administration.policies.select(operator=True) == []
+    assert site.administration.policies.select(operator=False) == []
+
+
+async def test_what_deletes_no_queue_is_left_alone():
+    site = Site(http_delete=False)
+    assert await status(site, "PUT", Q + "q", {"arguments": {"x-expires": 60_000}}) == 201
+    change = {"arguments": {"x-expires": None, "x-max-length": 5}}
+    assert await status(site, "PATCH", f"/api/leveret{Q[4:]}q", change) == 204
+    policy = {"pattern": "", "definition": {"max-length": 1}}
+    assert await status(site, "PUT", "/api/policies/%2F/p", policy) == 201
+    for document in ([], {"policies": 5}, {"policies": [5, {"definition": 5}], "parameters": None}):
+        assert await status(site, "POST", "/api/definitions", document) == 400
+    request = {"operation": "queue.delete"}
+    request["parameters"] = {"vhost": "/", "name": "q", "if_empty": False, "if_unused": False}
+    assert await perform(site.administered, request, COMMAND_LINE) == {"ok": True, "result": 0}
+    site.stage.run()
 
 
 async def test_no_action_is_known(site):

@@ -35,7 +35,10 @@ class Site:
         self.serving = True
         self.add_user("guest", "administrator")
         self.administered = Administered(
-            self.administration, self.broker.vhosts, broker=self.broker
+            self.administration,
+            self.broker.vhosts,
+            broker=self.broker,
+            http_delete=self.stage.configuration.http_delete,
         )
         self.equip()
 

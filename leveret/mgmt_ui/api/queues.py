@@ -27,7 +27,7 @@ from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
-from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.api.views import Row
 
 
-__all__ = ["DELETION_OFF", "router"]
-
-DELETION_OFF = "queues are not deleted by HTTP on this node: use `leveret queue delete`"
+__all__ = ["router"]
 
 EXAMPLE = {"durable": True, "auto_delete": False, "arguments": {"x-queue-type": "quorum"}}
 
@@ -132,8 +130,6 @@ async def delete_queue(
 ) -> Response:
     """Delete a queue, unless `if-empty` or `if-unused` forbids it, or this node's HTTP does."""
     _existing(caller, vhost, name)
-    if not caller.node.configuration.http_delete:
-        raise ApiError(403, "forbidden", DELETION_OFF)
     await caller.require(vhost, "queue", name, "configure")
     caller.require_shared(vhost, name)
     await caller.perform(

@@ -48,6 +48,7 @@ class Administered:
     alerting: Alerting | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
     runtime: Runtime | None = None  # of a running node
+    http_delete: bool = True  # whether queues can be deleted by HTTP
 
     @property
     def schedules(self) -> Schedules | None:

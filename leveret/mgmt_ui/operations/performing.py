@@ -21,6 +21,7 @@ from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.alerts import ALERTS
 from leveret.mgmt_ui.operations.audit import AUDIT
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
+from leveret.mgmt_ui.operations.deletions import refused_deletion
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.journeys import JOURNEYS
@@ -34,6 +35,7 @@ from leveret.mgmt_ui.operations.schedules import SCHEDULES
 from leveret.mgmt_ui.operations.topology import TOPOLOGY
 from leveret.mgmt_ui.operations.transfer import TRANSFER
 from leveret.mgmt_ui.operations.usage import USAGE
+from leveret.ports.audit import Way
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import (
@@ -63,8 +65,14 @@ async def perform(node: Administered, request: object, actor: Actor) -> dict[str
     except AdministrationError as error:
         return _refusal(error.code, error)
     changes = name.rpartition(".")[2] not in LOOKING
-    with acting_as(actor.user):
-        answer = await _answer(node, operation, parameters, changes=changes)
+    refused = None
+    if actor.way is not Way.COMMAND_LINE and not node.http_delete:
+        refused = refused_deletion(name, parameters)
+    if refused is not None:
+        answer = _refusal("forbidden", refused)
+    else:
+        with acting_as(actor.user):
+            answer = await _answer(node, operation, parameters, changes=changes)
     if node.audit is not None and (changes or name in TELLING):
         await node.audit.note(actor, name, parameters, answer)
     return answer

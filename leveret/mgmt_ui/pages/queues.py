@@ -15,7 +15,6 @@ from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import ApiError, not_found
-from leveret.mgmt_ui.api.queues import DELETION_OFF
 from leveret.mgmt_ui.pages import clients, formats
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
@@ -208,8 +207,6 @@ async def purge(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segmen
 async def delete(viewer: ViewerHere, form: FormHere, vhost: Segment, name: Segment) -> Response:
     """Delete the queue with what it holds."""
     await _require(viewer, vhost, name, "configure")
-    if not viewer.node.configuration.http_delete:
-        raise ApiError(403, "forbidden", DELETION_OFF)
     return await act(
         viewer,
         "queue.delete",
@@ -274,7 +271,7 @@ def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
         "configure": configure,
         "rename": configure and read and write,
         "publish": viewer.may("write", "exchange", vhost, "amq.default"),
-        "delete": configure and viewer.node.configuration.http_delete,
+        "delete": configure and viewer.node.administered.http_delete,
         "bind": write,
     }
 

@@ -171,11 +171,21 @@ async def test_purging_and_deleting(site, guest, amqp):
     site.stage.run()
 
 
-async def test_deleting_where_the_node_forbids_it_over_http(site, guest, amqp):
-    site.stage.configuration.__dict__["http_delete"] = False
+async def test_deleting_where_the_node_forbids_it_over_http(site, amqp):
+    site.equip(http_delete=False)
+    guest = Browser(site)
+    await guest.sign_in("guest")
     assert "Delete the queue" not in await guest.text("/queues/%2F/q")
-    assert (await guest.submit("/queues/%2F/q/delete")).status_code == 403
-    assert "q" in site.broker.vhosts["/"].queues
+    assert "Delete the virtual host" not in await guest.text("/vhosts/%2F")
+    policy = {"vhost": "/", "name": "p", "pattern": "", "arguments": '{"expires": 1}'}
+    for path, fields in (
+        ("/queues/%2F/q/delete", {}),
+        ("/queues/%2F/q/arguments", {"shown": "{}", "arguments": '{"x-expires": 1}'}),
+        ("/vhosts/%2F/delete", {}),
+        ("/policies", policy),
+    ):
+        assert (await guest.submit(path, **fields)).status_code == 403, path
+    assert "x-expires" not in site.broker.vhosts["/"].queues["q"].definition.arguments
 
 
 async def test_pausing_and_resuming(site, guest, amqp):
