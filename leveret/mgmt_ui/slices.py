@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-__all__ = ["ROWS_AT_ONCE", "Pace", "in_slices"]
+__all__ = ["ROWS_AT_ONCE", "Pace", "in_chunks", "in_slices"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ SLICE_SECONDS = 0.00005  # of the event loop
 FIRST_ITEMS = 10  # of the first slice, where items are looked at
 ROWS_AT_ONCE = 1  # the same, where they are made into rows
 ITEMS_MIN, ITEMS_MAX = 1, 2000
+CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
 
 
 class Pace:
@@ -58,3 +59,18 @@ def slice_size(done: int, seconds: float) -> int:
     """How many to take next, where some took so long; at most twice as many."""
     fitting = int(done * SLICE_SECONDS / seconds) if seconds > 0 else ITEMS_MAX
     return max(ITEMS_MIN, min(fitting, 2 * done, ITEMS_MAX))
+
+
+async def in_chunks(pieces: AsyncIterator[str], end: str = "") -> AsyncIterator[bytes]:
+    """Text that is made piece by piece, as it is sent: a few large chunks of UTF-8, then `end`."""
+    gathered: list[str] = []
+    size = 0
+    pace = Pace()
+    async for piece in pieces:
+        await pace.step()
+        gathered.append(piece)
+        size += len(piece)
+        if size >= CHUNK_CHARACTERS:
+            yield "".join(gathered).encode()
+            gathered, size = [], 0
+    yield "".join([*gathered, end]).encode()

@@ -1,7 +1,9 @@
 import asyncio
 
+import pytest
+
 from leveret.mgmt_ui import slices
-from leveret.mgmt_ui.slices import Pace, in_slices
+from leveret.mgmt_ui.slices import Pace, in_chunks, in_slices
 
 
 def test_a_slice_holds_what_fits_into_its_time():
@@ -49,3 +51,17 @@ async def test_short_steps_go_on_and_long_ones_rest(monkeypatch):
     now[0] += slices.SLICE_SECONDS * 1.1
     await pace.step()
     assert rests == 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 1000])
+async def test_pieces_are_sent_in_few_chunks(monkeypatch, count):
+    async def pieces():
+        for number in range(count):
+            yield f"piece {number} ü\n"
+
+    monkeypatch.setattr(slices, "CHUNK_CHARACTERS", 100)
+    chunks = [chunk async for chunk in in_chunks(pieces(), "end")]
+    made = [piece async for piece in pieces()]
+    assert b"".join(chunks).decode() == "".join([*made, "end"])
+    assert all(100 <= len(chunk) < 130 for chunk in chunks[:-1])
+    assert len(chunks[-1]) < 130

@@ -19,9 +19,11 @@ from pydantic import AfterValidator
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_pieces, one_page
 from leveret.mgmt_ui.api.message_stats import Shown
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.slices import in_chunks, in_slices
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.api.callers import Caller
@@ -64,7 +66,7 @@ def answer(value: Any, status: int = 200) -> Response:
 
 def streamed(value: dict[str, Any]) -> Response:
     """The response that says `value`, whose lists may be long: it is written down in slices."""
-    return StreamingResponse(in_pieces(value), headers=PRIVATE, media_type="application/json")
+    return _sent(in_pieces(value))
 
 
 def done(*, is_new: bool = False) -> Response:
@@ -76,9 +78,12 @@ async def listed(items: list[Any], kind: Kind[Any], query: Query) -> Response:
     """All items or the page that is asked for; whole lists are sent while they are made."""
     ordered = await in_order(items, kind, query)
     if query.page is None:
-        pieces = all_pages(ordered, kind, query)
-        return StreamingResponse(pieces, headers=PRIVATE, media_type="application/json")
+        return _sent(all_pages(ordered, kind, query))
     return answer(await one_page(ordered, len(items), kind, query))
+
+
+def _sent(pieces: AsyncIterator[str]) -> Response:
+    return StreamingResponse(in_chunks(pieces), headers=PRIVATE, media_type="application/json")
 
 
 async def _query(

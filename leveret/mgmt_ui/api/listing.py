@@ -205,30 +205,30 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
     }
 
 
-async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[bytes]:
+async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[str]:
     """All rows as pieces of one JSON array, each made when the last has been sent."""
     before = "["
     async for part in in_slices(ordered, ROWS_AT_ONCE):
-        yield (before + json.dumps(_rows(part, kind, query))[1:-1]).encode()
+        yield before + json.dumps(_rows(part, kind, query))[1:-1]
         before = ", "
-    yield b"]" if before == ", " else b"[]"
+    yield "]" if before == ", " else "[]"
 
 
-async def in_pieces(value: dict[str, Any]) -> AsyncIterator[bytes]:
+async def in_pieces(value: dict[str, Any]) -> AsyncIterator[str]:
     """An object as pieces of JSON; of the lists in it, some items at a time."""
     before = "{"
     for name, held in value.items():
-        yield f"{before}{json.dumps(name)}: ".encode()
+        yield f"{before}{json.dumps(name)}: "
         before = ", "
         if isinstance(held, list) and held:
             opening = "["
             async for part in in_slices(held):
-                yield (opening + json.dumps(part)[1:-1]).encode()
+                yield opening + json.dumps(part)[1:-1]
                 opening = ", "
-            yield b"]"
+            yield "]"
         else:
-            yield json.dumps(held).encode()
-    yield b"}" if value else b"{}"
+            yield json.dumps(held)
+    yield "}" if value else "{}"
 
 
 def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:

@@ -21,7 +21,7 @@ from leveret.mgmt_ui.metrics import own, rabbitmq, traffic
 from leveret.mgmt_ui.metrics.exposition import negotiated
 from leveret.mgmt_ui.metrics.groups import one_by_one, summed
 from leveret.mgmt_ui.metrics.reading import EVERYTHING, Scope, take_reading
-from leveret.mgmt_ui.slices import Pace
+from leveret.mgmt_ui.slices import in_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["guarded", "public"]
 
 READ = ["GET", "HEAD"]
-CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
 GROUPS = (*rabbitmq.GROUPS, *traffic.GROUPS, *own.GROUPS)
 HISTOGRAMS = (*traffic.HISTOGRAMS, *own.HISTOGRAMS)
 FAMILIES: dict[str, Group[Any]] = {group.name: group for group in (*GROUPS, *rabbitmq.CLUSTER)}
@@ -122,25 +121,11 @@ async def _answer(
 ) -> Response:
     exposition = negotiated(request.headers.get("accept", ""))
     reading = await take_reading(node, scope)
-    pieces = _chunks(tell(reading, exposition), exposition.end())
+    pieces = in_chunks(tell(reading, exposition), exposition.end())
     return StreamingResponse(
         pieces,
         headers={"cache-control": "no-cache", "content-type": exposition.media_type},
     )
-
-
-async def _chunks(pieces: AsyncIterator[str], end: str) -> AsyncIterator[bytes]:
-    gathered: list[str] = []
-    size = 0
-    pace = Pace()
-    async for piece in pieces:
-        await pace.step()
-        gathered.append(piece)
-        size += len(piece)
-        if size >= CHUNK_CHARACTERS:
-            yield "".join(gathered).encode()
-            gathered, size = [], 0
-    yield "".join([*gathered, end]).encode()
 
 
 async def _require_monitor(caller: CallerHere) -> None:

@@ -26,7 +26,7 @@ async def listed(items, parameters):
     ordered = await in_order(items, kind, query)
     if query.page is not None:
         return await one_page(ordered, len(items), kind, query)
-    return json.loads(b"".join([piece async for piece in all_pages(ordered, kind, query)]))
+    return json.loads("".join([piece async for piece in all_pages(ordered, kind, query)]))
 
 
 async def names(items=ITEMS, **parameters):
@@ -124,7 +124,7 @@ async def test_name_may_be_a_pattern_in_any_case():
 )
 async def test_an_object_is_written_down_in_pieces(value):
     pieces = [piece async for piece in in_pieces(value)]
-    assert json.loads(b"".join(pieces)) == value
+    assert json.loads("".join(pieces)) == value
 
 
 @pytest.mark.covers("B-440")
