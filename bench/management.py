@@ -1,6 +1,6 @@
 """What it costs a busy node to be looked at.
 
-    python -m bench.management [--rounds 15] [--queues 1000] [--connections 1000]
+    python -m bench.management [--rounds 30] [--queues 1000] [--connections 1000]
 
 Two nodes take turns: a bare one, and one with a thousand queues and a thousand connections that a
 browser and a scraper look at: an open overview with its live figures, the list of queues as often
@@ -10,7 +10,8 @@ ones a second, medians over all rounds; neither may lose a tenth. At the end, ho
 list of queues takes.
 
 Browser and scraper would run on machines of their own. Here they get what node and client leave of
-the processors, and never interrupt them (SCHED_IDLE, see sched(7)).
+the processors, and never interrupt them (SCHED_IDLE, see sched(7)). A node's p99 moves by half from
+one reading to the next: to tell a tenth takes some thirty rounds, a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def page_ms(node: Leveret) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What it costs to be looked at.")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--queues", type=int, default=1000)
     parser.add_argument("--connections", type=int, default=1000)
     asked = parser.parse_args()
