@@ -5,28 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from leveret.mgmt_ui.api.problems import ApiError
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["comes_from_elsewhere", "is_secure"]
+__all__ = ["is_secure", "require_own_site"]
 
 
-def comes_from_elsewhere(request: Request) -> bool:
-    """Whether a browser says that another site's page has made it send this; programs say nothing.
+def require_own_site(request: Request, what: str = "this") -> None:
+    """Raise ApiError 403 where a browser says that another site's page has made it send this.
 
-    Cookies are not sent then (SameSite), and forms have tokens. But a browser adds a password that
-    it was told once by itself, and could be made to sign somebody in as somebody else.
+    Programs say nothing. Cookies are not sent then (SameSite), and forms have tokens. But a browser
+    adds a password that it was told once by itself, and could be made to sign somebody in as
+    somebody else.
     """
-    if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
-        return True
-    origin = request.headers.get("origin")
-    return origin is not None and _host(origin) != request.headers.get("host", "")
+    if _comes_from_elsewhere(request):
+        raise ApiError(403, "forbidden", f"{what} was sent by a page of another site")
 
 
 def is_secure(request: Request) -> bool:
     """Whether the browser has a safe way here, which may end at a proxy: it says so itself."""
     origin = request.headers.get("origin", "")
     return request.url.scheme == "https" or origin.startswith("https://")
+
+
+def _comes_from_elsewhere(request: Request) -> bool:
+    if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
+        return True
+    origin = request.headers.get("origin")
+    return origin is not None and _host(origin) != request.headers.get("host", "")
 
 
 def _host(origin: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-__all__ = ["ROWS_AT_ONCE", "Pace", "in_chunks", "in_slices"]
+__all__ = ["ROWS_AT_ONCE", "in_chunks", "in_slices"]
 
 T = TypeVar("T")
 
@@ -24,19 +24,6 @@ FIRST_ITEMS = 10  # of the first slice, where items are looked at
 ROWS_AT_ONCE = 1  # the same, where they are made into rows
 ITEMS_MIN, ITEMS_MAX = 1, 2000
 CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
-
-
-class Pace:
-    """Keeps steps of varying length short: told of each, it lets the loop go round now and then."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-
-    async def step(self) -> None:
-        """One more step is done; rest if a slice's time has gone by since the last rest."""
-        if time.perf_counter() - self._began > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            self._began = time.perf_counter()
 
 
 async def in_slices(items: Iterable[T], first: int = FIRST_ITEMS) -> AsyncIterator[list[T]]:
@@ -62,12 +49,17 @@ def slice_size(done: int, seconds: float) -> int:
 
 
 async def in_chunks(pieces: AsyncIterator[str], end: str = "") -> AsyncIterator[bytes]:
-    """Text that is made piece by piece, as it is sent: a few large chunks of UTF-8, then `end`."""
+    """Text that is made piece by piece, as it is sent: a few large chunks of UTF-8, then `end`.
+
+    Whoever makes many pieces at once rests as whoever goes through slices does.
+    """
     gathered: list[str] = []
     size = 0
-    pace = Pace()
+    began = time.perf_counter()
     async for piece in pieces:
-        await pace.step()
+        if time.perf_counter() - began > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
         gathered.append(piece)
         size += len(piece)
         if size >= CHUNK_CHARACTERS:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from leveret.mgmt_ui import slices
-from leveret.mgmt_ui.slices import Pace, in_chunks, in_slices
+from leveret.mgmt_ui.slices import in_chunks, in_slices
 
 
 def test_a_slice_holds_what_fits_into_its_time():
@@ -33,7 +33,7 @@ async def test_other_work_goes_on_between_slices():
     assert passes >= len(parts) > 1
 
 
-async def test_short_steps_go_on_and_long_ones_rest(monkeypatch):
+async def test_who_makes_many_pieces_at_once_rests(monkeypatch):
     now = [0.0]
     rests = 0
 
@@ -41,16 +41,17 @@ async def test_short_steps_go_on_and_long_ones_rest(monkeypatch):
         nonlocal rests
         rests += 1
 
+    async def pieces(share, count):
+        for _ in range(count):
+            now[0] += slices.SLICE_SECONDS * share
+            yield "piece"
+
     monkeypatch.setattr(slices.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(slices.asyncio, "sleep", rest)
-    pace = Pace()
-    for _ in range(6):
-        now[0] += slices.SLICE_SECONDS * 0.4
-        await pace.step()
+    assert [chunk async for chunk in in_chunks(pieces(0.4, 6))] == [b"piece" * 6]
     assert rests == 2  # with each third
-    now[0] += slices.SLICE_SECONDS * 1.1
-    await pace.step()
-    assert rests == 3
+    assert [chunk async for chunk in in_chunks(pieces(1.1, 3))] == [b"piece" * 3]
+    assert rests == 5
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 1000])

@@ -28,7 +28,7 @@ from leveret.mgmt_ui.api.problems import (
 )
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.performing import perform
-from leveret.mgmt_ui.origin import comes_from_elsewhere
+from leveret.mgmt_ui.origin import require_own_site
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
 from leveret.ports.audit import Actor, Way
 from leveret.ports.authentication import TooManyGuessesError, UnansweredError
@@ -169,9 +169,9 @@ class Caller:
     async def require(
         self,
         vhost: str,
-        kind: Literal["exchange", "queue"],
+        kind: Kind,
         name: str,
-        permission: Literal["configure", "write", "read"],
+        permission: Permission,
     ) -> None:
         """Raise ApiError 401 unless the caller has a permission, as a client would need it."""
         await self._ask(lambda: authorise(self.rights, vhost, kind, name, permission))
@@ -243,8 +243,8 @@ async def identified(request: Request) -> Caller:
     cookies, and passwords that a browser knows, come along whoever made it ask.
     """
     changes = request.method not in SAFE_METHODS
-    if changes and comes_from_elsewhere(request):
-        raise ApiError(403, "forbidden", "this was sent by a page of another site")
+    if changes:
+        require_own_site(request)
     header = request.headers.get("authorization", "")
     session = None if header else session_of(request)
     if session is None:

@@ -14,8 +14,8 @@ from leveret.mgmt_ui.api.bodies import json_object, read_body, require_fields, t
 from leveret.mgmt_ui.api.callers import CallerHere, log_in, require_manager
 from leveret.mgmt_ui.api.describing import body, form
 from leveret.mgmt_ui.api.opening import open_session
-from leveret.mgmt_ui.api.problems import ApiError, not_authorized, not_found
-from leveret.mgmt_ui.origin import comes_from_elsewhere
+from leveret.mgmt_ui.api.problems import not_authorized, not_found
+from leveret.mgmt_ui.origin import require_own_site
 
 __all__ = ["router"]
 
@@ -40,8 +40,7 @@ async def show_ways() -> Response:
 )
 async def sign_in(request: Request) -> Response:
     """Open a session, whose cookie comes with the answer; the password is not in it."""
-    if comes_from_elsewhere(request):
-        raise ApiError(403, "forbidden", "this was sent by a page of another site")
+    require_own_site(request)
     said = await read_body(request, FORM_BYTES_MAX)
     fields = parse_qs(said.decode("latin-1"), encoding="utf-8", max_num_fields=100)
     user, password = fields.get("username"), fields.get("password")

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.origin import comes_from_elsewhere
+from leveret.mgmt_ui.origin import require_own_site
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
@@ -58,8 +58,7 @@ class Form:
 
 async def read_form(request: Request, bytes_max: int = FORM_BYTES_MAX) -> Form:
     """The form in a request's body. Raises ApiError 403 when another site sent it, 400 or 413."""
-    if comes_from_elsewhere(request):
-        raise ApiError(403, "forbidden", "this form was sent by a page of another site")
+    require_own_site(request, "this form")
     body = bytearray()
     try:
         async for piece in request.stream():

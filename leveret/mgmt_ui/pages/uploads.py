@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.origin import comes_from_elsewhere
+from leveret.mgmt_ui.origin import require_own_site
 from leveret.mgmt_ui.pages.forms import CSRF_FIELD
 from leveret.mgmt_ui.sessions import CSRF_HEADER
 
@@ -27,8 +27,7 @@ MEDIA_TYPE = "multipart/form-data"
 
 async def read_upload(request: Request, viewer: Viewer) -> dict[str, bytes]:
     """The parts of a form by their names, once it has proved that it is ours. Raises ApiError."""
-    if comes_from_elsewhere(request):
-        raise ApiError(403, "forbidden", "this form was sent by a page of another site")
+    require_own_site(request, "this form")
     body = bytearray()
     try:
         async for piece in request.stream():
