@@ -158,7 +158,6 @@ def _administered(
         alerting=telemetry.alerting,
         audit=telemetry.audit,
         runtime=runtime,
-        http_delete=configuration.http_delete,
     )
 
 

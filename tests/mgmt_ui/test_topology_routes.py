@@ -69,7 +69,8 @@ async def test_conditions_on_deletion(site):
 
 
 async def test_deletion_by_http_can_be_switched_off():
-    site = Site(http_delete=False)
+    site = Site()
+    site.forbid_deletion()
     assert await status(site, "PUT", Q + "q") == 201
     code, why = await reason(site, "DELETE", Q + "q")
     assert (code, "leveret queue delete" in why) == (403, True)
@@ -103,7 +104,8 @@ def expiring(definition):
     ],
 )
 async def test_nor_does_anything_else_delete_queues_then(method, path, body, command):
-    site = Site(http_delete=False)
+    site = Site()
+    site.forbid_deletion()
     assert await status(site, "PUT", Q + "q") == 201
     code, why = await reason(site, method, path, body)
     assert (code, why) == (
@@ -116,7 +118,8 @@ async def test_nor_does_anything_else_delete_queues_then(method, path, body, com
 
 
 async def test_what_deletes_no_queue_is_left_alone():
-    site = Site(http_delete=False)
+    site = Site()
+    site.forbid_deletion()
     assert await status(site, "PUT", Q + "q", {"arguments": {"x-expires": 60_000}}) == 201
     change = {"arguments": {"x-expires": None, "x-max-length": 5}}
     assert await status(site, "PATCH", f"/api/leveret{Q[4:]}q", change) == 204

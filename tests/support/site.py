@@ -7,6 +7,7 @@ import httpx
 from leveret.core.definitions.administration import Administration
 from leveret.mgmt_ui.managed import Listener, ManagedNode
 from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition
 from tests.support.stage import Stage
@@ -38,7 +39,6 @@ class Site:
             self.administration,
             self.broker.vhosts,
             broker=self.broker,
-            http_delete=self.stage.configuration.http_delete,
         )
         self.equip()
 
@@ -55,6 +55,11 @@ class Site:
             lambda: self.serving,
         )
         self.app = create_app(self.node)
+
+    def forbid_deletion(self):
+        """Run as with `--no-http-delete`."""
+        configuration = self.stage.configuration.model_copy(update={"http_delete": False})
+        self.equip(runtime=Runtime(configuration, 0, self.broker.timers.wall_ms))
 
     def add_user(self, name, *tags):
         self.stage.access.put_user(UserDefinition(name, f"hash of {name}", tags))

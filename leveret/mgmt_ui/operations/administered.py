@@ -48,7 +48,11 @@ class Administered:
     alerting: Alerting | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
     runtime: Runtime | None = None  # of a running node
-    http_delete: bool = True  # whether queues can be deleted by HTTP
+
+    @property
+    def http_delete(self) -> bool:
+        """Whether queues can be deleted by HTTP; who works on files does not come that way."""
+        return self.runtime is None or self.runtime.configuration.http_delete
 
     @property
     def schedules(self) -> Schedules | None:

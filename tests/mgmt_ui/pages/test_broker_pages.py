@@ -172,7 +172,7 @@ async def test_purging_and_deleting(site, guest, amqp):
 
 
 async def test_deleting_where_the_node_forbids_it_over_http(site, amqp):
-    site.equip(http_delete=False)
+    site.forbid_deletion()
     guest = Browser(site)
     await guest.sign_in("guest")
     assert "Delete the queue" not in await guest.text("/queues/%2F/q")
