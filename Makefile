@@ -25,9 +25,11 @@ lint: build
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Writes docs/compatibility.md anew, when tests have come, gone or changed their names.
+# Writes docs/compatibility.md anew, when tests have come, gone or changed their names, and the
+# reference of settings, when these have.
 docs: build
 	$(BIN)/python -m tests.compatibility
+	$(BIN)/python -m leveret.config.reference docs
 
 # For use, not for development: the command `leveret` on this user's path or in the active venv.
 install:

@@ -321,7 +321,7 @@ def answers_amqp(address: Address) -> bool:
 def candidate() -> type[LeveretBroker | RabbitBroker]:
     """The broker that the suites are pointed at."""
     brokers = {kind.name: kind for kind in (LeveretBroker, RabbitBroker)}
-    return brokers[os.environ.get("LEVERET_INTEROP_BROKER", LeveretBroker.name)]
+    return brokers[os.environ.get("INTEROP_BROKER", LeveretBroker.name)]
 
 
 def not_yet(what: str) -> pytest.MarkDecorator:

@@ -1,6 +1,6 @@
 """Fixtures that start brokers as processes.
 
-`LEVERET_INTEROP_BROKER=rabbitmq` runs the client suites against RabbitMQ itself: that is how the
+`INTEROP_BROKER=rabbitmq` runs the client suites against RabbitMQ itself: that is how the
 tests are tested.
 """
 

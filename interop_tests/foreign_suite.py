@@ -26,9 +26,9 @@ class SourcesMissingError(RuntimeError):
 
 
 def cache_directory() -> Path:
-    """Where fetched clients live between runs; LEVERET_INTEROP_CACHE moves it."""
+    """Where fetched clients live between runs; INTEROP_CACHE moves it."""
     default = Path.home() / ".cache" / "leveret-interop"
-    return Path(os.environ.get("LEVERET_INTEROP_CACHE", default))
+    return Path(os.environ.get("INTEROP_CACHE", default))
 
 
 def unpack_distribution(name: str, directory: Path) -> Path:

@@ -36,7 +36,7 @@ def _marks(name: str) -> list[pytest.MarkDecorator | pytest.Mark]:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in CONVERSATIONS])
 def test_conversation(name: str, rabbitmq: Broker, broker: Broker) -> None:
-    """With LEVERET_INTEROP_BROKER=rabbitmq two RabbitMQ processes are compared, which proves that
+    """With INTEROP_BROKER=rabbitmq two RabbitMQ processes are compared, which proves that
     the conversation always reads the same."""
     compare(CONVERSATIONS[name], rabbitmq, broker)
 

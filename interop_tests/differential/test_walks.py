@@ -13,8 +13,8 @@ from interop_tests.differential.walks import SEEDS, walk
 if TYPE_CHECKING:
     from interop_tests.brokers import Broker
 
-# LEVERET_INTEROP_SEEDS=100:200 walks where nobody has been yet.
-CHOSEN = os.environ.get("LEVERET_INTEROP_SEEDS")
+# INTEROP_SEEDS=100:200 walks where nobody has been yet.
+CHOSEN = os.environ.get("INTEROP_SEEDS")
 
 
 CHOSEN_SEEDS = range(*map(int, CHOSEN.split(":"))) if CHOSEN else SEEDS

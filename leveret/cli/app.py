@@ -12,6 +12,7 @@ from leveret.cli import (
     audit,
     bindings,
     certs,
+    config,
     connections,
     dedup,
     definitions,
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("perf")(perf.perf)
+app.add_typer(config.app, name="config")
 app.command("certs")(certs.certs)
 app.add_typer(users.app, name="user")
 app.add_typer(vhosts.app, name="vhost")

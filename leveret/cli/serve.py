@@ -57,17 +57,18 @@ def serve(
         _LogFormat | None, typer.Option(help="How log lines look.  [default: text]")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with these and all other settings.")
+        Path | None,
+        typer.Option(envvar="LEVERET_CONFIG", help="TOML file with these and all other settings."),
     ] = None,
 ) -> None:
     """Run a node until it is told to stop.
 
     Each setting also comes from the environment (LEVERET_PORT) or the file; the command line wins.
     """
-    from leveret.config import load_configuration  # only this command needs it
+    from leveret.config import load  # only this command needs it
 
     try:
-        configuration = load_configuration(
+        loaded = load(
             config,
             {
                 "data_dir": data_dir,
@@ -83,8 +84,9 @@ def serve(
         )
         from leveret.node import run  # the whole broker hangs on it
 
-        status = run(configuration)
+        status = run(loaded.configuration, loaded.notices)
     except LeveretError as error:
-        typer.echo(f"leveret: {error}", err=True)
+        for line in str(error).splitlines():
+            typer.echo(f"leveret: {line}", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(status)

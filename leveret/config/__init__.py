@@ -1,13 +1,19 @@
 """One frozen configuration: every setting and every limit, with its unit and its reason.
 
 Each file is a group of settings. Whoever needs one group only takes it by its own class.
-`load_configuration` reads all sources; `Configuration(...)` alone looks at its arguments only.
+`load` reads all sources and says which one each value is from; `load_configuration` gives the
+values alone. `Configuration(...)` looks at its arguments only.
 """
 
 from leveret.config.authentication import AuthBackend, AuthenticationSettings
 from leveret.config.configuration import Configuration
 from leveret.config.handshake import HandshakeSettings
-from leveret.config.loading import ConfigurationError, load_configuration
+from leveret.config.loading import (
+    ConfigurationError,
+    LoadedConfiguration,
+    load,
+    load_configuration,
+)
 from leveret.config.tls import CertificateLogin, TlsSettings, VerifyPeer
 
 __all__ = [
@@ -17,7 +23,9 @@ __all__ = [
     "Configuration",
     "ConfigurationError",
     "HandshakeSettings",
+    "LoadedConfiguration",
     "TlsSettings",
     "VerifyPeer",
+    "load",
     "load_configuration",
 ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import NoDecode
 
-from leveret.config.settings import Settings
+from leveret.config.settings import Settings, split_names
 
 __all__ = ["AuthBackend", "AuthenticationSettings"]
 
@@ -30,10 +29,10 @@ class AuthenticationSettings(Settings):
         ge=0,
         description="Seconds before a failed login is answered: slows the guessing of passwords.",
     )
-    loopback_users: Annotated[tuple[str, ...], NoDecode] = Field(
+    loopback_users: tuple[str, ...] = Field(
         ("guest",),
         description="Users who may connect from this machine only, since their password is known "
-        "to the world. Comma-separated in the environment.",
+        "to the world. In the environment a list with commas or of JSON; `[]` is nobody.",
     )
     anonymous_login_user: str = Field(
         "",
@@ -41,12 +40,12 @@ class AuthenticationSettings(Settings):
         "empty offers it to nobody. RabbitMQ 4 makes them guest: here nobody gets in unasked.",
     )
 
-    auth_backends: Annotated[tuple[AuthBackend, ...], NoDecode] = Field(
+    auth_backends: tuple[AuthBackend, ...] = Field(
         (AuthBackend.INTERNAL,),
         min_length=1,
         description="Who is asked about a login, in this order: `internal` (users of this node), "
         "`oauth2` (tokens), `http` (a service). The first that accepts also says what the user may "
-        "do. Comma-separated in the environment. `internal` takes its time to say no: put it last.",
+        "do. `internal` takes its time to say no: put it last.",
     )
     auth_cache_ttl_seconds: float = Field(
         15.0,
@@ -107,10 +106,9 @@ class AuthenticationSettings(Settings):
     auth_oauth2_scope_aliases: dict[str, str] = Field(
         {}, description="Scopes that stand for others: `{'admin': 'broker.tag:administrator …'}`."
     )
-    auth_oauth2_preferred_username_claims: Annotated[tuple[str, ...], NoDecode] = Field(
+    auth_oauth2_preferred_username_claims: tuple[str, ...] = Field(
         ("sub", "client_id"),
-        description="Claims that name the user, the first that is there: RabbitMQ's. "
-        "Comma-separated in the environment.",
+        description="Claims that name the user, the first that is there: RabbitMQ's.",
     )
     auth_oauth2_leeway_seconds: float = Field(
         5.0,
@@ -125,7 +123,5 @@ class AuthenticationSettings(Settings):
     )
     @classmethod
     def _split_names(cls, value: object) -> object:
-        """`LEVERET_LOOPBACK_USERS=guest,probe`; an empty value means nobody."""
-        if isinstance(value, str):
-            return tuple(name.strip() for name in value.split(",") if name.strip())
-        return value
+        """`LEVERET_LOOPBACK_USERS=guest,probe`; nobody is `[]`."""
+        return split_names(value)

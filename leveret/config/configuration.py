@@ -5,8 +5,6 @@ The groups are bases of it, not fields: settings have flat names, which files an
 
 from __future__ import annotations
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-
 from leveret.config.addresses import AddressSettings
 from leveret.config.authentication import AuthenticationSettings
 from leveret.config.handshake import HandshakeSettings
@@ -28,20 +26,8 @@ class Configuration(
     ServiceSettings,
     ObservationSettings,
     StorageSettings,
-    BaseSettings,
 ):
-    """What an operator may decide about one node. Never changes while the node runs."""
+    """What an operator may decide about one node. Never changes while the node runs.
 
-    model_config = SettingsConfigDict(env_prefix="LEVERET_")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # the base class's signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments only: a test's configuration must not depend on who runs it."""
-        return (init_settings,)
+    Made of its arguments only: a test's configuration must not depend on who runs it.
+    """

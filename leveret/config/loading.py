@@ -1,47 +1,89 @@
 """Settings from all their sources, the stronger first: command line, environment, TOML file.
 
-In the environment they are called `LEVERET_FRAME_MAX`; what no source names has its default.
+In the environment they are called `LEVERET_FRAME_MAX`; what no source names has its default. The
+file is named by `--config` or by LEVERET_CONFIG.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource
 
 from leveret.config.configuration import Configuration
+from leveret.config.environment import CONFIG_VARIABLE, read_environment, variable
+from leveret.config.problems import explain
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-__all__ = ["ConfigurationError", "load_configuration"]
+__all__ = ["DEFAULT", "ConfigurationError", "LoadedConfiguration", "load", "load_configuration"]
+
+DEFAULT: Final = "default"
 
 
 class ConfigurationError(LeveretError):
     """The operator wrote a setting that cannot be used; the text names it and its source."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedConfiguration:
+    """A configuration and where it comes from."""
+
+    configuration: Configuration
+    sources: Mapping[str, str]
+    """Setting → what has said it, for those that something has said."""
+    notices: tuple[str, ...]
+    """What was passed over, for the operator to know."""
+
+    def source(self, setting: str) -> str:
+        """Where the value of a setting comes from."""
+        return self.sources.get(setting, DEFAULT)
+
+
 def load_configuration(
     file: Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> Configuration:
+    """Configuration from all sources; see `load`."""
+    return load(file, overrides).configuration
+
+
+def load(
+    file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> LoadedConfiguration:
     """Configuration from all sources. `overrides` come from the command line; None is "not given".
 
     Raises ConfigurationError, whose text an operator can act on.
     """
+    if file is None and environ.get(CONFIG_VARIABLE):
+        file = Path(environ[CONFIG_VARIABLE])
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     if file is not None:
         values |= _read_file(file)
-    values |= EnvSettingsSource(Configuration)()
-    values |= {key: value for key, value in (overrides or {}).items() if value is not None}
+        sources |= dict.fromkeys(values, str(file))
+    surroundings = read_environment(environ)
+    if surroundings.unknown:
+        raise ConfigurationError("\n".join(map(_unknown_variable, surroundings.unknown)))
+    values |= surroundings.values
+    sources |= {key: f"environment variable {variable(key)}" for key in surroundings.values}
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    values |= given
+    sources |= {key: f"option --{key.replace('_', '-')}" for key in given}
     try:
-        return Configuration(**values)
+        configuration = Configuration(**values)
     except ValidationError as error:
-        raise ConfigurationError(_explain(error)) from None
+        problems = error.errors(include_url=False)
+        raise ConfigurationError(explain(problems, values, sources)) from None
+    return LoadedConfiguration(configuration, sources, tuple(surroundings.notices))
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -53,21 +95,25 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file} is not TOML: {error}") from None
-    for key in values:
-        if key not in Configuration.model_fields:
-            raise ConfigurationError(f"{file}: unknown setting {key!r}{_suggestion(key)}")
+    unknown = [key for key in values if key not in Configuration.model_fields]
+    if unknown:
+        raise ConfigurationError(
+            "\n".join(f"{file}: unknown setting '{key}'{_suggestion(key)}" for key in unknown)
+        )
     return values
 
 
+def _unknown_variable(name: str) -> str:
+    key = name.upper().removeprefix("LEVERET_").lower()
+    close = _closest(key)
+    meant = f"; did you mean {variable(close)}?" if close else ""
+    return f"environment variable {name}: unknown setting '{key}'{meant}"
+
+
 def _suggestion(key: str) -> str:
-    close = difflib.get_close_matches(key, Configuration.model_fields, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = _closest(key)
+    return f"; did you mean '{close}'?" if close else ""
 
 
-def _explain(error: ValidationError) -> str:
-    """One line for each setting that is wrong."""
-    return "\n".join(
-        f"setting {'.'.join(str(part) for part in detail['loc'])!r}: {detail['msg']}, "
-        f"got {detail['input']!r}"
-        for detail in error.errors(include_url=False, include_context=False)
-    )
+def _closest(key: str) -> str:
+    return next(iter(difflib.get_close_matches(key, Configuration.model_fields, n=1)), "")

@@ -9,7 +9,9 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from leveret.config.settings import KIB, MIB, Settings
 from leveret.ports import Durability
 
-__all__ = ["StorageSettings"]
+__all__ = ["CONFIRMABLE", "StorageSettings"]
+
+CONFIRMABLE = (Durability.FSYNC, Durability.OS)
 
 
 class StorageSettings(Settings):
@@ -73,12 +75,12 @@ class StorageSettings(Settings):
         """Where the command line reaches the running node."""
         return self.data_dir / "control.sock"
 
-    @field_validator("durability")
+    @field_validator("durability", mode="before")
     @classmethod
-    def _survives_something(cls, value: Durability) -> Durability:
+    def _survives_something(cls, value: object) -> object:
         """NONE is what transient queues have; for a node it would make every confirm a lie."""
-        if value is Durability.NONE:
-            raise ValueError("must be 'fsync' or 'os'")
+        if value not in (*CONFIRMABLE, *(each.value for each in CONFIRMABLE)):
+            raise ValueError("expected 'fsync' or 'os'")
         return value
 
     @field_validator("encryption_key", mode="before")

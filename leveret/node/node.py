@@ -36,6 +36,8 @@ from leveret.node.watching import start_watching
 from leveret.storage.lock import DirectoryLock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.config import Configuration
     from leveret.node.core import Core
     from leveret.node.stores import Stores
@@ -53,11 +55,16 @@ SWITCH_SECONDS = 0.0001
 COLLECTIONS = (700, 10, 100)
 
 
-def run(configuration: Configuration) -> int:
-    """Run a node until SIGTERM or SIGINT. Returns the process's exit status."""
+def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
+    """Run a node until SIGTERM or SIGINT. Returns the process's exit status.
+
+    `notices` are about its settings, for the log.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(configuration.log_format, node_name()))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for notice in notices:
+        logger.warning("%s", notice)
     _allow_open_files()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # what was imported stays

@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.core.alarms import Resource
+from leveret.core.definitions.administration import DEFAULT_USER
 from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
+from leveret.mgmt_ui.operations.checks import check_passwords
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
 from leveret.mgmt_ui.slices import in_slices
 
@@ -34,7 +36,20 @@ def start_watching(process: Process, stores: Stores, broker: Broker) -> Instrume
     process.spawn(_watch_resources(process, broker))
     process.spawn(_watch_consumers(process, broker))
     process.spawn(watch_loop(instruments.loop_lag))
+    process.spawn(_warn_of_known_password(process, broker))
     return instruments
+
+
+async def _warn_of_known_password(process: Process, broker: Broker) -> None:
+    """Say at each start that the default user gets in from elsewhere with its known password."""
+    user = broker.access.user(DEFAULT_USER)
+    if user is None:
+        return
+    check = partial(check_passwords, [user], process.configuration)
+    for finding in await asyncio.to_thread(lambda: list(check())):
+        logger.warning(
+            "user '%s' %s: %s; %s", finding.subject, finding.what, finding.why, finding.remedy
+        )
 
 
 async def _watch_resources(process: Process, broker: Broker) -> None:

@@ -46,10 +46,3 @@ def test_missing_file(tmp_path):
 def test_impossible_value_names_the_setting(key, value):
     with pytest.raises(ConfigurationError, match=f"setting '{key}'"):
         load_configuration(overrides={key: value})
-
-
-def test_loopback_users_from_the_environment(monkeypatch):
-    monkeypatch.setenv("LEVERET_LOOPBACK_USERS", "guest, probe")
-    assert load_configuration().loopback_users == ("guest", "probe")
-    monkeypatch.setenv("LEVERET_LOOPBACK_USERS", "")
-    assert load_configuration().loopback_users == ()

@@ -14,9 +14,9 @@ from tests.harness.traffic import Load, declare_topology, drain
 
 
 def make_seed() -> int:
-    """From LEVERET_TEST_SEED, to replay a plan; else any. Printed, so that a failure shows it."""
-    seed = int(os.environ.get("LEVERET_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"LEVERET_TEST_SEED={seed}")
+    """From TEST_SEED, to replay a plan; else any. Printed, so that a failure shows it."""
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"TEST_SEED={seed}")
     return seed
 
 

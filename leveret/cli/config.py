@@ -1,0 +1,96 @@
+"""`leveret config …`: the settings that a node would start with, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path  # read when the command is built
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leveret.cli.output import show_rows
+from leveret.cli.session import Json
+from leveret.errors import LeveretError
+
+if TYPE_CHECKING:
+    from leveret.config import LoadedConfiguration
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Settings: what applies, where it comes from, and what is wrong.", no_args_is_help=True
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="LEVERET_CONFIG", help="TOML file with settings."),
+]
+
+
+@app.command("show")
+def show(
+    config: ConfigFile = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only settings that something has set.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show all settings of the file and the environment, each with its source.
+
+    Secrets are not shown.
+    """
+    from leveret.config.reference import groups, setting_text
+
+    loaded = _load(config)
+    plain = loaded.configuration.model_dump(mode="json")  # which masks secrets
+    rows: list[dict[str, object]] = [
+        {
+            "setting": name,
+            "value": plain[name] if json else setting_text(getattr(loaded.configuration, name)),
+            "source": loaded.source(name),
+        }
+        for _, fields in groups()
+        for name, _ in fields
+        if not changed or name in loaded.sources
+    ]
+    show_rows(rows, ["setting", "value", "source"], as_json=json)
+
+
+@app.command("check")
+def check(config: ConfigFile = None) -> None:
+    """Check the settings of the file and the environment without starting a node.
+
+    Ends with status 1 where the node would not start with them.
+    """
+    from leveret.config.checks import unreadable_files
+
+    loaded = _load(config)
+    problems = list(unreadable_files(loaded))
+    for problem in problems:
+        typer.echo(f"leveret: {problem}", err=True)
+    if problems:
+        raise typer.Exit(1)
+    count = len(loaded.sources)
+    typer.echo(f"the settings are valid: {count} set, the others have their defaults")
+
+
+@app.command("sample")
+def sample() -> None:
+    """Print a TOML file with all settings, their defaults and what they do."""
+    from leveret.config.reference import sample_file
+
+    typer.echo(sample_file(), nl=False)
+
+
+def _load(file: Path | None) -> LoadedConfiguration:
+    """Settings as `serve` would have them; what is wrong ends the command with status 1."""
+    from leveret.config import load
+
+    try:
+        loaded = load(file)
+    except LeveretError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"leveret: {line}", err=True)
+        raise typer.Exit(1) from None
+    for notice in loaded.notices:
+        typer.echo(f"leveret: {notice}", err=True)
+    return loaded
