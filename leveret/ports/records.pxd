@@ -24,6 +24,7 @@ cpdef enum RecordFlag:
     HAS_GROUP = 512         # x-message-group
     HAS_RETRY = 1024        # x-retry-delays or x-retry-max-attempts
     RETRIED = 2048          # its x-retry-count is the broker's own, not a client's
+    PUT_BACK = 4096         # written by the broker itself: no duplicate, whatever its id
     SELECTS_KEYS = 65536    # CC or BCC
     WANTS_DELAY = 131072    # x-delay, x-deliver-at, x-delay-level, x-repeat-every or x-cron
     WANTS_ORDER = 262144    # x-producer-id

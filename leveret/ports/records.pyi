@@ -18,6 +18,7 @@ class RecordFlag(IntFlag):
     HAS_GROUP = 512
     HAS_RETRY = 1024
     RETRIED = 2048
+    PUT_BACK = 4096
     SELECTS_KEYS = 65536
     WANTS_DELAY = 131072
     WANTS_ORDER = 262144

@@ -272,6 +272,7 @@ class Redrive:
             exchange, keys = self._address(letter)
             header = _revived(letter.header)
             flags = letter.flags & ~(RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED)
+            flags |= RecordFlag.PUT_BACK
             targets = self._targets(letter, exchange, keys, header, flags)
             if not targets:
                 self.progress.unroutable += 1

@@ -92,13 +92,14 @@ def repetition_of(message: Waiting) -> Repetition | None:
 def next_occurrence(message: Waiting, now_ms: int) -> Draft | None:
     """What is kept of a message after it was delivered, if it is to be delivered again."""
     repetition = repetition_of(message)
-    following = None if repetition is None else repetition.after(message.due_ms, now_ms)
-    if following is None:
+    after = None if repetition is None else repetition.after(message.due_ms, now_ms)
+    if after is None:
         return None
-    next_ms, left = following
+    next_ms, left = after
     _, waiting = shown_headers(raw_headers(message.header), left)
     assert waiting is not None, "something is left of it"
-    return _redrafted(message, next_ms, waiting)
+    following = _redrafted(message, next_ms, waiting)
+    return following._replace(flags=following.flags | RecordFlag.PUT_BACK)  # it was checked once
 
 
 def rescheduled(message: Waiting, due_ms: int) -> Draft:

@@ -131,7 +131,8 @@ class Mover:
             targets = self._route(
                 StoredMessage(exchange, key, message.header, message.body, seen.flags)
             )
-        flags = seen.flags & ~RecordFlag.RETRIED  # it is new where it goes
+        # It is new where it goes, and no duplicate of what it was.
+        flags = seen.flags & ~RecordFlag.RETRIED | RecordFlag.PUT_BACK
         for target in targets:
             write.publish(target, flags, exchange, key, message.header, message.body)
         return bool(targets)

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DedupServices", "DedupWindow"]
 
-# What clients publish is checked; what the broker puts back was checked when it first came.
+# What clients publish is checked; what comes back on its own was checked when it first came. What
+# an operator lets the broker put back bears RecordFlag.PUT_BACK, which SeenKeys knows.
 UNCHECKED = RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED
 # Keys are written behind this late: what came meanwhile is learned from the log at the next start.
 SAVE_DELAY_MS = 1000
@@ -144,10 +145,7 @@ class DedupWindow:
     def admit(self, builder: BatchBuilder) -> None:
         """Take duplicates out of what is about to be appended, and remember the others."""
         duplicates = self._seen.admit(
-            builder.preview(self._log.end),
-            self.window_ms,
-            UNCHECKED,
-            self._time_of_cold if self._has_cold else None,
+            builder.preview(self._log.end), self.window_ms, UNCHECKED, self._older
         )
         if duplicates is not None:
             self.duplicates += duplicates.count
@@ -157,7 +155,7 @@ class DedupWindow:
 
     def learn(self, batch: Batch) -> None:
         """Remember records that are about to be appended, and are no duplicates."""
-        self._seen.learn(batch, 0, UNCHECKED)
+        self._seen.learn(batch, 0, self.window_ms, UNCHECKED, self._older)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 
     def forget_key(self, key: bytes) -> bool:
@@ -189,11 +187,12 @@ class DedupWindow:
         found = self._seen.find(key)
         if found is not None:
             return found[0]
-        return self._time_of_cold(key) if self._has_cold else None
+        return None if self._older is None else self._older(key)
 
     @property
-    def _has_cold(self) -> bool:
-        return bool(self._chunks) and self._chunks[0].cold
+    def _older(self) -> Callable[[bytes], int | None] | None:
+        """Who knows when keys came that are not in memory; None where all are."""
+        return self._time_of_cold if self._chunks and self._chunks[0].cold else None
 
     def cut(self) -> None:
         """The records from the log's end on are lost; they may come again."""
@@ -272,7 +271,7 @@ class DedupWindow:
                 continue
             for batch in batches:
                 if batch.base_offset not in self._log.undone:
-                    self._seen.learn(batch, offset, UNCHECKED)
+                    self._seen.learn(batch, offset, self.window_ms, UNCHECKED, self._older)
             offset = batches[-1].stop_offset if batches else stop
         return len(self._seen) - before
 

@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from leveret.ports.headers cimport HeadersPlace, field_end, field_is, find_headers
 from leveret.ports.properties cimport find_property
 from leveret.ports.ranges cimport RangeSet
-from leveret.ports.records cimport BATCH_HEADER_BYTES, HAS_HEADERS, Batch, RecordView
+from leveret.ports.records cimport BATCH_HEADER_BYTES, HAS_HEADERS, PUT_BACK, Batch, RecordView
 
 cdef enum:
     MESSAGE_ID_BIT = 7
@@ -302,8 +302,9 @@ cdef class SeenKeys:
 
         Returns the duplicates' indexes as a RangeSet; None where there are none. The others' offsets
         are counted from the batch's base offset on, as if the duplicates were not there. Records with
-        a flag of `unchecked` pass unseen. `older(key)` gives the time of a key that is not in memory
-        any more, or None.
+        a flag of `unchecked` pass unseen; those that were PUT_BACK are never duplicates, and are noted
+        where their keys are not known. `older(key)` gives the time of a key that is not in memory any
+        more, or None.
         """
         cdef RecordView record
         cdef RangeSet duplicates = None
@@ -317,12 +318,13 @@ cdef class SeenKeys:
             if not record.flags & unchecked and key_of(&record, &key):
                 time = batch.first_time + record.time_delta
                 self._expire(time, window_ms)
-                if self._is_known(&key, time, window_ms, older):
+                if not self._is_known(&key, time, window_ms, older):
+                    self._add(&key, time, offset)
+                elif not record.flags & PUT_BACK:
                     if duplicates is None:
                         duplicates = RangeSet()
                     duplicates.add(i, i + 1)
                     continue
-                self._add(&key, time, offset)
             offset += 1
         return duplicates
 
@@ -335,11 +337,12 @@ cdef class SeenKeys:
         found = older(_as_bytes(key))
         return found is not None and time < <uint64_t>found + window_ms
 
-    def learn(self, Batch batch not None, uint64_t first, uint32_t unchecked=0):
-        """Note the keys of records from offset `first` on that were stored before."""
+    def learn(self, Batch batch not None, uint64_t first, uint64_t window_ms, uint32_t unchecked=0, older=None):
+        """Note the keys of records from offset `first` on that were stored before, as `admit` would have."""
         cdef RecordView record
         cdef size_t position
         cdef uint64_t offset = max(first, batch.base_offset)
+        cdef uint64_t time
         cdef Key key
         if offset >= batch.base_offset + batch.count:
             return
@@ -347,7 +350,10 @@ cdef class SeenKeys:
         while offset < batch.base_offset + batch.count:
             position = batch.view(position, &record)
             if not record.flags & unchecked and key_of(&record, &key):
-                self._add(&key, batch.first_time + record.time_delta, offset)
+                time = batch.first_time + record.time_delta
+                self._expire(time, window_ms)
+                if not record.flags & PUT_BACK or not self._is_known(&key, time, window_ms, older):
+                    self._add(&key, time, offset)
             offset += 1
 
     # -- going

@@ -144,8 +144,9 @@ class MadeMessage:
 
     @property
     def flags(self) -> int:
-        """See Message."""
-        return RecordFlag.HAS_HEADERS | (RecordFlag.PERSISTENT if self.persistent else 0)
+        """See Message. What the broker says is nobody's duplicate, whatever headers it repeats."""
+        own = RecordFlag.HAS_HEADERS | RecordFlag.PUT_BACK
+        return own | (RecordFlag.PERSISTENT if self.persistent else 0)
 
     def property(self, name: str) -> Any:
         """See Message."""

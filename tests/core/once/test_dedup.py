@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from leveret.core.once import dedup as dedup_module
 from leveret.core.once.dedup import DedupServices
+from leveret.core.once.dedup_keys import text_key
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.settings import QueueSettings
 from leveret.core.queues.stream import Stream
@@ -117,6 +118,46 @@ def test_dead_letters_are_not_checked(bench):
     bench.send("a")
     bench.send("a", flags=RecordFlag.DEAD_LETTERED)
     assert bench.stored == 2
+
+
+@pytest.mark.covers("C-206")
+def test_what_the_broker_puts_back_is_stored_and_not_counted_as_a_duplicate(bench):
+    bench.send("a")
+    bench.send("a", "a", flags=RecordFlag.PUT_BACK)
+    assert bench.stored == 3
+    assert bench.queue.dedup.duplicates == 0
+
+
+def test_what_was_put_into_a_queue_that_had_not_seen_it_counts_as_seen(bench):
+    bench.send("a", flags=RecordFlag.PUT_BACK)
+    bench.send("a")
+    assert bench.stored == 1
+    assert bench.queue.dedup.duplicates == 1
+
+
+def test_what_is_put_back_does_not_prolong_the_window(bench):
+    bench.send("a")
+    bench.advance(WINDOW - 1)
+    bench.send("a", flags=RecordFlag.PUT_BACK)
+    bench.advance(1)
+    bench.send("a")
+    assert bench.stored == 3
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_copy_that_was_put_back_is_one_known_key_after_a_restart(bench, is_saved):
+    bench.send("a")
+    bench.advance(100)
+    bench.send("a", "b", flags=RecordFlag.PUT_BACK)
+    if is_saved:
+        bench.advance(2000)
+    seen = {name: bench.queue.dedup.seen_ms(text_key(name)) for name in (b"a", b"b")}
+    bench.crash()
+    bench.run()
+    assert {name: bench.queue.dedup.seen_ms(text_key(name)) for name in (b"a", b"b")} == seen
+    assert bench.queue.dedup.key_count == 2
+    bench.send("a", "b")
+    assert bench.stored == 3
 
 
 def test_a_duplicate_is_not_confirmed_before_its_original():
