@@ -33,7 +33,7 @@ from bench.processes import BenchError
 from leveret.cli.load.plan import Address, Plan
 from leveret.cli.load.session import Session
 from leveret.features.due_list import DUE_MS_MAX, DueList
-from leveret.mgmt_ui.control import request
+from leveret.mgmt_ui.control_client import request
 from leveret.storage.state import LmdbStateStore
 
 __all__ = ["Restart", "measure"]

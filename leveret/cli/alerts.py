@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["app"]
 
-app = typer.Typer(help="What is watched, and what fires.", no_args_is_help=True)
+app = Group("What is watched, and what fires.")
 
 Name = Annotated[str, typer.Argument(help="The rule's name.")]
 FIRING = ["vhost", "name", "queue", "severity", "condition", "value", "threshold", "since"]

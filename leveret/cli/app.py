@@ -1,93 +1,117 @@
-"""The command `leveret`: its groups, and what belongs to none of them."""
+"""The command `leveret`: its groups, and what belongs to none of them.
+
+A module is imported when its command is wanted: nobody waits for the others.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from leveret import __version__
-from leveret.cli import (
-    alerts,
-    audit,
-    bindings,
-    certs,
-    config,
-    connections,
-    dedup,
-    definitions,
-    dlq,
-    doctor,
-    dump,
-    encryption,
-    exchanges,
-    limits,
-    messages,
-    node,
-    parameters,
-    perf,
-    permissions,
-    policies,
-    prepared,
-    producers,
-    queues,
-    retry,
-    schedule,
-    serve,
-    top,
-    topic_permissions,
-    trace,
-    usage,
-    users,
-    vhosts,
-)
+from leveret.cli.group import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="leveret",
-    help="An AMQP 0-9-1 broker whose queues are logs.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,  # logs want plain tracebacks without local variables
-)
-app.command("serve")(serve.serve)
-app.command("perf")(perf.perf)
-app.add_typer(config.app, name="config")
-app.command("certs")(certs.certs)
-app.add_typer(users.app, name="user")
-app.add_typer(vhosts.app, name="vhost")
-app.command("hash-password")(users.hash_password)
-app.add_typer(permissions.app, name="permission")
-app.add_typer(topic_permissions.app, name="topic-permission")
-app.add_typer(policies.policies, name="policy")
-app.add_typer(policies.operator_policies, name="operator-policy")
-app.add_typer(limits.app, name="limits")
-app.add_typer(parameters.app, name="parameter")
-app.add_typer(parameters.global_app, name="global-parameter")
-app.add_typer(definitions.app, name="definitions")
-app.add_typer(queues.app, name="queue")
-app.add_typer(messages.app, name="message")
-app.add_typer(exchanges.app, name="exchange")
-app.add_typer(bindings.app, name="binding")
-app.add_typer(connections.app, name="connection")
-app.add_typer(connections.channels, name="channel")
-app.add_typer(connections.consumers, name="consumer")
-app.add_typer(node.app, name="node")
-app.command("alarms")(node.alarms)
-app.command("top")(top.top)
-app.command("doctor")(doctor.doctor)
-app.command("dump")(dump.dump)
-app.add_typer(trace.app, name="trace")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(retry.app, name="retry")
-app.add_typer(encryption.app, name="encryption")
-app.command("usage")(usage.usage)
-app.add_typer(alerts.app, name="alert")
-app.command("audit")(audit.audit)
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(dedup.app, name="dedup")
-app.add_typer(producers.app, name="producers")
-app.add_typer(prepared.app, name="prepared")
+# In the order of `leveret --help`: where each command is, MODULE:NAME; `app` is a group's name.
+COMMANDS = {
+    "serve": "serve:serve",
+    "config": "config:app",
+    "queue": "queues:app",
+    "message": "messages:app",
+    "exchange": "exchanges:app",
+    "binding": "bindings:app",
+    "connection": "connections:app",
+    "channel": "connections:channels",
+    "consumer": "connections:consumers",
+    "user": "users:app",
+    "permission": "permissions:app",
+    "topic-permission": "topic_permissions:app",
+    "vhost": "vhosts:app",
+    "limits": "limits:app",
+    "hash-password": "users:hash_password",
+    "policy": "policies:policies",
+    "operator-policy": "policies:operator_policies",
+    "parameter": "parameters:app",
+    "global-parameter": "parameters:global_app",
+    "definitions": "definitions:app",
+    "node": "node:app",
+    "health": "node:health",
+    "alarms": "node:alarms",
+    "top": "top:top",
+    "doctor": "doctor:doctor",
+    "dump": "dump:dump",
+    "trace": "trace:app",
+    "usage": "usage:usage",
+    "audit": "audit:audit",
+    "alert": "alerts:app",
+    "dlq": "dlq:app",
+    "retry": "retry:app",
+    "schedule": "schedule:app",
+    "dedup": "dedup:app",
+    "producers": "producers:app",
+    "prepared": "prepared:app",
+    "encryption": "encryption:app",
+    "certs": "certs:certs",
+    "perf": "perf:perf",
+}
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Commands by name, each imported at the first look at it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = _imported(name, COMMANDS[name])
+        return self._known[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._known[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Root(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": None})
+        self.commands = _Commands()
+
+
+def _imported(name: str, place: str) -> Any:
+    """The command `name`, as Typer makes it of a group or a function."""
+    module, _, attribute = place.partition(":")
+    found: typer.Typer | Callable[..., Any] = getattr(
+        import_module(f"leveret.cli.{module}"), attribute
+    )
+    holder = Group(add_completion=False)
+    holder.callback()(lambda: None)
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    made = typer.main.get_command(holder)
+    assert isinstance(made, TyperGroup), "it has a callback"
+    return made.commands[name]
+
+
+app = Group("An AMQP 0-9-1 broker whose queues are logs.", name="leveret", cls=_Root)
 
 
 def _print_version(wanted: bool) -> None:

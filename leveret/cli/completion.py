@@ -35,10 +35,10 @@ def _beginning(rows: list[dict[str, Any]], incomplete: str) -> list[str]:
 def _asked(context: typer.Context, operation: str, **parameters: object) -> Any:
     """What the node says; None where there is none, or it is busy."""
     from leveret.errors import StorageError
-    from leveret.mgmt_ui.control import request
+    from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
 
     stated = context.params.get("data_dir") or os.environ.get("LEVERET_DATA_DIR", "var")
-    socket = Path(stated) / "control.sock"
+    socket = Path(stated) / CONTROL_SOCKET
     try:
         answer = request(socket, operation, parameters, seconds_max=ANSWER_SECONDS_MAX)
     except StorageError:

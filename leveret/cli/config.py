@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_rows
 from leveret.cli.session import Json
 from leveret.errors import LeveretError
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Settings: what applies, where it comes from, and what is wrong.", no_args_is_help=True
-)
+app = Group("Settings: what applies, where it comes from, and what is wrong.")
 
 ConfigFile = Annotated[
     Path | None,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.listing import Listing, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
@@ -14,9 +15,9 @@ from leveret.cli.values import all_pages, show_one
 
 __all__ = ["app", "channels", "consumers"]
 
-app = typer.Typer(help="Clients of a running node.", no_args_is_help=True)
-channels = typer.Typer(help="Channels of clients.", no_args_is_help=True)
-consumers = typer.Typer(help="Who consumes from which queue.", no_args_is_help=True)
+app = Group("Clients of a running node.")
+channels = Group("Channels of clients.")
+consumers = Group("Who consumes from which queue.")
 
 COLUMNS = ["name", "user", "vhost", "state", "channels", "ssl"]
 CHANNEL_COLUMNS = [

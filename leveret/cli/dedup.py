@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Windows of queues and exchanges in which no message is stored twice.",
-    no_args_is_help=True,
-)
+app = Group("Windows of queues and exchanges in which no message is stored twice.")
 
 COLUMNS = ["kind", "name", "window_ms", "keys", "duplicates"]
 

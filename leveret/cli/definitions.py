@@ -10,16 +10,14 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Everything defined, out of a node and into another, RabbitMQ included.",
-    no_args_is_help=True,
-)
+app = Group("Everything defined, out of a node and into another, RabbitMQ included.")
 
 STREAM = "-"
 File = Annotated[str, typer.Argument(help="A file; - is standard input or output.")]

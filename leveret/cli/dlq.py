@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_rows
 from leveret.cli.progress import progress
@@ -25,9 +26,7 @@ from leveret.cli.values import (
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Look at dead letters, and send them back to where they came from.", no_args_is_help=True
-)
+app = Group("Look at dead letters, and send them back to where they came from.")
 
 COLUMNS = ["offset", "message_id", "reason", "queue", "exchange", "routing_keys", "attempts"]
 POLL_SECONDS = 0.2  # while somebody watches a redrive

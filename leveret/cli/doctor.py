@@ -17,8 +17,9 @@ import typer
 
 from leveret.cli.output import printable
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, fail
+from leveret.cli.session import DATA_DIR, DataDir, Json, fail, patience
 from leveret.errors import LeveretError, NodeRunningError, StorageError
+from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
 from leveret.ports.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -135,10 +136,13 @@ def _is_writable(data_dir: Path) -> bool:
 
 
 def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[Finding]:
-    from leveret.mgmt_ui.control import request
-
     try:
-        answer = request(data_dir / "control.sock", "node.diagnose", {}, seconds_max=SILENT_SECONDS)
+        answer = request(
+            data_dir / CONTROL_SOCKET,
+            "node.diagnose",
+            {},
+            seconds_max=patience(SILENT_SECONDS),
+        )
     except StorageError as error:
         yield _error(
             "node.silent",

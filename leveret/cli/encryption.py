@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, ask_about_keys, fail
 from leveret.errors import LeveretError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Encryption of what lies on the disk.", no_args_is_help=True)
+app = Group("Encryption of what lies on the disk.")
 
 COLUMNS = ["vhost", "key", "state", "created", "segments", "removable"]
 

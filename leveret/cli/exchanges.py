@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.listing import Listing, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
@@ -14,7 +15,7 @@ from leveret.cli.values import Arguments, arguments_of, show_one
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Exchanges of a running node.", no_args_is_help=True)
+app = Group("Exchanges of a running node.")
 
 COLUMNS = ["vhost", "name", "type", "durable", "auto_delete", "internal"]
 

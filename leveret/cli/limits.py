@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(help="How much a virtual host or a user may have.", no_args_is_help=True)
+app = Group("How much a virtual host or a user may have.")
 
 
 class _Kind(StrEnum):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leveret.cli.completion import queue_names
+from leveret.cli.group import Group
 from leveret.cli.options import with_options_of
 from leveret.cli.output import printable, show_rows
 from leveret.cli.progress import progress
@@ -31,10 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Browse a queue without disturbing it; delete, move, copy and edit messages.",
-    no_args_is_help=True,
-)
+app = Group("Browse a queue without disturbing it; delete, move, copy and edit messages.")
 
 COLUMNS = ["offset", "state", "came", "message_id", "exchange", "routing_key", "payload_bytes"]
 # Of a request that deals with messages: what was done, and what was not, and why.

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json as json_text
-from typing import Annotated, Any
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
+from leveret.cli.health import PROBE_SECONDS_MAX, probe
 from leveret.cli.output import printable, show_done
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, patience
 from leveret.cli.values import MIB, iso, span
+from leveret.errors import NodeRunningError
+from leveret.storage.lock import DirectoryLock
 
-__all__ = ["alarms", "app"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-app = typer.Typer(help="A running node as a whole.", no_args_is_help=True)
+__all__ = ["alarms", "app", "health"]
+
+STOP_SECONDS_MAX = 120.0  # clients are told, logs flushed and closed
+POLL_SECONDS = 0.05  # while somebody waits for the end
+
+app = Group("A running node as a whole.")
 
 
 @app.command("status")
@@ -45,6 +56,45 @@ def name(
         typer.echo(json_text.dumps(found, ensure_ascii=False))
     else:
         typer.echo(printable(found["name"] or "no name was given: the configuration has one"))
+
+
+@app.command("stop")
+def stop(
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return when the node has ended.")
+    ] = True,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Stop a running node, as SIGTERM does: confirms under way are answered, all is written."""
+    ask(data_dir, "node.stop")
+    if not wait:
+        show_done(f"the node on {data_dir} is stopping", as_json=json)
+        return
+    seconds = patience(STOP_SECONDS_MAX)
+    deadline = time.monotonic() + seconds
+    while _is_held(data_dir):
+        if time.monotonic() > deadline:
+            fail(f"the node on {data_dir} is still stopping after {seconds:g} s: see its log")
+        time.sleep(POLL_SECONDS)
+    show_done(f"the node on {data_dir} has stopped", as_json=json)
+
+
+def _is_held(data_dir: Path) -> bool:
+    """Whether a process still owns the directory."""
+    try:
+        DirectoryLock(data_dir, looking=True).release()
+    except NodeRunningError:
+        return True
+    return False
+
+
+def health(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Ask whether a node serves clients: status 0 if so, 1 if not. Made for probes: it is cheap.
+
+    An alarm is told and is no failure: a restart would not help.
+    """
+    raise typer.Exit(probe(data_dir, patience(PROBE_SECONDS_MAX), as_json=json))
 
 
 def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["app", "global_app"]
 
-app = typer.Typer(help="Values that a component looks up in a vhost.", no_args_is_help=True)
-global_app = typer.Typer(help="Values for the whole node.", no_args_is_help=True)
+app = Group("Values that a component looks up in a vhost.")
+global_app = Group("Values for the whole node.")
 
 Component = Annotated[str, typer.Argument(help="The component, such as shovel.")]
 Name = Annotated[str, typer.Argument(help="The parameter's name.")]

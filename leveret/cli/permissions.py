@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(help="What a user may do in a virtual host.", no_args_is_help=True)
+app = Group("What a user may do in a virtual host.")
 
 User = Annotated[str, typer.Argument(help="The user's name.")]
 PATTERN = "Regular expression, searched in names; '' matches none."

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
@@ -25,9 +26,9 @@ ApplyTo = Annotated[
 COLUMNS = ["vhost", "name", "pattern", "apply-to", "definition", "priority"]
 
 
-def _commands(kind: str, help_: str, *, operator: bool) -> typer.Typer:
+def _commands(kind: str, help_: str, *, operator: bool) -> Group:
     """The commands on one of the two kinds of policies."""
-    app = typer.Typer(help=help_, no_args_is_help=True)
+    app = Group(help_)
 
     @app.command("set")
     def set_(

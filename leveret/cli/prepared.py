@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Half messages that wait to be committed.", no_args_is_help=True)
+app = Group("Half messages that wait to be committed.")
 
 COLUMNS = [
     "id",

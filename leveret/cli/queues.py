@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.completion import queue_names
+from leveret.cli.group import Group
 from leveret.cli.listing import Listing, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
@@ -16,7 +17,7 @@ from leveret.cli.values import Arguments, arguments_of, show_count, show_one
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Queues of a running node.", no_args_is_help=True)
+app = Group("Queues of a running node.")
 
 COLUMNS = ["vhost", "name", "type", "messages_ready", "messages_unacknowledged", "consumers"]
 

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 from leveret.cli.values import SHOWN_ROWS, Limit, all_pages, iso, show_count, show_one
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Messages that failed and wait to be tried again.", no_args_is_help=True)
+app = Group("Messages that failed and wait to be tried again.")
 
 COLUMNS = ["id", "due", "retry_count", "last_failure", "exchange", "routing_key", "payload_bytes"]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
 from leveret.cli.values import (
@@ -21,7 +22,7 @@ from leveret.cli.values import (
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Messages that wait until they are due.", no_args_is_help=True)
+app = Group("Messages that wait until they are due.")
 
 COLUMNS = ["id", "due", "exchange", "routing_key", "payload_bytes", "repeats"]
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -12,6 +13,7 @@ import typer
 
 from leveret.cli.completion import vhost_names
 from leveret.errors import LeveretError, NodeRunningError
+from leveret.mgmt_ui.control_client import ANSWER_SECONDS_MAX, CONTROL_SOCKET, request
 
 if TYPE_CHECKING:
     from leveret.storage.key_administration import KeyAdministration
@@ -23,17 +25,40 @@ __all__ = [
     "Json",
     "OfUser",
     "PasswordStdin",
+    "Timeout",
     "Vhost",
     "answer_of",
     "ask",
     "ask_about_keys",
     "ask_if_there",
+    "be_patient",
     "fail",
+    "patience",
     "read_json",
     "read_password",
 ]
 
 DATA_DIR = Path("var")  # config.data_dir's; that module is slow to import for so little
+
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="How long to wait for each answer of the node.  [default: what the command needs, "
+        "mostly 60]",
+    ),
+]
+# What a node works at for minutes before it says anything, where there is much of it.
+LONG_OPERATIONS = {
+    "definitions.import",
+    "definitions.export",
+    "encryption.rotate_master",
+    "queue.delete",
+    "queue.purge",
+    "vhost.delete",
+}
+LONG_ANSWER_SECONDS_MAX = 900.0
 
 DataDir = Annotated[
     Path,
@@ -53,6 +78,22 @@ PasswordStdin = Annotated[
 ]
 
 
+_timeout: ContextVar[float | None] = ContextVar("timeout", default=None)
+
+
+def be_patient(seconds: float | None) -> None:
+    """Wait so long for each answer, where somebody has stated it."""
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise typer.BadParameter("it is a number of seconds above 0", param_hint="--timeout")
+    _timeout.set(seconds)
+
+
+def patience(usual: float) -> float:
+    """Seconds that this command waits for an answer: --timeout, or what is usual for it."""
+    stated = _timeout.get()
+    return usual if stated is None else stated
+
+
 def ask(data_dir: Path, operation: str, /, **parameters: object) -> Any:
     """The result of an operation; a refusal ends the command with its reason and status 1."""
     return _result(data_dir, operation, parameters, None)
@@ -65,7 +106,7 @@ def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"] and answer["error"] != "not_found":
-        fail(answer["explanation"])
+        fail(_reason(answer, data_dir))
     return bool(answer["ok"])
 
 
@@ -89,8 +130,15 @@ def _result(
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"]:
-        fail(answer["explanation"])
+        fail(_reason(answer, data_dir))
     return answer["result"]
+
+
+def _reason(answer: dict[str, Any], data_dir: Path) -> str:
+    """Why something was refused, in a sentence."""
+    if answer["error"] == "not_running":
+        return f"no node is running on data directory {data_dir}: `leveret serve` starts one"
+    return str(answer["explanation"])
 
 
 def read_password(from_stdin: bool) -> str:
@@ -130,9 +178,10 @@ def _answer(
     try:
         lock = DirectoryLock(data_dir)
     except NodeRunningError:
-        from leveret.mgmt_ui.control import request
-
-        return request(data_dir / "control.sock", operation, parameters)
+        usual = LONG_ANSWER_SECONDS_MAX if operation in LONG_OPERATIONS else ANSWER_SECONDS_MAX
+        return request(
+            data_dir / CONTROL_SOCKET, operation, parameters, seconds_max=patience(usual)
+        )
     import asyncio
 
     with lock:

@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Which routing keys of a topic exchange a user may use.", no_args_is_help=True
-)
+app = Group("Which routing keys of a topic exchange a user may use.")
 
 User = Annotated[str, typer.Argument(help="The user's name.")]
 Exchange = Annotated[str, typer.Argument(help="The topic exchange's name.")]

@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Copy every message that enters or leaves a virtual host to amq.rabbitmq.trace.",
-    no_args_is_help=True,
-)
+app = Group("Copy every message that enters or leaves a virtual host to amq.rabbitmq.trace.")
 
 Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
 

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, PasswordStdin, ask, fail, read_password
 
 __all__ = ["app", "hash_password"]
 
-app = typer.Typer(help="Who may log in.", no_args_is_help=True)
+app = Group("Who may log in.")
 
 Name = Annotated[str, typer.Argument(help="The user's name.")]
 Tags = Annotated[

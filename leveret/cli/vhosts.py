@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from leveret.cli.group import Group
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Namespaces of exchanges, queues and permissions.", no_args_is_help=True)
+app = Group("Namespaces of exchanges, queues and permissions.")
 
 VHOST_COLUMNS = ["name", "description", "tags", "default_queue_type", "protected", "limits"]
 Name = Annotated[str, typer.Argument(help="The virtual host's name.")]

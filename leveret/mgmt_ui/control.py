@@ -9,23 +9,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.definitions.document import DOCUMENT_BYTES_MAX
 from leveret.core.telemetry.events import COMMAND_LINE_USER
 from leveret.errors import StorageError
+from leveret.mgmt_ui.control_client import control_address
 from leveret.mgmt_ui.operations.performing import perform
 from leveret.ports.audit import Actor, Way
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered
 
-__all__ = ["COMMAND_LINE", "ControlServer", "request"]
+__all__ = ["COMMAND_LINE", "ControlServer"]
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +33,8 @@ Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 COMMAND_LINE = Actor(COMMAND_LINE_USER, "", Way.COMMAND_LINE)
 REQUEST_BYTES_MAX = DOCUMENT_BYTES_MAX  # the longest request imports definitions
 IDLE_SECONDS_MAX = 60.0  # a client types one command and goes; more than this is a forgotten one
-# A node that is alive answers within its disk's worst flush; a large import takes minutes.
-ANSWER_SECONDS_MAX = 600.0
 STOP_SECONDS_MAX = 1.0  # for answers under way when the node stops, as with HTTP
 BACKLOG = 16
-ADDRESS_BYTES_MAX = 100  # of the 108 that the kernel's sockaddr_un holds, some systems fewer
 
 
 class ControlServer:
@@ -58,7 +54,7 @@ class ControlServer:
         self._path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with _address(self._path) as address:
+            with control_address(self._path) as address:
                 listener.bind(address)
             # Nobody can connect before `listen`, so there is no moment at which others may.
             self._path.chmod(0o600)
@@ -120,33 +116,6 @@ class ControlServer:
             return {"ok": False, "error": "internal", "explanation": "see the node's log"}
 
 
-def request(
-    path: Path,
-    operation: str,
-    parameters: dict[str, object],
-    *,
-    seconds_max: float = ANSWER_SECONDS_MAX,
-) -> dict[str, Any]:
-    """Ask the node listening at `path`, and wait. Raises StorageError if there is none."""
-    line = json.dumps({"operation": operation, "parameters": parameters}).encode() + b"\n"
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(seconds_max)
-            with _address(path) as address:
-                connection.connect(address)
-            connection.sendall(line)
-            with connection.makefile("rb") as stream:
-                answer = stream.readline()
-    except OSError as error:
-        raise StorageError(
-            f"no node answers at {path} ({error.strerror or error}): is it still starting?"
-        ) from error
-    if not answer:
-        raise StorageError(f"the node at {path} hung up: is it stopping?")
-    decoded: dict[str, Any] = json.loads(answer)
-    return decoded
-
-
 async def _line(reader: asyncio.StreamReader) -> bytes | None:
     """The next line; empty at the end, None for one longer than any request, once it has ended."""
     is_too_long = False
@@ -160,16 +129,3 @@ async def _line(reader: asyncio.StreamReader) -> bytes | None:
             return b""  # whoever is gone in the middle of a line waits for no answer
         else:
             return None if is_too_long else line
-
-
-@contextmanager
-def _address(path: Path) -> Iterator[str]:
-    """What to bind or connect to; a path too long for the kernel goes through its directory."""
-    if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)

@@ -119,7 +119,9 @@ async def _serve(process: Process, lock: DirectoryLock) -> None:
         broker = core.broker
         listener = AmqpListener(broker, configuration, process.spawn)
         telemetry = await enter(open_telemetry(process, stores, core, listener.committed))
-        runtime = Runtime(configuration, process.started_ms, process.clock.wall_ms)
+        runtime = Runtime(
+            configuration, process.started_ms, process.clock.wall_ms, process.stopping
+        )
         administered = _administered(stores, core, telemetry, runtime)
         await _import_definitions(administered, runtime.configuration)
         await enter(open_control(process, administered))
@@ -138,7 +140,7 @@ async def _serve(process: Process, lock: DirectoryLock) -> None:
                 configuration,
                 InnerClients(listener),
                 listeners,
-                lambda: not process.stopping.is_set(),
+                lambda: runtime.is_serving,
                 instruments,
             )
         )

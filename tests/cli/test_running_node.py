@@ -1,5 +1,8 @@
 """Administration of a node that runs, as its clients see it."""
 
+import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -170,3 +173,26 @@ def test_the_log_is_published_where_it_is_wanted(data_dir):
             method, _, body = next(channel.consume(queue, inactivity_timeout=40))
     assert method.routing_key == "warning"
     assert b"did not finish its handshake in time" in body
+
+
+def test_a_node_is_probed_frozen_and_stopped(data_dir):
+    def run(*arguments, status=0):
+        command = [sys.executable, "-m", "leveret", *arguments, "--data-dir", data_dir]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == status, result.stderr
+        return result.stdout + result.stderr
+
+    with running_node(data_dir):
+        assert run("health") == "ok\n"
+        assert json.loads(run("health", "--json")) == {"status": "ok", "alarms": []}
+        process = int((data_dir / "lock").read_text())
+        os.kill(process, signal.SIGSTOP)
+        try:
+            assert "did not answer within 0.3 s" in run("health", "--timeout", "0.3", status=1)
+            told = run("queue", "list", "--timeout", "0.3", status=1)
+            assert "did not answer within 0.3 s: it may be stopped or overloaded" in told
+        finally:
+            os.kill(process, signal.SIGCONT)
+        assert run("node", "stop") == f"the node on {data_dir} has stopped\n"
+        assert "no node answers" in run("health", status=1)
+        assert "no node is running" in run("node", "stop", status=1)

@@ -8,7 +8,8 @@ import pytest
 from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui import control
-from leveret.mgmt_ui.control import ControlServer, request
+from leveret.mgmt_ui.control import ControlServer
+from leveret.mgmt_ui.control_client import request
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore

@@ -9,7 +9,7 @@ from collections import Counter
 import httpx
 import pytest
 
-from leveret.mgmt_ui.control import request
+from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import MIB, BrokerProcess
 from tests.harness.small_disk import fill_up, small_disk
 

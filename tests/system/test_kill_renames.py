@@ -11,7 +11,7 @@ import pytest
 from pamqp import commands
 
 from leveret.errors import StorageError
-from leveret.mgmt_ui.control import request
+from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Client, ClosedError
 from tests.system.test_kill import make_seed

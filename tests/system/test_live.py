@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from leveret.errors import StorageError
-from leveret.mgmt_ui.control import request
+from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
 from tests.system.test_encryption import SECRET, broker_at, key_file, leveret
 from tests.system.test_kill import make_seed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from leveret import __version__
+from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
     from leveret.core.access.limits import NodeLimits
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
 
-__all__ = ["Administered", "Operation", "Operations", "Parameters", "Shape", "UsageRecords"]
+__all__ = [
+    "Administered",
+    "Operation",
+    "Operations",
+    "Parameters",
+    "Shape",
+    "UsageRecords",
+    "not_running",
+]
 
 
 class UsageRecords(Protocol):
@@ -68,6 +77,11 @@ class Administered:
     def once(self) -> OnceOperations | None:
         """What a running node has seen before, and what waits for a decision."""
         return None if self.broker is None else self.broker.once_operations
+
+
+def not_running() -> AdministrationError:
+    """What is asked only a running node can answer."""
+    return AdministrationError("not_running", "no node is running: start one with `leveret serve`")
 
 
 Parameters: TypeAlias = dict[str, Any]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from leveret.core.definitions.administration import AdministrationError
 from leveret.features.alerts import COMPONENT
+from leveret.mgmt_ui.operations.administered import not_running
 from leveret.ports.definitions import ParameterDefinition
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def _status(node: Administered, parameters: Parameters) -> dict[str, objec
 
 def _alerting(node: Administered) -> Alerting:
     if node.alerting is None:
-        raise AdministrationError("invalid", "this needs a running node: start it first")
+        raise not_running()
     return node.alerting
 
 

@@ -33,6 +33,17 @@ async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
     }
 
 
+async def _health(node: Administered, _: Parameters) -> dict[str, Any]:
+    """Whether clients are served, and what is low; cheap, for probes ask every few seconds."""
+    alarms = [resource.value for resource in broker_of(node).alarms.low]
+    return {"serving": runtime_of(node).is_serving, "alarms": alarms}
+
+
+async def _stop(node: Administered, _: Parameters) -> None:
+    """Begin to stop, as at SIGTERM; the process ends once all is written."""
+    runtime_of(node).stopping.set()
+
+
 async def _overview(node: Administered, parameters: Parameters) -> dict[str, Any]:
     """The status, and what was measured for so long."""
     measured = await measure(
@@ -64,6 +75,8 @@ NODE: Final[Operations] = {
     "cluster.show": (_cluster_show, {}),
     "cluster.set_name": (_cluster_set_name, {"name": str}),
     "node.status": (_status, {}),
+    "node.health": (_health, {}),
+    "node.stop": (_stop, {}),
     "node.overview": (_overview, {"window_ms": int, "limit": int, "sort": str}),
     "node.diagnose": (_diagnose, {}),
 }

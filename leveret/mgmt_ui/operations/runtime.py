@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.definitions.administration import AdministrationError
+from leveret.mgmt_ui.operations.administered import not_running
 from leveret.mgmt_ui.process import read_process
 
 if TYPE_CHECKING:
@@ -21,12 +21,18 @@ __all__ = ["Runtime", "runtime_of"]
 
 @dataclass(slots=True)
 class Runtime:
-    """A running process. `listeners` are set once they listen."""
+    """A running process. `listeners` are set once they listen, `stopping` to end it."""
 
     configuration: Configuration
     started_ms: int  # since 1970
     wall_ms: Callable[[], int]
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     listeners: Sequence[Listener] = field(default=())
+
+    @property
+    def is_serving(self) -> bool:
+        """False while the node starts and from when it begins to stop."""
+        return bool(self.listeners) and not self.stopping.is_set()
 
     async def facts(self) -> dict[str, Any]:
         """How much of what it may have it has."""
@@ -53,5 +59,5 @@ class Runtime:
 def runtime_of(node: Administered) -> Runtime:
     """The process of a running node. Raises AdministrationError for a stopped one."""
     if node.runtime is None:
-        raise AdministrationError("invalid", "this needs a running node: start it first")
+        raise not_running()
     return node.runtime

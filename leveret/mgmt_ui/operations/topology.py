@@ -15,6 +15,7 @@ from leveret.core.json_fields import InvalidFieldError, field_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
+from leveret.mgmt_ui.operations.administered import not_running
 from leveret.mgmt_ui.operations.waiting import has_failed
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 def broker_of(node: Administered) -> Broker:
     """The broker of a running node. Raises AdministrationError for a stopped one."""
     if node.broker is None:
-        raise AdministrationError("invalid", "this needs a running node: start it first")
+        raise not_running()
     return node.broker
 
 

@@ -193,7 +193,7 @@ async def test_failing_disk_is_answered(node, administration, monkeypatch):
 
 async def test_what_needs_a_running_node_says_so(node):
     answer = await ask(node, "queue.purge", vhost="/", name="q", waiting=False)
-    assert answer["explanation"] == "this needs a running node: start it first"
+    assert answer["explanation"] == "no node is running: start one with `leveret serve`"
 
 
 @pytest.mark.parametrize("number", [1 << 63, -(1 << 70)])

@@ -1,0 +1,117 @@
+"""Groups of commands: what all commands have in common stands here."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperOption
+
+from leveret.cli.session import DataDir, Timeout, be_patient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+__all__ = ["Group"]
+
+HELP_WIDTH_MAX = 110  # columns, where the terminal has as many
+
+
+# What stands for a value in help, where the command has no better word.
+PLACEHOLDERS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH"}
+
+
+class Command(TyperCommand):
+    """A command whose help shows arguments as everybody writes them, NAME."""
+
+    def collect_usage_pieces(self, _: Any) -> list[str]:
+        """`[OPTIONS] QUEUE [IDS]...`."""
+        pieces = [self.options_metavar or ""]
+        pieces += [_usage(each) for each in self.params if isinstance(each, TyperArgument)]
+        return pieces
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments and options, each with its default."""
+        shown: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for each in self.get_params(ctx):
+            if isinstance(each, TyperOption) and each.metavar is None and not each.is_flag:
+                each.metavar = _placeholder(each.display_type(ctx))
+            record = each.get_help_record(ctx)
+            if record is not None and isinstance(each, TyperArgument):
+                kind = _placeholder(each.display_type(ctx))
+                values = f" {kind}" if "|" in kind else ""
+                shown["Arguments"].append((_argument(each) + values, record[1]))
+            elif record is not None:
+                shown["Options"].append(record)
+        for heading, records in shown.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def _argument(argument: TyperArgument) -> str:
+    return argument.metavar or str(argument.name).rstrip("_").replace("_", "-").upper()
+
+
+def _usage(argument: TyperArgument) -> str:
+    name = _argument(argument)
+    several = "" if argument.nargs == 1 else "..."
+    return f"{name if argument.required else f'[{name}]'}{several}"
+
+
+def _placeholder(type_: str) -> str:
+    """TEXT for `<list[str]>`, NUMBER for `<int range>`; choices stand as they are."""
+    name = type_.strip("<>").removeprefix("list[").removesuffix("]").removesuffix(" range")
+    return PLACEHOLDERS.get(name, name)
+
+
+class Group(typer.Typer):
+    """Commands on one thing, `leveret THING VERB`.
+
+    Help is plain text: rich takes `[default: 5672]` for markup and shows nothing of it, draws
+    boxes into pipes and costs a tenth of a second. Whoever asks a node has --timeout.
+    """
+
+    def __init__(self, help_: str | None = None, **settings: Any) -> None:
+        super().__init__(
+            help=help_,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,  # logs want plain tracebacks without local variables
+            context_settings={"max_content_width": HELP_WIDTH_MAX},
+            **settings,
+        )
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        """As Typer's; commands on a data directory take --timeout besides."""
+        register = super().command(name, cls=Command, **settings)
+
+        def decorate(function: Function) -> Function:
+            register(_with_timeout(function))
+            return function
+
+        return decorate
+
+
+def _with_timeout(function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function, eval_str=True)
+    if all(each.annotation != DataDir for each in signature.parameters.values()):
+        return function
+
+    @functools.wraps(function)
+    def command(*arguments: Any, timeout: float | None, **options: Any) -> Any:
+        be_patient(timeout)
+        return function(*arguments, **options)
+
+    option = inspect.Parameter(
+        "timeout", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Timeout
+    )
+    parameters = [*signature.parameters.values(), option]
+    # What inspect, and so Typer, reads before it looks at the function itself.
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command

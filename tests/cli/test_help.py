@@ -1,0 +1,76 @@
+"""What `--help` says of every command."""
+
+import re
+
+import pytest
+import typer
+from typer.core import TyperArgument, TyperGroup, TyperOption
+from typer.testing import CliRunner
+
+from leveret.cli.app import app
+from leveret.config import Configuration
+
+
+def commands(command, path=()):
+    """Every command, with the words that are typed for it."""
+    if isinstance(command, TyperGroup):
+        for name in command.commands:
+            yield from commands(command.commands[name], (*path, name))
+    else:
+        yield path, command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+EVERY = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+
+
+def help_of(*path):
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    return " ".join(result.output.split())
+
+
+def test_the_root_lists_every_command():
+    shown = help_of()
+    for path in COMMANDS:
+        assert f" {path[0]} " in shown
+
+
+@EVERY
+def test_each_default_is_shown(path):
+    shown = help_of(*path)
+    for option in COMMANDS[path].params:
+        if isinstance(option, TyperOption) and not option.is_flag and option.default is not None:
+            value = getattr(option.default, "value", option.default)
+            found = re.search(rf" {option.opts[0]} [^\[]*\[([^\]]*)\]", shown)
+            assert value in ("", []) or f"default: {value}" in found[1], option.opts
+
+
+@EVERY
+def test_arguments_are_written_in_capitals_and_flags_want_no_value(path):
+    shown = help_of(*path)
+    usage, _, rest = shown.partition("Options:")
+    for each in COMMANDS[path].params:
+        if isinstance(each, TyperArgument):
+            name = each.name.rstrip("_").replace("_", "-").upper()
+            assert name in usage
+            assert f"{{{each.name}}}" not in usage
+        elif isinstance(each, TyperOption):
+            assert not re.search(rf" {each.opts[0]} <", rest), each.opts
+
+
+def test_the_settings_of_serve_are_shown_with_their_defaults():
+    shown = help_of("serve")
+    defaults = Configuration()
+    for name in ("data_dir", "host", "port", "http_port", "prometheus_port", "durability"):
+        option = shown.partition(f" --{name.replace('_', '-')} ")[2].partition(" --")[0]
+        value = getattr(defaults, name)
+        assert f"[default: {getattr(value, 'value', value)}]" in option, name
+
+
+def test_who_asks_a_node_can_bound_the_wait():
+    assert "--timeout SECONDS" in help_of("queue", "list")
+    assert "--timeout" not in help_of("serve")
+    wrong = CliRunner().invoke(app, ["queue", "list", "--timeout", "0"])
+    assert wrong.exit_code == 2
+    assert "above 0" in wrong.output
