@@ -130,4 +130,4 @@ async def test_channels_and_consumers(client, ask):
 async def test_a_stopped_node_has_none_of_it(site, ask):
     object.__setattr__(site.administered, "broker", None)
     code, explanation = await ask("queue.list", **PAGE)
-    assert (code, "running node" in explanation) == ("invalid", True)
+    assert (code, "no node is running" in explanation) == ("not_running", True)
