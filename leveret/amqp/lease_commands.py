@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from leveret.core.command_replies import check_fields
 from leveret.core.names import resource
 from leveret.core.queues.arguments import lease_term
 from leveret.core.queues.queue import Queue
@@ -50,6 +51,7 @@ class LeaseCommands:
         message = submission.message
         match message.routing_key:
             case b"extend":
+                check_fields(message.headers, {DELIVERY_TAG, CONSUMER_TAG, EXTEND})
                 for_ms = _milliseconds(channel, message.headers, EXTEND)
                 runs = _meant(channel, message.headers)
                 if sum(last - first + 1 for first, last in runs) > EXTENDED_AT_ONCE_MAX:
@@ -60,6 +62,7 @@ class LeaseCommands:
                     )
                 channel.needed_leases().extend(runs, for_ms)
             case b"return":
+                check_fields(message.headers, {DELIVERY_TAG, CONSUMER_TAG, DELAY})
                 delay_ms = _milliseconds(channel, message.headers, DELAY)
                 _return_later(channel, _meant(channel, message.headers), delay_ms)
             case other:

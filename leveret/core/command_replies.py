@@ -1,4 +1,4 @@
-"""Answers to commands, which are messages to one of the broker's own exchanges.
+"""What commands have in common, which are messages to one of the broker's own exchanges.
 
 A command that names a reply-to gets a JSON message there: on the direct reply consumer of that
 address, or by the default exchange, to which its user must then be allowed to write.
@@ -10,16 +10,36 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.routing.message import MadeMessage
+from leveret.errors import ChannelError
+from leveret.ports.declared import undeclared
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from leveret.core.intake import Submission
     from leveret.core.routing.message import Message
     from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
 
-__all__ = ["CommandReplies"]
+__all__ = ["CommandReplies", "check_fields"]
+
+# What libraries that trace requests add to whatever is published (W3C, B3, Jaeger, Datadog,
+# X-Ray, Google, New Relic, Sentry); by their beginnings, in small letters.
+TRACING = (
+    *("traceparent", "tracestate", "baggage", "b3", "x-b3-", "uber-trace-id", "uberctx-"),
+    *("x-datadog-", "x-amzn-trace-id", "x-cloud-trace-context", "newrelic", "sentry-trace"),
+)
+
+
+def check_fields(headers: Iterable[str], declared: Collection[str]) -> None:
+    """Raise ChannelError 406 where a command has a header that means nothing to it.
+
+    A criterion with a slip of the pen must not be passed over: the command would be about more.
+    """
+    given = [name for name in headers if not name.lower().startswith(TRACING)]
+    problem = undeclared(given, declared)
+    if problem is not None:
+        raise ChannelError(406, f"invalid command: {problem}")
 
 
 class CommandReplies:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from leveret.features.patterns import PATTERN_CHARACTERS_MAX, Pattern, PatternError
+from leveret.ports.declared import undeclared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,9 +98,8 @@ class AlertRule:
         """Raises InvalidRuleError."""
         if not isinstance(value, dict):
             raise InvalidRuleError("an alert rule is an object")
-        for key in value:
-            if key not in CHECKS:
-                raise InvalidRuleError(f"unknown field {key!r}; there are {', '.join(CHECKS)}")
+        if problem := undeclared(value, CHECKS):
+            raise InvalidRuleError(problem)
         given = {key: check(value.get(key)) for key, check in CHECKS.items()}
         condition = given["condition"]
         threshold, from_below = _threshold(condition, given["above"], given["below"])

@@ -353,6 +353,8 @@ def test_an_ended_lease_is_not_extended(stage, client):
         ("extend", {"x_extend": 1, "x_delivery_tag": -1}, "unknown delivery tag -1"),
         ("extend", {"x_extend": 1, "x_consumer_tag": "d"}, "invalid header 'x-consumer-tag'"),
         ("return", {"x_delivery_tag": 1}, "invalid header 'x-delay'"),
+        ("extend", {"x_extend": 1, "x_delivery_tag": 1, "x_delay": 1}, "unknown field 'x-delay'"),
+        ("return", {"x_delay": 1, "x_delivery_tga": 1}, "did you mean 'x-delivery-tag'?"),
         ("extent", {}, "no command 'extent' of exchange 'leveret.lease' in vhost '/'"),
     ],
 )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.command_replies import check_fields
 from leveret.core.delay.scheduled import raw_headers
 from leveret.core.delay.schedules import Selection
 from leveret.core.routing.message import StoredMessage
@@ -47,6 +48,8 @@ SCHEDULE_EXCHANGE: Final = b"leveret.schedule"
 EXCHANGE, ROUTING_KEY, HEADERS, ALL = "x-exchange", "x-routing-key", "x-headers", "x-all"
 DUE_FROM, DUE_BEFORE = "x-due-from", "x-due-before"
 COMMANDS = ("cancel", "reschedule", "deliver-now")
+CHOOSING = {SCHEDULE_ID, EXCHANGE, ROUTING_KEY, HEADERS, ALL, DUE_FROM, DUE_BEFORE}
+NEW_TIME = {DELAY, DELIVER_AT, DELAY_LEVEL}
 
 
 class ScheduleCommands:
@@ -90,6 +93,7 @@ class ScheduleCommands:
     ) -> Callable[[], Awaitable[int]]:
         """What a command asks for. Raises ChannelError 406."""
         name, vhost = message.routing_key.decode(errors="replace"), submission.vhost.name
+        check_fields(message.headers, CHOOSING | (NEW_TIME if name == "reschedule" else set()))
         chosen, schedules = _chosen(message.headers), self._schedules
         match name:
             case "cancel":
@@ -103,9 +107,7 @@ class ScheduleCommands:
 
     def _due_ms(self, message: StoredMessage) -> int:
         stated = {
-            name: value
-            for name, value in raw_headers(message.header).items()
-            if name in {DELAY, DELIVER_AT, DELAY_LEVEL}
+            name: value for name, value in raw_headers(message.header).items() if name in NEW_TIME
         }
         if not stated:
             raise ChannelError(406, f"no new time: state '{DELAY}' or '{DELIVER_AT}'")

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.core.command_replies import check_fields
 from leveret.core.names import not_found, resource
 from leveret.core.once.prepared import PREPARED_TOPIC, PreparedMessages
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
-from leveret.features.prepared import is_asked_for, read_half, read_id
+from leveret.features.prepared import PREPARE_ID, is_asked_for, read_half, read_id
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class PreparedCommands:
         if message.routing_key not in OUTCOMES:
             name = message.routing_key.decode(errors="replace")
             raise ChannelError(406, f"no command '{name}': there are commit and rollback")
+        check_fields(message.headers, {PREPARE_ID})
         try:
             id_ = read_id(message.headers, message.property("message_id"))
         except ValueError as error:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.operations.alerts import rule_rows
 
@@ -21,11 +23,23 @@ if TYPE_CHECKING:
 
 __all__ = ["router"]
 
-router = APIRouter()
-RULES = "/api/leveret/alert-rules"
+router = own_router()
+RULES = "/alert-rules"
+RULE = {
+    "condition": "backlog",
+    "above": 10_000,
+    "below": 10,
+    "queues": "^orders",
+    "for_seconds": 60,
+    "severity": "critical",
+    "summary": "Orders are not worked off",
+    "webhook": "https://example.org/hook",
+    "secret": "a secret",
+    "enabled": True,
+}
 
 
-@router.api_route("/api/leveret/alerts", methods=READ)
+@router.api_route("/alerts", methods=READ)
 async def list_alerts(caller: CallerHere) -> Response:
     """What fires, and what has begun or ended lately."""
     visible = {vhost.name for vhost in caller.visible_vhosts()}
@@ -57,7 +71,7 @@ async def show_rule(caller: CallerHere, vhost: Segment, name: Segment) -> Respon
     return answer(_existing(caller, vhost, name))
 
 
-@router.put(f"{RULES}/{{vhost}}/{{name}}")
+@router.put(f"{RULES}/{{vhost}}/{{name}}", openapi_extra=described(RULE))
 async def put_rule(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Set a rule: 201 where it is new, 204 where it is replaced."""
     caller.vhost(vhost)

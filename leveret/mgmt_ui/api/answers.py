@@ -97,6 +97,7 @@ async def _query(
     columns: str | None = None,  # noqa: ARG001
     disable_stats: str | None = None,  # noqa: ARG001
     enable_queue_totals: str | None = None,  # noqa: ARG001
+    use_regex: str | None = None,  # noqa: ARG001
 ) -> Query:
     """A coroutine, since FastAPI would call a function in a thread."""
     return Query.parse(request.query_params)

@@ -6,20 +6,31 @@ since 1970), `user`, and `operation` (its beginning: `queue.`).
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import query as described
+from leveret.mgmt_ui.api.own import own_router
 
 __all__ = ["router"]
 
 ROWS = 100
 
-router = APIRouter()
+ASKED = {
+    "limit": ROWS,
+    "before": 17,
+    "since": 1_700_000_000_000,
+    "until": 1_800_000_000_000,
+    "user": "guest",
+    "operation": "queue.",
+}
+
+router = own_router("/audit")
 
 
-@router.api_route("/api/leveret/audit", methods=READ)
+@router.api_route("", methods=READ, openapi_extra=described(ASKED))
 async def list_audit(caller: CallerHere, request: Request) -> Response:
     """The latest records first."""
     caller.require_administrator()

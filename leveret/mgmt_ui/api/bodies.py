@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from starlette.requests import ClientDisconnect
 
 from leveret.mgmt_ui.api.problems import bad_request
+from leveret.ports.declared import undeclared
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,6 +33,7 @@ __all__ = [
     "texts",
     "understand",
     "whole_number",
+    "whole_numbers",
 ]
 
 # In JSON: half of what stands for one character, which neither disk nor wire can hold.
@@ -46,20 +48,20 @@ DIGITS_MAX = 18  # below 2 ** 63
 BODY_BYTES_MAX = 1 << 20  # of what describes one thing; bodies of messages and documents say more
 
 
-async def json_object(
-    request: Request, bytes_max: int = BODY_BYTES_MAX, known: Collection[str] | None = None
-) -> dict[str, Any]:
-    """The request's JSON object; no body at all is an empty one.
+async def json_object(request: Request, bytes_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
+    """The request's JSON object; no body at all is an empty one. Raises ApiError 400.
 
-    Where it is said which fields are `known`, it must have no others. Raises ApiError 400.
+    One of Leveret's own routes must have declared all of its fields.
     """
     body = await read_body(request, bytes_max)
     if len(body) <= INLINE_BYTES_MAX:
         asked = understand(body)
     else:
         asked = await asyncio.to_thread(understand, body)
-    if known is not None and (unknown := asked.keys() - known):
-        raise bad_request(f"unknown field {min(unknown)!r}")
+    declared: Collection[str] | None = getattr(request.scope["route"], "body_names", None)
+    problem = None if declared is None else undeclared(asked, declared)
+    if problem is not None:
+        raise bad_request(problem)
     return asked
 
 
@@ -194,3 +196,8 @@ def whole_number(query: Mapping[str, str], key: str, default: int | None = None)
     if not (value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX):
         raise bad_request(f"{key} is a whole number")
     return int(value)
+
+
+def whole_numbers(query: QueryParams, key: str) -> list[int]:
+    """All numbers of a name that may come several times. Raises ApiError 400."""
+    return [whole_number({key: value}, key, 0) for value in query.getlist(key)]

@@ -222,13 +222,6 @@ async def managed_node(request: Request) -> ManagedNode:
     return node
 
 
-async def authenticated(request: Request) -> Caller:
-    """The caller of a request, who has a management tag. Raises ApiError 401."""
-    caller = await identified(request)
-    require_manager(caller)
-    return caller
-
-
 def require_manager(caller: Caller) -> None:
     """Raise ApiError 401 unless the caller has a management tag."""
     if MANAGERS.isdisjoint(caller.tags):
@@ -279,6 +272,12 @@ def session_of(request: Request) -> Session | None:
     """The session that a request's cookie names, while it is good."""
     session: Session | None = request.app.state.sessions.find(request.cookies.get(COOKIE, ""))
     return session
+
+
+async def authenticated(caller: Annotated[Caller, Depends(identified)]) -> Caller:
+    """The caller of a request, who has a management tag. Raises ApiError 401."""
+    require_manager(caller)
+    return caller
 
 
 def _peer_host(request: Request) -> str:

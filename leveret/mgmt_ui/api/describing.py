@@ -1,13 +1,14 @@
 """What the API's description says of bodies, which handlers read themselves: shown by an example.
 
-Handed to FastAPI's routes as `openapi_extra`; see leveret.mgmt_ui.api.documents.
+Handed to FastAPI's routes as `openapi_extra`; see leveret.mgmt_ui.api.documents. Of Leveret's own
+routes this is also all that they take (leveret.mgmt_ui.api.own).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["body", "form"]
+__all__ = ["body", "form", "query"]
 
 JSON_TYPES: dict[type, str] = {
     bool: "boolean",
@@ -22,6 +23,15 @@ JSON_TYPES: dict[type, str] = {
 def body(example: dict[str, Any], *required: str) -> dict[str, Any]:
     """A JSON object with fields like those of the example; the `required` ones must be there."""
     return {"requestBody": _content("application/json", example, required)}
+
+
+def query(example: dict[str, Any]) -> dict[str, Any]:
+    """A query string with parameters like those of the example; a list: it may come repeatedly."""
+    parameters = [
+        {"name": name, "in": "query", "required": False, "schema": _schema(value)}
+        for name, value in example.items()
+    ]
+    return {"parameters": parameters}
 
 
 def form(example: dict[str, Any], *required: str) -> dict[str, Any]:

@@ -12,11 +12,12 @@ machine, so `leveret encryption rotate-master` replaces it there.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
 
@@ -25,7 +26,7 @@ __all__ = ["VERBS", "router"]
 VERBS = ("enable", "disable", "rotate")
 KEYS: Kind[Row] = Kind(lambda row: (row["vhost"], row["key"]), lambda row: row, ("vhost", "key"))
 
-router = APIRouter(prefix="/api/leveret/encryption", tags=["encryption"])
+router = own_router("/encryption", tags=["encryption"])
 
 
 @router.api_route("", methods=READ)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import query as described
 from leveret.mgmt_ui.api.messages import require_to_browse
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["router", "trace_of"]
 
-router = APIRouter(prefix="/api/leveret")
+SEARCHED = {"message_id": "m-1", "queue": "orders", "after": 17}
+
+router = own_router()
 
 
 @router.api_route("/queues/{vhost}/{name}/messages/{offset}/trace", methods=READ)
@@ -37,7 +41,7 @@ async def trace(caller: CallerHere, vhost: Segment, name: Segment, offset: Segme
     return answer(await trace_of(caller, vhost, name, at))
 
 
-@router.api_route("/messages/{vhost}/trace", methods=READ)
+@router.api_route("/messages/{vhost}/trace", methods=READ, openapi_extra=described(SEARCHED))
 async def search(caller: CallerHere, request: Request, vhost: Segment) -> Response:
     """The steps of all messages of a virtual host that have a message id."""
     caller.vhost(vhost)

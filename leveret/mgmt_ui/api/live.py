@@ -13,26 +13,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.queues.arguments import DEAD_LETTER_EXCHANGE
 from leveret.core.queues.settings import Stated
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found
 
 __all__ = ["require_to_change", "require_to_configure", "require_to_rename", "router"]
 
 DEAD_LETTERS = "x-dead-letter-"  # how the arguments begin that say where dead letters go
 
-router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
+CHANGED = {"arguments": {"x-max-length": 1000}, "name": "orders"}
+
+router = own_router("/queues/{vhost}/{name}")
 
 
-@router.patch("")
+@router.patch("", openapi_extra=described(CHANGED))
 async def change(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Other arguments, then another name."""
-    asked = await json_object(request, known={"arguments", "name"})
+    asked = await json_object(request)
     arguments, new_name = asked.get("arguments"), asked.get("name")
     if not isinstance(arguments, (dict, type(None))) or not isinstance(new_name, (str, type(None))):
         raise bad_request("arguments is an object, and name is text")
@@ -77,10 +81,10 @@ async def require_to_rename(caller: Caller, vhost: str, name: str, new_name: str
             await caller.require(vhost, "queue", one, permission)
 
 
-@router.put("/pause")
+@router.put("/pause", openapi_extra=described({"publishing": True}))
 async def pause(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Hand out nothing until somebody lets the queue go on."""
-    asked = await json_object(request, known={"publishing"})
+    asked = await json_object(request)
     publishing = asked.get("publishing", False)
     if not isinstance(publishing, bool):
         raise bad_request("publishing is true or false")

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.live.browsing import find
 from leveret.errors import StorageError
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import headers, json_object, whole_number
+from leveret.mgmt_ui.api.bodies import headers, json_object, whole_number, whole_numbers
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.describing import query as described_query
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operation
 
 if TYPE_CHECKING:
@@ -37,19 +40,43 @@ NUMBERS = {"from", "after", "limit", "truncate"}
 CRITERIA = {"state", "exchange", "routing_key", "text", "tags", "sql"}
 TIMES = {"since", "until"}
 ORDERS = {"forwards": False, "backwards": True}
-KNOWN = {*NUMBERS, *CRITERIA, *TIMES, "order", "encoding", "header", "message_id", "offset"}
-CHOICE = {"select", "after", "limit"}
+SHOWN = {"truncate": 4096, "encoding": "auto"}
+BROWSED = {
+    **SHOWN,
+    "from": 0,
+    "after": 17,
+    "limit": 100,
+    "order": "forwards",
+    "state": "ready",
+    "exchange": "orders",
+    "routing_key": "k",
+    "text": "part of a payload",
+    "tags": "red",
+    "sql": "priority > 4",
+    "since": 1_700_000_000_000,
+    "until": 1_800_000_000_000,
+    "message_id": ["m-1"],
+    "offset": [17],
+    "header": ["name=value"],
+}
+CHOSEN = {"select": {"state": "ready"}, "after": 17, "limit": 100}
+SENT = {**CHOSEN, "to_queue": "orders", "exchange": "again", "routing_key": "k"}
+CHANGED = {
+    "payload": "text",
+    "payload_encoding": "string",
+    "routing_key": "k",
+    "headers": {"name": "value"},
+    "properties": {"priority": 5},
+}
 
-router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}/messages")
+router = own_router("/queues/{vhost}/{name}/messages")
 
 
-@router.api_route("", methods=READ)
+@router.api_route("", methods=READ, openapi_extra=described_query(BROWSED))
 async def browse(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Messages, whoever has them, without any effect on them."""
     await require_to_browse(caller, vhost, name)
     query = request.query_params
-    if unknown := query.keys() - KNOWN:
-        raise bad_request(f"unknown parameter {min(unknown)!r}")
     order = query.get("order", "forwards")
     if order not in ORDERS:
         raise bad_request("order is forwards or backwards")
@@ -74,14 +101,14 @@ def _selection(request: Request) -> dict[str, Any]:
     select |= {key: whole_number(query, key) for key in TIMES if key in query}
     if ids := query.getlist("message_id"):
         select["message_ids"] = ids
-    if offsets := query.getlist("offset"):
-        select["offsets"] = [whole_number({"offset": one}, "offset") for one in offsets]
+    if offsets := whole_numbers(query, "offset"):
+        select["offsets"] = offsets
     if stated := headers(query):
         select["headers"] = stated
     return select
 
 
-@router.api_route("/{offset}", methods=READ)
+@router.api_route("/{offset}", methods=READ, openapi_extra=described_query(SHOWN))
 async def show(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
@@ -122,7 +149,7 @@ async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segmen
     return Response(seen.message.body, headers=headers, media_type="application/octet-stream")
 
 
-@router.patch("/{offset}")
+@router.patch("/{offset}", openapi_extra=described(CHANGED))
 async def edit(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
@@ -154,21 +181,21 @@ async def delete_one(
     return Response(status_code=204)
 
 
-@router.post("/delete")
+@router.post("/delete", openapi_extra=described(CHOSEN))
 async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Settle those that are selected."""
     await require_to_browse(caller, vhost, name)
-    asked = await json_object(request, known=CHOICE)
+    asked = await json_object(request)
     return answer(await caller.perform("message.delete", vhost=vhost, queue=name, **_chosen(asked)))
 
 
-@router.post("/move")
+@router.post("/move", openapi_extra=described(SENT))
 async def move(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Publish those that are selected elsewhere, and settle them here."""
     return await _transfer("message.move", caller, request, vhost, name)
 
 
-@router.post("/copy")
+@router.post("/copy", openapi_extra=described(SENT))
 async def copy(caller: CallerHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Publish those that are selected elsewhere, too."""
     return await _transfer("message.copy", caller, request, vhost, name)
@@ -178,7 +205,7 @@ async def _transfer(
     operation: str, caller: Caller, request: Request, vhost: str, name: str
 ) -> Response:
     await require_to_browse(caller, vhost, name)
-    asked = await json_object(request, known={*CHOICE, "to_queue", "exchange", "routing_key"})
+    asked = await json_object(request)
     where = {key: asked.get(key) for key in ("to_queue", "exchange", "routing_key")}
     await require_to_transfer(caller, vhost, where)
     return answer(

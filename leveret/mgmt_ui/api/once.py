@@ -15,17 +15,18 @@ milliseconds since 1970.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 from leveret.mgmt_ui.api.views import Row
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/api/leveret", tags=["once"])
+router = own_router(tags=["once"])
 
 WINDOWS: Kind[Row] = Kind(lambda row: (row["kind"], row["name"]), lambda row: row, ("kind", "name"))
 BY_ID: Kind[Row] = Kind(lambda row: (row["id"],), lambda row: row, ("id",))

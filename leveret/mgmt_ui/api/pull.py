@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.core.access.authentication import answered, authorise
 from leveret.core.queues.pull import HANDLES_MAX, Drawn, Wanted
@@ -29,6 +29,8 @@ from leveret.features.leases import TERM_MS_MAX
 from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import Caller, ClientHere
+from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
 from leveret.mgmt_ui.api.publish_get import payload_row
 from leveret.mgmt_ui.api.views import plain
@@ -44,27 +46,29 @@ __all__ = ["router"]
 BODY_BYTES_MAX = 128 * 1024  # a thousand handles with room to spare
 # Of the node's HTTP connections so many may wait for messages; others shall get through.
 WAITING_MAX = 128
-RECEIVE_KEYS = {
-    "count",
-    "wait_ms",
-    "bytes_max",
-    "visibility_timeout_ms",
-    "filter_tags",
-    "filter_sql",
+WANTED = {
+    "count": 10,
+    "wait_ms": 20_000,
+    "bytes_max": 1_000_000,
+    "visibility_timeout_ms": 30_000,
+    "filter_tags": "red",
+    "filter_sql": "priority > 4",
+    "encoding": "auto",
 }
+HANDLES = {"receipt_handles": ["1.1"]}
 
 Asked: TypeAlias = dict[str, Any]
 
-router = APIRouter(prefix="/api/leveret/queues/{vhost}/{name}")
+router = own_router("/queues/{vhost}/{name}")
 
 
 # -- receiving
 
 
-@router.post("/receive")
+@router.post("/receive", openapi_extra=described(WANTED))
 async def receive(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Messages, as soon as there are any."""
-    asked = await json_object(request, BODY_BYTES_MAX, {*RECEIVE_KEYS, "encoding"})
+    asked = await json_object(request, BODY_BYTES_MAX)
     encoding = asked.pop("encoding", "auto")
     if encoding not in {"auto", "base64"}:
         raise bad_request("encoding is auto or base64")
@@ -169,19 +173,22 @@ def _account(caller: Caller, queue: Queue, pulled: list[Pulled]) -> None:
 # -- settling
 
 
-@router.post("/ack")
+@router.post("/ack", openapi_extra=described(HANDLES, "receipt_handles"))
 async def ack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Be done with messages."""
-    asked = await json_object(request, BODY_BYTES_MAX, {"receipt_handles"})
+    asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     leases = await _leases(caller, vhost, name)
     return _told(handles, leases.settle(handles))
 
 
-@router.post("/nack")
+@router.post(
+    "/nack",
+    openapi_extra=described({**HANDLES, "requeue": True, "delay_ms": 0}, "receipt_handles"),
+)
 async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Give messages back, or up."""
-    asked = await json_object(request, BODY_BYTES_MAX, {"receipt_handles", "requeue", "delay_ms"})
+    asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     delay_ms = _milliseconds(asked, "delay_ms", 0)
     requeue = asked.get("requeue", True)
@@ -194,10 +201,15 @@ async def nack(caller: ClientHere, request: Request, vhost: Segment, name: Segme
     return _told(handles, outcomes)
 
 
-@router.post("/extend")
+@router.post(
+    "/extend",
+    openapi_extra=described(
+        {**HANDLES, "visibility_timeout_ms": 30_000}, "receipt_handles", "visibility_timeout_ms"
+    ),
+)
 async def extend(caller: ClientHere, request: Request, vhost: Segment, name: Segment) -> Response:
     """Keep messages for longer, or not so long."""
-    asked = await json_object(request, BODY_BYTES_MAX, {"receipt_handles", "visibility_timeout_ms"})
+    asked = await json_object(request, BODY_BYTES_MAX)
     handles = _handles(asked)
     for_ms = _milliseconds(asked, "visibility_timeout_ms", None)
     leases = await _leases(caller, vhost, name)

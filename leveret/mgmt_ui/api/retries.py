@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import flag, json_object, texts, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.messages import require_to_browse
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.schedules import cursor, cursor_text
 
 if TYPE_CHECKING:
@@ -29,10 +31,12 @@ __all__ = ["router"]
 ROWS = 100
 EXAMPLE = {"ids": ["17"], "all": False}
 
-router = APIRouter(prefix="/api/leveret/retries/{vhost}/{name}")
+LISTED = {"limit": ROWS, "after": "1700000000000-17"}
+
+router = own_router("/retries/{vhost}/{name}")
 
 
-@router.api_route("", methods=READ)
+@router.api_route("", methods=READ, openapi_extra=described_query(LISTED))
 async def list_retries(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.messages import require_to_browse
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
 
 if TYPE_CHECKING:
@@ -35,14 +37,27 @@ __all__ = ["cursor", "cursor_text", "read_cursor", "router", "with_open_headers"
 
 ROWS = 100
 CURSOR_DIGITS_MAX = 18
-EXAMPLE = {"id": "a1", "exchange": "orders", "routing_key": "k", "headers": {}, "all": False}
+CRITERIA = {
+    "exchange": "orders",
+    "routing_key": "k",
+    "due_from_ms": 1_700_000_000_000,
+    "due_before_ms": 1_800_000_000_000,
+}
+LISTED = {
+    **CRITERIA,
+    "header": ["name=value"],
+    "queue": "tasks",
+    "limit": ROWS,
+    "after": "1700000000000-17",
+}
+EXAMPLE = {**CRITERIA, "id": "a1", "headers": {}, "all": False}
 CANCELLED = {**EXAMPLE, "queue": "tasks"}
 RESCHEDULED = {**EXAMPLE, "delay_ms": 60_000, "due_ms": 1_800_000_000_000}
 
-router = APIRouter(prefix="/api/leveret/schedules/{vhost}")
+router = own_router("/schedules/{vhost}")
 
 
-@router.api_route("", methods=READ)
+@router.api_route("", methods=READ, openapi_extra=described_query(LISTED))
 async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -> Response:
     """Those that wait, the next one first."""
     query = request.query_params
@@ -84,7 +99,7 @@ async def with_open_headers(
     return shown
 
 
-@router.api_route("/messages/{id}", methods=READ)
+@router.api_route("/messages/{id}", methods=READ, openapi_extra=described_query({"queue": "tasks"}))
 async def show_schedule(
     caller: CallerHere,
     request: Request,
@@ -144,8 +159,6 @@ async def _done(caller: Caller, operation: str, chosen: dict[str, Any], **more: 
 async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) -> None:
     """Raise ApiError unless the caller may publish wherever the chosen messages wait for."""
     caller.vhost(vhost)
-    if text(asked, "queue", None) is not None:  # rather than to change others than were meant
-        raise bad_request("a task that a queue holds has its own time: it can be cancelled")
     id_, exchange = text(asked, "id", None), text(asked, "exchange", None)
     if id_ is not None:
         held = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, answer
 from leveret.mgmt_ui.api.bodies import whole_number
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
+from leveret.mgmt_ui.api.describing import query as described
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.ports.usage import HOUR_SECONDS, Subject
 
@@ -22,10 +24,18 @@ __all__ = ["router", "visible_usage"]
 
 DAY_HOURS = 24
 
-router = APIRouter()
+ASKED = {
+    "since": 1_700_000_000,
+    "until": 1_800_000_000,
+    "of": "queue",
+    "vhost": "/",
+    "name": "orders",
+}
+
+router = own_router("/usage")
 
 
-@router.api_route("/api/leveret/usage", methods=READ)
+@router.api_route("", methods=READ, openapi_extra=described(ASKED))
 async def list_usage(caller: CallerHere, request: Request) -> Response:
     """A record for each hour and each of those who have used something."""
     query = request.query_params

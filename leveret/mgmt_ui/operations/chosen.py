@@ -19,6 +19,7 @@ from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_T
 from leveret.core.json_fields import InvalidFieldError, field_of
 from leveret.core.live.criteria import Criteria, State
 from leveret.core.live.editing import Changes
+from leveret.ports.declared import undeclared
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ CHANGEABLE = {"payload", "payload_encoding", "routing_key", "headers", "properti
 
 def criteria_of(select: dict[str, Any]) -> Criteria:
     """Which messages are meant. Raises AdministrationError."""
-    if unknown := select.keys() - _SELECTION.keys():
-        raise AdministrationError("invalid", f"unknown criterion '{min(unknown)}'")
+    if problem := undeclared(select, _SELECTION):
+        raise AdministrationError("invalid", f"select: {problem}")
     for name, value in select.items():
         if not _SELECTION[name](value):
             raise AdministrationError("invalid", f"bad criterion '{name}'")
@@ -111,7 +112,9 @@ _SELECTION: Final[dict[str, Callable[[object], bool]]] = {
 
 def changes_of(asked: dict[str, Any]) -> Changes:
     """What shall be different about a message. Raises AdministrationError."""
-    if not asked or asked.keys() - CHANGEABLE:
+    if problem := undeclared(asked, CHANGEABLE):
+        raise AdministrationError("invalid", problem)
+    if not asked:
         raise AdministrationError("invalid", "state payload, routing_key, headers or properties")
     for name, kind in (("routing_key", str), ("headers", dict), ("properties", dict)):
         if not isinstance(asked.get(name), (kind, type(None))):

@@ -36,6 +36,7 @@ from leveret.mgmt_ui.operations.topology import TOPOLOGY
 from leveret.mgmt_ui.operations.transfer import TRANSFER
 from leveret.mgmt_ui.operations.usage import USAGE
 from leveret.ports.audit import Way
+from leveret.ports.declared import suggestion, undeclared
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import (
@@ -106,11 +107,14 @@ def _understand(request: object) -> tuple[str, Operation, Parameters]:
         case {"operation": str(name), "parameters": dict(parameters)} if name in OPERATIONS:
             operation, shape = OPERATIONS[name]
         case {"operation": str(name), "parameters": dict()}:
-            raise AdministrationError("invalid", f"unknown operation {name!r}")
+            close = suggestion(name, OPERATIONS)
+            raise AdministrationError("invalid", f"unknown operation {name!r}{close}")
         case _:
             raise AdministrationError("invalid", "a request has an operation and parameters")
-    for key in shape.keys() | parameters.keys():
-        if key not in shape or not _fits(parameters.get(key), shape[key]):
+    if problem := undeclared(parameters, shape):
+        raise AdministrationError("invalid", f"{name}: {problem}")
+    for key, kind in shape.items():
+        if not _fits(parameters.get(key), kind):
             raise AdministrationError("invalid", f"{name}: bad parameter {key!r}")
     return name, operation, {key: parameters.get(key) for key in shape}
 

@@ -153,6 +153,12 @@ def test_work_that_fails_is_refused(
         ("cancel", {}, "which messages? State 'x-schedule-id'"),
         ("cancel", {"x_schedule_id": "a", "x_all": True}, "which messages?"),
         ("cancel", {"x_schedule_id": 1}, "invalid header 'x-schedule-id'"),
+        (
+            "cancel",
+            {"x_routing_key": "q", "x_header": {"shop": 1}},
+            "unknown field 'x-header'; did you mean 'x-headers'?",
+        ),
+        ("cancel", {"x_all": True, "x_delay": 1}, "unknown field 'x-delay'"),
         ("cancel", {"x_headers": "a"}, "invalid header 'x-headers'"),
         ("cancel", {"x_all": 1}, "invalid header 'x-all'"),
         ("cancel", {"x_due_from": "a"}, "invalid header 'x-due-from'"),

@@ -301,7 +301,6 @@ async def test_a_stream_is_not_pulled_from(site):
         ("receive", {"count": "1"}, "count is a whole number from 1 to 1000"),
         ("receive", {"wait_ms": 20_001}, "wait_ms is a whole number from 0 to 20000"),
         ("receive", {"encoding": "hex"}, "encoding is auto or base64"),
-        ("receive", {"cuont": 1}, "unknown field 'cuont'"),
         ("receive", [], "a request is a JSON object"),
         ("ack", {}, "receipt_handles is a list of 1 to 1000"),
         ("ack", {"receipt_handles": ["x"] * 1001}, "receipt_handles is a list of 1 to 1000"),

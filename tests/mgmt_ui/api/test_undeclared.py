@@ -1,0 +1,87 @@
+"""What nobody declared is refused: a slip of the pen must not make a criterion mean everything."""
+
+import re
+
+import pytest
+
+from leveret.mgmt_ui.control import COMMAND_LINE
+from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
+from tests.mgmt_ui.api.test_rights import BODIES, ROUTES, filled
+from tests.support.client import Client
+from tests.support.site import Site
+
+OWN = [route for route in ROUTES if route[1].startswith("/api/leveret/")]
+CHANGING = [route for route in OWN if route[0] != "GET"]
+assert len(OWN) > 40, "the routes are not found"
+EXAMPLES = {str: "x", list: [], dict: {}, int: 0, bool: False, None: None, object: None}
+
+
+@pytest.fixture
+def site():
+    site = Site()
+    site.administration.add_vhost("secret")
+    site.permit("guest", "secret")
+    site.permit("guest", "/")
+    Client(site.stage).open().declare("q", durable=True)
+    return site
+
+
+@pytest.mark.parametrize(("method", "path"), OWN)
+async def test_our_routes_refuse_undeclared_parameters(site, method, path):
+    body = None if method == "GET" else BODIES.get(f"{method} {path}", {})
+    answer = await site.ask(method, filled(path), body, params={"undeclared": "1"})
+    assert answer.status_code == 400, answer.text
+    assert "unknown field 'undeclared'" in answer.json()["reason"]
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGING)
+async def test_our_routes_refuse_undeclared_fields(site, method, path):
+    vhost = "/" if "/queues/" in path or "/dead-letters/" in path or "retries" in path else "secret"
+    asked = filled(re.sub(r"\{vhost\}", vhost.replace("/", "%2F"), path))
+    body = {**BODIES.get(f"{method} {path}", {}), "undeclared": 1}
+    answer = await site.ask(method, asked, body)
+    assert answer.status_code == 400, answer.text
+    assert "unknown field 'undeclared'" in answer.json()["reason"]
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+async def test_operations_refuse_undeclared_parameters(site, name):
+    parameters = {key: EXAMPLES[kind] for key, kind in OPERATIONS[name][1].items()}
+    request = {"operation": name, "parameters": {**parameters, "undeclared": 1}}
+    answer = await perform(site.administered, request, COMMAND_LINE)
+    assert not answer["ok"]
+    assert f"{name}: unknown field 'undeclared'" in answer["explanation"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "meant"),
+    [
+        ("POST", "schedules/%2F/cancel", {"routing_key": "rep", "excange": "zz"}, "exchange"),
+        ("POST", "dead-letters/%2F/q/redrive", {"header": {"shop": 1}}, "headers"),
+        ("POST", "dead-letters/%2F/q/delete", {"reason": "x", "ids": ["0"]}, "message_ids"),
+        ("GET", "dead-letters/%2F/q?id=0", None, "message_id"),
+        ("GET", "schedules/%2F?due_from=2026-01-01", None, "due_from_ms"),
+        ("GET", "queues/%2F/q/messages?message-id=x", None, "message_id"),
+        ("POST", "queues/%2F/q/messages/delete", {"select": {"stat": "ready"}}, "state"),
+        ("PUT", "alert-rules/%2F/a", {"condition": "backlog", "abov": 1}, "above"),
+    ],
+)
+async def test_what_may_be_meant_is_said(site, method, path, body, meant):
+    answer = await site.ask(method, f"/api/leveret/{path}", body)
+    assert answer.status_code == 400
+    assert meant in answer.json()["reason"]
+
+
+async def test_routes_of_rabbitmq_ignore_what_they_do_not_know(site):
+    asked = {"durable": True, "unknown": 1}
+    answer = await site.ask("PUT", "/api/queues/%2F/new", asked, params={"unknown": "1"})
+    assert answer.status_code == 201
+
+
+async def test_what_is_declared_is_described(site):
+    described = (await site.get("/api/openapi.json", None)).json()["paths"]
+    listed = described["/api/leveret/schedules/{vhost}"]["get"]["parameters"]
+    assert {"header", "due_from_ms"} <= {one["name"] for one in listed if one["in"] == "query"}
+    redrive = described["/api/leveret/dead-letters/{vhost}/{name}/redrive"]["post"]
+    schema = redrive["requestBody"]["content"]["application/json"]["schema"]
+    assert {"offsets", "message_ids", "headers"} <= schema["properties"].keys()
