@@ -39,9 +39,13 @@ QueueOption = Annotated[str, typer.Argument(help="The queue that is being emptie
 class Selected:
     """Options that say which messages are meant; all that is stated must fit."""
 
-    id: Annotated[
-        list[str] | None, typer.Option("--id", help="An offset or a message id; repeatable.")
+    offset: Annotated[list[int] | None, typer.Option("--offset", help="This one; repeatable.")] = (
+        None
+    )
+    message_id: Annotated[
+        list[str] | None, typer.Option("--message-id", help="With this message id; repeatable.")
     ] = None
+    id: Annotated[list[str] | None, typer.Option("--id", hidden=True)] = None
     reason: Annotated[
         str | None, typer.Option("--reason", help="Died of this, or last failed in this way.")
     ] = None
@@ -78,13 +82,13 @@ def list_(
 @app.command("show")
 def show(
     queue: Queue,
-    id_: Annotated[str, typer.Argument(help="The message's offset, or its message id.")],
+    offset: Annotated[int, typer.Argument(help="Its offset, as `dlq list` shows it.")],
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Show one message with its properties and its payload."""
-    show_one(ask(data_dir, "dlq.show", vhost=vhost, queue=queue, id=id_), as_json=json)
+    show_one(ask(data_dir, "dlq.show", vhost=vhost, queue=queue, offset=offset), as_json=json)
 
 
 @app.command("redrive")
@@ -189,10 +193,13 @@ def purge(
 
 def _common(vhost: str, queue: str, selected: dict[str, Any]) -> dict[str, object]:
     since, until = selected["since"], selected["until"]
+    if selected["id"]:
+        fail("--id may be either: state --offset, as `dlq list` shows it, or --message-id")
     return {
         "vhost": vhost,
         "queue": queue,
-        "ids": list(selected["id"] or ()),
+        "offsets": list(selected["offset"] or ()),
+        "message_ids": list(selected["message_id"] or ()),
         "reason": selected["reason"],
         "source": selected["source"],
         "headers": header_values(selected["header"]),

@@ -90,11 +90,11 @@ def _text(value: object) -> str | None:
 class Selection:
     """Which dead letters are meant; empty or None: whatever it is. All that is stated must fit.
 
-    `ids` are offsets or message ids; a `reason` is that of a death or of the last failure; times
-    are seconds since 1970.
+    A `reason` is that of a death or of the last failure; times are seconds since 1970.
     """
 
-    ids: frozenset[str] = frozenset()
+    offsets: frozenset[int] = frozenset()
+    message_ids: frozenset[str] = frozenset()  # several messages may have the same
     reason: str | None = None
     queue: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -103,7 +103,9 @@ class Selection:
 
     def has(self, letter: DeadLetter) -> bool:
         """Whether a dead letter is one of them."""
-        if self.ids and str(letter.offset) not in self.ids and letter.message_id not in self.ids:
+        if self.offsets and letter.offset not in self.offsets:
+            return False
+        if self.message_ids and letter.message_id not in self.message_ids:
             return False
         if self.reason is not None and self.reason not in {letter.reason, letter.last_failure}:
             return False

@@ -53,9 +53,11 @@ def test_a_history_that_a_client_wrote_is_none():
     ("selection", "meant"),
     [
         (Selection(), True),
-        (Selection(frozenset({"7"})), True),
-        (Selection(frozenset({"id", "9"})), True),
-        (Selection(frozenset({"8"})), False),
+        (Selection(offsets=frozenset({7})), True),
+        (Selection(offsets=frozenset({8})), False),
+        (Selection(message_ids=frozenset({"id", "9"})), True),
+        (Selection(message_ids=frozenset({"7"})), False),  # that is its offset
+        (Selection(offsets=frozenset({7}), message_ids=frozenset({"8"})), False),
         (Selection(reason="rejected"), True),
         (Selection(reason="timeout"), True),
         (Selection(reason="expired"), False),

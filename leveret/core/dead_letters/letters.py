@@ -73,7 +73,10 @@ async def letters(
 async def delete(queue: Queue, selection: Selection) -> int:
     """Settle what is selected and nobody has. Returns how many that were. Raises StorageError."""
     count = 0
-    async for found in letters(queue, selection, queue.log.first, queue.log.committed):
+    first, stop = queue.log.first, queue.log.committed
+    if selection.offsets:
+        first, stop = max(first, min(selection.offsets)), min(stop, max(selection.offsets) + 1)
+    async for found in letters(queue, selection, first, stop):
         # Nothing else happens between these two: what was withdrawn is nobody's.
         withdrawn = queue.machine.withdraw([(at, at + 1) for at in (x.told.offset for x in found)])
         queue.settle(withdrawn)

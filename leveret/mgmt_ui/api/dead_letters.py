@@ -1,13 +1,14 @@
 """/api/leveret/dead-letters/VHOST/QUEUE: what others gave up, and the way back.
 
-    GET    …                    ?limit&after&id&reason&source&header&since&until
+    GET    …                    ?limit&after&offset&message_id&reason&source&header&since&until
                                 → {"rows": […], "after": OFFSET | null, "ready", "unacknowledged"}
-    GET    …/messages/ID        one of them, by its message id, with its payload
-    POST   …/redrive            {"ids", "reason", "source", "headers", "since", "until"} and
-                                {"exchange", "routing_key"} or {"routed": true}; {"rate"}
+    GET    …/messages/OFFSET    one of them, with its payload
+    POST   …/redrive            {"offsets", "message_ids", "reason", "source", "headers", "since",
+                                "until"} and {"exchange", "routing_key"} or {"routed": true};
+                                {"rate"}
     GET    …/redrive            how the redrive stands that runs, or ran last
     POST   …/redrive/pause      …/redrive/resume, …/redrive/cancel → how it stands
-    POST   …/delete             {"ids", "reason", …} → {"count": 3}
+    POST   …/delete             {"offsets", "reason", …} → {"count": 3}
 
 Who may consume from the queue may look and delete; who may also publish to where messages go may
 redrive them. Times are milliseconds since 1970.
@@ -17,13 +18,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import flag, headers, json_object, table, text, texts, whole_number
+from leveret.mgmt_ui.api.bodies import (
+    flag,
+    headers,
+    json_object,
+    table,
+    text,
+    texts,
+    whole_number,
+    whole_numbers,
+)
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
+from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
+from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
 
 if TYPE_CHECKING:
@@ -33,20 +45,32 @@ __all__ = ["require_to_redrive", "router"]
 
 ROWS = 100
 CONTROLS = {"pause", "resume", "cancel"}
-SELECTION = {
-    "ids": ["a1"],
+CRITERIA = {
     "reason": "rejected",
     "source": "orders",
-    "headers": {},
     "since": 1_700_000_000_000,
     "until": 1_800_000_000_000,
 }
+SELECTION = {
+    "offsets": [17],
+    "message_ids": ["m-1"],
+    **CRITERIA,
+    "headers": {},
+}
+LISTED = {
+    "offset": [17],
+    "message_id": ["m-1"],
+    **CRITERIA,
+    "header": ["name=value"],
+    "limit": ROWS,
+    "after": 17,
+}
 REDRIVE = {**SELECTION, "exchange": "again", "routing_key": "k", "routed": False, "rate": 100}
 
-router = APIRouter(prefix="/api/leveret/dead-letters/{vhost}/{name}")
+router = own_router("/dead-letters/{vhost}/{name}")
 
 
-@router.api_route("", methods=READ)
+@router.api_route("", methods=READ, openapi_extra=described_query(LISTED))
 async def list_letters(
     caller: CallerHere, request: Request, vhost: Segment, name: Segment
 ) -> Response:
@@ -59,7 +83,8 @@ async def list_letters(
         "dlq.list",
         vhost=vhost,
         queue=name,
-        ids=query.getlist("id"),
+        offsets=whole_numbers(query, "offset"),
+        message_ids=query.getlist("message_id"),
         headers=headers(query),
         limit=whole_number(query, "limit", ROWS),
         after=whole_number(query, "after"),
@@ -69,16 +94,14 @@ async def list_letters(
     return answer(found)
 
 
-@router.api_route("/messages/{id}", methods=READ)
+@router.api_route("/messages/{offset}", methods=READ)
 async def show_letter(
-    caller: CallerHere,
-    vhost: Segment,
-    name: Segment,
-    id: Segment,  # noqa: A002
+    caller: CallerHere, vhost: Segment, name: Segment, offset: Segment
 ) -> Response:
     """One of them."""
     await require_to_browse(caller, vhost, name)
-    return answer(await caller.perform("dlq.show", vhost=vhost, queue=name, id=id))
+    at = whole_number({"offset": offset}, "offset")
+    return answer(await caller.perform("dlq.show", vhost=vhost, queue=name, offset=at))
 
 
 @router.post("/redrive", openapi_extra=described(REDRIVE))
@@ -147,7 +170,8 @@ async def delete(caller: CallerHere, request: Request, vhost: Segment, name: Seg
 
 def _selection(asked: dict[str, Any]) -> dict[str, Any]:
     return {
-        "ids": texts(asked, "ids"),
+        "offsets": asked.get("offsets") or [],
+        "message_ids": texts(asked, "message_ids"),
         "reason": text(asked, "reason", None),
         "source": text(asked, "source", None),
         "headers": table(asked, "headers"),

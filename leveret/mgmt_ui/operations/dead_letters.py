@@ -1,7 +1,7 @@
 """Operations on dead letters (see leveret.mgmt_ui.operations and leveret.core.dead_letters).
 
-What is stated of `ids`, `reason`, `source`, `headers`, `since` and `until` is what the messages
-meant have in common; times are milliseconds since 1970.
+What is stated of `offsets`, `message_ids`, `reason`, `source`, `headers`, `since` and `until` must
+all fit the messages meant; times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
 
 
 async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
-    queue, id_ = _queue(node, parameters), parameters["id"]
-    selection = Selection(frozenset({id_}))
-    async for found in letters.letters(queue, selection, queue.log.first, queue.log.committed):
+    queue, offset = _queue(node, parameters), integer("offset", parameters["offset"])
+    behind = min(offset + 1, queue.log.committed)
+    async for found in letters.letters(queue, Selection(), offset, behind):
         for letter in found:
             return {
                 **_row(letter),
                 **properties(letter.header, letter.flags),
                 **payload(letter.body),
             }
-    raise AdministrationError("not_found", f"no message '{id_}' in queue '{queue.name}'")
+    raise AdministrationError("not_found", f"no message {offset} in queue '{queue.name}'")
 
 
 async def _redrive(node: Administered, parameters: Parameters) -> dict[str, object]:
@@ -130,12 +130,16 @@ def _queue(node: Administered, parameters: Parameters) -> Queue:
 
 
 def _selection(parameters: Parameters) -> Selection:
-    ids, headers = parameters["ids"], parameters["headers"]
-    if len(ids) > IDS_MAX or len(headers) > HEADERS_MAX:
-        raise AdministrationError("invalid", f"at most {IDS_MAX} ids and {HEADERS_MAX} headers")
+    offsets, ids, headers = (parameters[key] for key in ("offsets", "message_ids", "headers"))
+    if not isinstance(offsets, list):
+        raise AdministrationError("invalid", "offsets is a list of whole numbers")
+    if max(len(offsets), len(ids)) > IDS_MAX or len(headers) > HEADERS_MAX:
+        text = f"at most {IDS_MAX} offsets, {IDS_MAX} message_ids and {HEADERS_MAX} headers"
+        raise AdministrationError("invalid", text)
     if not all(isinstance(value, str) for value in headers.values()):
         raise AdministrationError("invalid", "headers are compared with text")
     return Selection(
+        frozenset(integer("offsets", offset) for offset in offsets),
         frozenset(ids),
         parameters["reason"],
         parameters["source"],
@@ -193,7 +197,8 @@ def _status_of(redrive: Redrive) -> dict[str, object]:
 _QUEUE: Final = {"vhost": str, "queue": str}
 _SELECTION: Final = {
     **_QUEUE,
-    "ids": list,
+    "offsets": object,  # a list of numbers
+    "message_ids": list,
     "reason": None,
     "source": None,
     "headers": dict,
@@ -202,7 +207,7 @@ _SELECTION: Final = {
 }
 DEAD_LETTERS: Final[Operations] = {
     "dlq.list": (_list, {**_SELECTION, "limit": int, "after": object}),
-    "dlq.show": (_show, {**_QUEUE, "id": str}),
+    "dlq.show": (_show, {**_QUEUE, "offset": int}),
     "dlq.redrive": (
         _redrive,
         {**_SELECTION, "exchange": None, "routing_key": None, "routed": bool, "rate": object},

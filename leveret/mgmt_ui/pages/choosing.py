@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.forms import Form
     from leveret.mgmt_ui.pages.viewing import Viewer
 
-__all__ = ["CHOSEN_MAX", "chosen_ids", "readable_queue", "readable_queues"]
+__all__ = ["CHOSEN_MAX", "chosen_ids", "chosen_offsets", "readable_queue", "readable_queues"]
 
 CHOSEN_MAX = 200  # boxes on a page
 
@@ -50,9 +50,17 @@ async def readable_queues(viewer: Viewer, is_wanted: Callable[[Queue], bool]) ->
     return sorted(found, key=lambda queue: (queue.definition.vhost, queue.name))
 
 
-def chosen_ids(form: Form) -> list[str]:
-    """The boxes that are checked. Raises ApiError 400 for none."""
-    ids = [id_ for id_ in form.all("id") if id_]
+def chosen_offsets(form: Form) -> list[int]:
+    """The boxes that are checked, of messages in a queue. Raises ApiError 400 for none."""
+    values = chosen_ids(form, "offset")
+    if not all(value.isascii() and value.isdigit() and len(value) < 19 for value in values):
+        raise bad_request("an offset is a whole number")
+    return list(map(int, values))
+
+
+def chosen_ids(form: Form, name: str = "id") -> list[str]:
+    """The boxes that are checked, by their values. Raises ApiError 400 for none."""
+    ids = [id_ for id_ in form.all(name) if id_]
     if not ids:
         raise bad_request("choose some messages first")
     if len(ids) > CHOSEN_MAX:

@@ -6,7 +6,7 @@ they go may redrive them, and to send them back where they say that they came fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
@@ -18,7 +18,7 @@ from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
-from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue, readable_queues
+from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
 from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere
 from leveret.mgmt_ui.pages.rendering import page
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 ROWS = 50
-CRITERIA = ("reason", "source", "header", "since", "until")
+CRITERIA = ("message_id", "reason", "source", "header", "since", "until")
 CONTROLS = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
 router = APIRouter(prefix="/dead-letters")
@@ -108,7 +108,7 @@ async def list_letters(
             queue=name,
             limit=ROWS,
             after=int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None,
-            **_selection(asked, []),
+            **_selection(asked),
         )
     except ApiError as error:
         failure = error.reason
@@ -151,7 +151,7 @@ async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | Non
 # -- what is asked for
 
 
-def _selection(asked: Mapping[str, str], ids: list[str]) -> dict[str, Any]:
+def _selection(asked: Mapping[str, str], offsets: Sequence[int] = ()) -> dict[str, Any]:
     """Which messages, as operations take it. Raises ApiError 400."""
     headers: dict[str, str] = {}
     if asked["header"]:
@@ -160,7 +160,8 @@ def _selection(asked: Mapping[str, str], ids: list[str]) -> dict[str, Any]:
             raise bad_request("a header is stated as name=value")
         headers[header.strip()] = value.strip()
     return {
-        "ids": ids,
+        "offsets": list(offsets),
+        "message_ids": [asked["message_id"]] if asked["message_id"] else [],
         "reason": asked["reason"] or None,
         "source": asked["source"] or None,
         "headers": headers,
@@ -172,8 +173,8 @@ def _selection(asked: Mapping[str, str], ids: list[str]) -> dict[str, Any]:
 def _chosen(form: Form) -> dict[str, Any]:
     """The boxes that are checked, or all that fit the filter, which may be all there are."""
     if form.word("which") == "matching":
-        return _selection({key: form.word(key) for key in CRITERIA}, [])
-    return _selection(dict.fromkeys(CRITERIA, ""), chosen_ids(form))
+        return _selection({key: form.word(key) for key in CRITERIA})
+    return _selection(dict.fromkeys(CRITERIA, ""), chosen_offsets(form))
 
 
 # -- doing

@@ -105,7 +105,7 @@ def test_some_go_back_and_the_others_stay(yard):
     yard.die(2, first=4, headers={"color": "blue"})
     yard.redrive(dead, Selection(headers=(("color", "blue"),)))
     assert bodies(yard.drain("q")) == [b"4", b"5"]
-    yard.redrive(dead, Selection(ids=frozenset({"id1", "3"})))
+    yard.redrive(dead, Selection(offsets=frozenset({1, 3})))
     assert bodies(yard.drain("q")) == [b"1", b"3"]
     nothing = yard.redrive(dead, Selection(reason="expired"))
     assert (nothing.progress.moved, nothing.progress.looked_at) == (0, 2)
@@ -129,7 +129,7 @@ def test_messages_are_routed_anew_where_asked_or_where_their_queue_is_gone(yard)
     for name in ("a", "b"):
         yard.declare(name)
         yard.vhost.bind_queue(name, "x", "", {}, None)
-    yard.redrive(dead, Selection(ids=frozenset({"0"})), Target(routed=True))
+    yard.redrive(dead, Selection(offsets=frozenset({0})), Target(routed=True))
     assert bodies(yard.drain("a")) == bodies(yard.drain("b")) == [b"0"]
     yard.stage.broker.delete_queue(yard.vhost, yard.queue)
     yard.redrive(dead)
@@ -238,7 +238,7 @@ def run(yard, work):
 
 def test_dead_letters_are_deleted_by_what_they_tell(yard):
     dead = yard.die(5)
-    assert run(yard, letters.delete(dead, Selection(ids=frozenset({"id1", "id3"})))) == 2
+    assert run(yard, letters.delete(dead, Selection(message_ids=frozenset({"id1", "id3"})))) == 2
     held, _ = dead.get()
     assert run(yard, letters.delete(dead, Selection(reason="rejected"))) == 2
     assert dead.message_count == 0

@@ -144,6 +144,6 @@ def test_lists_are_searched_by_headers(http, channel):
         channel.basic_reject(method.delivery_tag, requeue=False)
     dead = "/leveret/dead-letters/%2F/dies.dlq"
     until(lambda: http.get(dead).json().get("ready") == 2)
-    for asked, found in (({"header": "shop=0"}, ["d0"]), ({"id": "d1"}, ["d1"])):
+    for asked, found in (({"header": "shop=0"}, ["d0"]), ({"message_id": "d1"}, ["d1"])):
         rows = http.get(dead, params=asked).json()["rows"]
         assert [row["message_id"] for row in rows] == found

@@ -180,15 +180,15 @@ def test_dead_letters_are_listed_redriven_and_deleted(http, channel):
     page = http.get(base, params={"limit": 3, "reason": "rejected"}).json()
     after = {"after": page["after"]}
     assert [row["message_id"] for row in http.get(base, params=after).json()["rows"]] == ["m3"]
-    assert http.get(f"{base}/messages/m2").json()["payload"] == "2"
+    assert http.get(f"{base}/messages/2").json()["payload"] == "2"
     assert http.get(f"{base}/redrive").status_code == 404
     with as_user(http, "writer") as writer:
-        elsewhere = {"ids": ["m0"], "exchange": "dlx"}
-        assert writer.post(f"{base}/redrive", json={"ids": ["m0"]}).status_code == 401
+        elsewhere = {"message_ids": ["m0"], "exchange": "dlx"}
+        assert writer.post(f"{base}/redrive", json={"message_ids": ["m0"]}).status_code == 401
         assert writer.post(f"{base}/redrive", json=elsewhere).status_code == 200
         assert writer.post(f"{base}/redrive/cancel").status_code == 401
     _until(lambda: [http.get(f"{base}/redrive").json()["phase"]], ["done"])
-    assert http.post(f"{base}/delete", json={"ids": ["m3"]}).json() == {"count": 1}
+    assert http.post(f"{base}/delete", json={"message_ids": ["m3"]}).json() == {"count": 1}
     assert http.post(f"{base}/delete", json={}).status_code == 400
     assert http.post(f"{base}/redrive", json={"source": "work"}).status_code == 200
     status = _until(lambda: [http.get(f"{base}/redrive").json()["phase"]], ["done"])

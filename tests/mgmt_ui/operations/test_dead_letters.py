@@ -13,7 +13,8 @@ from tests.support.client import Client
 ANY = {
     "vhost": "/",
     "queue": "q.dlq",
-    "ids": [],
+    "offsets": [],
+    "message_ids": [],
     "reason": None,
     "source": None,
     "headers": {},
@@ -86,17 +87,17 @@ def test_dead_letters_are_listed_page_by_page(console):
     page = console.ask("dlq.list", **ANY, limit=3, after=page["after"])
     assert [row["message_id"] for row in page["rows"]] == ["id3", "id4"]
     assert page["after"] is None
-    selected = {**ANY, "ids": ["id4"], "since": 0}
+    selected = {**ANY, "message_ids": ["id4"], "since": 0}
     assert len(console.ask("dlq.list", **selected, limit=9, after=None)["rows"]) == 1
 
 
 @pytest.mark.covers("C-206")
 def test_one_dead_letter_is_shown_with_its_payload(console):
     console.yard.die(2, headers={"own": "x"})
-    shown = console.ask("dlq.show", **DLQ, id="id1")
+    shown = console.ask("dlq.show", **DLQ, offset=1)
     assert (shown["offset"], shown["payload"], shown["payload_encoding"]) == (1, "1", "string")
     assert shown["properties"]["headers"]["own"] == "x"
-    assert console.refusal("dlq.show", **DLQ, id="id9") == "not_found"
+    assert console.refusal("dlq.show", **DLQ, offset=9) == "not_found"
 
 
 @pytest.mark.covers("C-206")
@@ -125,7 +126,10 @@ def test_a_redrive_is_watched_paused_and_cancelled(console):
         {"headers": {"a": 1}},
         {"since": -1},
         {"until": "now"},
-        {"ids": ["1"] * 10_001},
+        {"message_ids": ["1"] * 10_001},
+        {"offsets": [1] * 10_001},
+        {"offsets": ["1"]},
+        {"offsets": 1},
     ],
 )
 def test_a_redrive_that_makes_no_sense_is_refused(console, wrong):
@@ -149,7 +153,7 @@ def test_what_is_not_there_is_not_found(console):
 def test_deleting_says_which(console):
     console.yard.die(3)
     assert console.refusal("dlq.delete", **ANY) == "invalid"
-    assert console.ask("dlq.delete", **{**ANY, "ids": ["id1"]}) == 1
+    assert console.ask("dlq.delete", **{**ANY, "message_ids": ["id1"]}) == 1
     assert console.ask("dlq.purge", **DLQ) == 2
     assert console.told[-1] == (
         "dead_letters.deleted",
@@ -197,7 +201,7 @@ def test_blind_copies_are_shown_and_found_by_nobody(retries):
         here = {**ANY, **Q, "limit": 9, "after": None}
         assert console.ask("dlq.list", **{**here, "headers": {"BCC": "['secret']"}})["rows"] == []
         [row] = console.ask("dlq.list", **here)["rows"]
-        shown = console.ask("dlq.show", **Q, id="id")
+        shown = console.ask("dlq.show", **Q, offset=row["offset"])
     for headers in (row["headers"], shown["headers"], shown["properties"]["headers"]):
         assert headers["x"] == "y"
         assert "BCC" not in headers

@@ -32,6 +32,10 @@ def ids(text):
     return re.findall(r'name="id" value="([^"]+)"', text)
 
 
+def offsets(text):
+    return re.findall(r'name="offset" value="([^"]+)"', text)
+
+
 def delay(guest, key="q", milliseconds=HOUR_MS, **more):
     """By AMQP a key that nobody takes is fine; here the queue takes it when it is due."""
     properties = {"headers": {"x-delay": milliseconds}, **more}
@@ -145,19 +149,36 @@ def test_dead_letters_and_their_redrive(guest):
     fail(guest, "d", "1", "2", "3")
     here = "/dead-letters/%2F/d.dlq"
     eventually(lambda: here in guest.text("/dead-letters"))
-    eventually(lambda: len(ids(guest.text(here))) == 3)
+    eventually(lambda: len(offsets(guest.text(here))) == 3)
     text = guest.text(here)
     assert "rejected" in text
     assert 'hx-trigger="every 1s"' not in text
-    assert ids(guest.text(f"{here}?reason=rejected&source=d")) == ids(text)
+    assert offsets(guest.text(f"{here}?reason=rejected&source=d")) == offsets(text)
+    assert offsets(guest.text(f"{here}?message_id=m1")) == ["1"]
     assert "No dead letter fits" in guest.text(f"{here}?reason=expired")
     assert "name=value" in guest.text(f"{here}?header=x")
-    assert guest.done(f"{here}/redrive", id="m1", rate="1", to="back") == []
+    assert guest.done(f"{here}/redrive", offset="1", rate="1", to="back") == []
     eventually(lambda: "1 moved" in guest.text(here))
-    assert ids(guest.text(here)) == ["m0", "m2"]
-    assert guest.done(f"{here}/delete", id="m0") == ["1 messages of queue d.dlq were deleted."]
+    assert offsets(guest.text(here)) == ["0", "2"]
+    assert guest.done(f"{here}/delete", offset="0") == ["1 messages of queue d.dlq were deleted."]
     assert "state which messages" in guest.done(f"{here}/delete", which="matching")[0]
     assert "choose some messages" in guest.done(f"{here}/redrive")[0]
+    assert "whole number" in guest.done(f"{here}/redrive", offset="m0")[0]
+
+
+def test_dead_letters_without_or_with_equal_ids_are_chosen_one_by_one(guest):
+    guest.api.delete("/queues/%2F/same.dlq")
+    guest.declare("same", **{"x-dead-letter-topic": True})
+    for number, message_id in enumerate(("1", "1", "0", None)):
+        properties = {} if message_id is None else {"message_id": message_id}
+        guest.publish("same", str(number), **properties)
+    asked = {"count": 4, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    guest.api.post("/queues/%2F/same/get", json=asked)
+    here = "/dead-letters/%2F/same.dlq"
+    eventually(lambda: offsets(guest.text(here)) == ["0", "1", "2", "3"])
+    said = guest.done(f"{here}/delete", offset=["0", "3"])
+    assert said == ["2 messages of queue same.dlq were deleted."]
+    assert offsets(guest.text(here)) == ["1", "2"]
 
 
 def test_a_redrive_is_paused_resumed_and_cancelled(guest):
@@ -165,7 +186,7 @@ def test_a_redrive_is_paused_resumed_and_cancelled(guest):
     guest.declare("e", **{"x-dead-letter-topic": True})
     fail(guest, "e", *map(str, range(30)))
     here = "/dead-letters/%2F/e.dlq"
-    eventually(lambda: len(ids(guest.text(here))) == 30)
+    eventually(lambda: len(offsets(guest.text(here))) == 30)
     guest.done(f"{here}/redrive", which="matching", rate="1")
     assert 'hx-trigger="every 1s"' in guest.text(here)
     assert guest.done(f"{here}/redrive/pause") == ["The redrive of queue e.dlq is paused."]
