@@ -1,7 +1,8 @@
 """When something is due that no client asks for: one timer of the loop for all of a node's queues.
 
-Times are those of the wall, since records carry them. A wall clock may be set: whoever is called
-looks at it again, and no sleep is so long that a jump goes unnoticed for more than a minute.
+Times are those of the wall, since records carry them. A wall clock may be set, while the loop's
+timer goes by a clock that never is: whoever is called looks at the wall again, as does whoever sets
+a timer, and no sleep is so long that a jump goes unnoticed for more than a minute.
 """
 
 from __future__ import annotations
@@ -38,21 +39,24 @@ class Timer:
 class Timers:
     """The timers of a node.
 
-    `wall_ms()` tells the time, `call_later(seconds, callback)` gives back what `cancel()` undoes.
+    `wall_ms()` tells the time, `call_later(seconds, callback)` gives back what `cancel()` undoes,
+    and `monotonic()` is the clock in seconds that it goes by.
     """
 
     def __init__(
         self,
         wall_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
+        monotonic: Callable[[], float],
     ) -> None:
         self.wall_ms = wall_ms
         self._call_later = call_later
+        self._monotonic = monotonic
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0  # of entries ever made: makes them comparable
         self._set = 0  # timers that are set
         self._handle: Any = None
-        self._wakes_ms = 0  # when the loop calls
+        self._wakes_at = 0.0  # when the loop calls, by its own clock
         self._closed = False
 
     def timer(self, callback: Callable[[], None]) -> Timer:
@@ -77,17 +81,21 @@ class Timers:
             heapq.heapify(self._heap)
         self._count += 1
         heapq.heappush(self._heap, (due_ms, self._count, timer))
-        if self._handle is None or due_ms < self._wakes_ms:
+        if self._handle is None or due_ms < self._wakes_ms():
             self._sleep()
+
+    def _wakes_ms(self) -> float:
+        """When the loop calls, by the wall's clock as it is now: it may have been set meanwhile."""
+        return self.wall_ms() + (self._wakes_at - self._monotonic()) * 1000
 
     def _sleep(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
         if self._heap and not self._closed:
-            now = self.wall_ms()
-            self._wakes_ms = min(max(self._heap[0][0], now), now + SLEEP_MS_MAX)
-            self._handle = self._call_later((self._wakes_ms - now) / 1000, self._wake)
+            sleep_ms = min(max(self._heap[0][0] - self.wall_ms(), 0), SLEEP_MS_MAX)
+            self._wakes_at = self._monotonic() + sleep_ms / 1000
+            self._handle = self._call_later(sleep_ms / 1000, self._wake)
 
     def _wake(self) -> None:
         self._handle = None

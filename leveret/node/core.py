@@ -141,7 +141,7 @@ def _make_broker(
 ) -> Broker:
     environment = Environment(
         turn=Turn(process.loop.call_soon, process.report),
-        timers=Timers(process.clock.wall_ms, process.loop.call_later),
+        timers=Timers(process.clock.wall_ms, process.loop.call_later, process.loop.time),
         spawn=process.spawn,
         report=process.report,
         random_name=lambda: secrets.token_urlsafe(16),

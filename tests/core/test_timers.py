@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +9,7 @@ from tests.support.clock import FakeClock
 class Bench:
     def __init__(self):
         self.clock = FakeClock(1000)
-        self.timers = Timers(self.clock.wall_ms, self.clock.call_later)
+        self.timers = Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds)
         self.called = []
 
     def timer(self, name):
@@ -55,6 +56,27 @@ def test_a_clock_that_is_set_is_noticed():
     assert len(bench.called) == 1
     bench.clock.advance(1)
     assert len(bench.called) == 2
+
+
+@pytest.mark.parametrize("jump_ms", [30_000, 61_000, 80 * 365 * 86_400_000])
+def test_a_timer_set_after_the_clock_went_forward_is_not_late(jump_ms):
+    bench = Bench()
+    bench.timer("before").set(bench.clock.now + SLEEP_MS_MAX)
+    bench.clock.now += jump_ms
+    due = bench.clock.now + SLEEP_MS_MAX // 2 + 1000
+    bench.timer("after").set(due)
+    bench.clock.advance(SLEEP_MS_MAX)
+    assert ("after", due) in bench.called
+
+
+def test_a_timer_set_while_the_loop_is_late_is_called_in_its_order():
+    bench = Bench()
+    bench.timer("a").set(bench.clock.now + 10)
+    bench.clock.monotonic += 50  # nothing was called meanwhile
+    bench.clock.now += 50
+    bench.timer("b").set(bench.clock.now - 45)
+    bench.clock.advance(0)
+    assert [name for name, _ in bench.called] == ["b", "a"]
 
 
 def test_timers_that_are_set_again_and_again_do_not_pile_up():

@@ -29,6 +29,10 @@ class FakeClock:
     def wall_ms(self) -> int:
         return self.now
 
+    def seconds(self) -> float:
+        """As a loop's `time`."""
+        return self.monotonic / 1000
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Call:
         call = Call(self.monotonic + seconds * 1000, callback)
         self.calls.append(call)

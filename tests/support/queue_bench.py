@@ -65,7 +65,7 @@ class Bench:
             self.turn,
             self.tasks.append,
             lambda *report: self.reported.append(report),
-            Timers(self.clock.wall_ms, self.clock.call_later),
+            Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             self.unused.append,
             self.bury,
         )

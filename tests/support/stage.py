@@ -78,7 +78,7 @@ class Stage:
         self.broker = Broker(
             Environment(
                 turn=self.turn,
-                timers=Timers(lambda: self.now, self.clock.call_later),
+                timers=Timers(lambda: self.now, self.clock.call_later, self.clock.seconds),
                 spawn=self.spawn,
                 report=self.report,
                 random_name=lambda: f"random{next(numbers)}",

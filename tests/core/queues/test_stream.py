@@ -59,7 +59,7 @@ class Bench:
         self.log = MemoryTopicLog(durability)
         self.clock = FakeClock(1000)
         self.turn = Turn(self.scheduled.append, self.report)
-        timers = Timers(self.clock.wall_ms, self.clock.call_later)
+        timers = Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds)
         services = QueueServices(self.turn, self.tasks.append, self.report, timers, print)
         self.stream = Stream(QueueDefinition("/", "s"), QueueSettings(), self.log, services)
 

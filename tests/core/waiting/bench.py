@@ -45,7 +45,7 @@ class Bench:
             InternalTopics(self.topics, durability),
             self.state,
             self.turn,
-            Timers(self.clock.wall_ms, self.clock.call_later),
+            Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             self.tasks.append,
             self.report,
         )

@@ -101,7 +101,7 @@ class Life:
         self.handed: list[bytes] = []
         self.early: list[bytes] = []
         self.settles = True
-        timers = Timers(clock.wall_ms, clock.call_later)
+        timers = Timers(clock.wall_ms, clock.call_later, clock.seconds)
         self.rooms = WaitingRooms(
             InternalTopics(self.store, durability),
             self.state,
