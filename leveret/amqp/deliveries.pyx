@@ -69,6 +69,9 @@ cdef class Outbox:
     large bodies stand between such blocks as views of their batches. `size` counts all of it, `sent` the
     messages that were ever written. `frame_size_max` is the largest payload of a frame, negotiated.
     With `size_max` bytes it is full: that is one connection's share of a turn, and deliveries stop.
+
+    Where memory or a batch fails within a frame it `is_torn`: nobody could read what comes after that, so
+    nothing is handed out any more, and the connection must end.
     """
 
     cdef PyObject* block
@@ -79,6 +82,7 @@ cdef class Outbox:
     cdef list parts             # finished blocks and views, in order
     cdef public uint32_t frame_size_max
     cdef public size_t size_max
+    cdef readonly bint is_torn
     cdef readonly Traffic sent
     cdef public Counters counters   # the connection's
     cdef public Counters vhost      # what counts for the virtual host
@@ -113,19 +117,39 @@ cdef class Outbox:
 
     cdef int reserve(self, size_t extra) except -1:
         cdef size_t wanted = self.filled + extra
-        cdef object fresh
         if wanted <= self.capacity:
             return 0
-        wanted = max(wanted, self.capacity * 2, <size_t>OUTBOX_BYTES_MIN)
-        if self.block == NULL:
-            fresh = PyBytes_FromStringAndSize(NULL, wanted)
-            self.block = <PyObject*>fresh
-            Py_INCREF(fresh)
-        else:
-            _PyBytes_Resize(&self.block, wanted)
+        return self.grow(max(wanted, self.capacity * 2, <size_t>OUTBOX_BYTES_MIN))
+
+    cdef int grow(self, size_t capacity) except -1:
+        cdef object fresh
+        try:
+            if self.block == NULL:
+                fresh = PyBytes_FromStringAndSize(NULL, capacity)
+                self.block = <PyObject*>fresh
+                Py_INCREF(fresh)
+            else:
+                _PyBytes_Resize(&self.block, capacity)
+        except MemoryError:
+            self.tear()
+            raise
         self.data = <uint8_t*>PyBytes_AS_STRING(<object>self.block)
-        self.capacity = wanted
+        self.capacity = capacity
         return 0
+
+    cdef void tear(self) noexcept:
+        """Something is missing. A block that could not be resized is gone, and its pointer NULL."""
+        self.is_torn = True
+        Py_XDECREF(self.block)
+        self.block = NULL
+        self.data = NULL
+        self.capacity = 0
+        self.filled = 0
+
+    cdef void tear_after(self, ChannelSlot slot, uint64_t given_out) noexcept:
+        """A run of deliveries failed, and nobody is told of the tags that were given out since."""
+        if slot.delivery_tag != given_out:
+            self.tear()
 
     def write(self, const unsigned char[::1] data):
         """Append ready-made bytes."""
@@ -141,7 +165,11 @@ cdef class Outbox:
         if self.filled == 0:
             return b""
         if self.filled != self.capacity:
-            _PyBytes_Resize(&self.block, self.filled)
+            try:
+                _PyBytes_Resize(&self.block, self.filled)
+            except MemoryError:
+                self.tear()
+                raise
         taken = <bytes>self.block
         Py_XDECREF(self.block)
         self.block = NULL
@@ -150,9 +178,17 @@ cdef class Outbox:
         return taken
 
     def take(self):
-        """Everything gathered, as a list of buffers to be sent in order; the outbox is empty then."""
+        """Everything gathered, as a list of buffers to be sent in order; the outbox is empty then.
+
+        Nothing from an outbox that is torn.
+        """
         cdef list parts = self.parts
         cdef size_t size = self.earlier + self.filled
+        if self.is_torn:
+            self.tear()
+            self.parts = []
+            self.earlier = 0
+            return []
         if size:
             self.counters.add(_SEND_OCT, size)
             self.counters.add(_SEND_CNT, 1)
@@ -245,18 +281,23 @@ cdef class Outbox:
         the offset behind the last record written.
         """
         cdef Batch batch
-        for batch in batches:
-            if first >= batch.base_offset + batch.count:
-                continue
-            if first < batch.base_offset:
-                break
-            first = self._deliver_from(
-                batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
-                redelivered, added, counted,
-            )
-            if first == stop or first != batch.base_offset + batch.count \
-                    or self.earlier + self.filled >= self.size_max:
-                break
+        cdef uint64_t given_out = slot.delivery_tag
+        try:
+            for batch in batches:
+                if first >= batch.base_offset + batch.count:
+                    continue
+                if first < batch.base_offset:
+                    break
+                first = self._deliver_from(
+                    batch, slot, consumer_tag, first, min(stop, batch.base_offset + batch.count),
+                    redelivered, added, counted,
+                )
+                if first == stop or first != batch.base_offset + batch.count \
+                        or self.earlier + self.filled >= self.size_max:
+                    break
+        except BaseException:
+            self.tear_after(slot, given_out)
+            raise
         return first
 
     def deliver_runs(
@@ -266,23 +307,31 @@ cdef class Outbox:
         """As `deliver`, for the records of several runs [(first, stop)], in order."""
         cdef Py_ssize_t at = 0, i
         cdef uint64_t first, stop, reached = 0
+        cdef uint64_t given_out = slot.delivery_tag
         cdef Batch batch
-        for i in range(len(runs)):
-            first, stop = runs[i]
-            batch = batches[at]
-            while first >= batch.base_offset + batch.count:
-                at += 1
-                batch = batches[at]
-            if stop <= batch.base_offset + batch.count:
-                reached = self._deliver_from(
-                    batch, slot, consumer_tag, first, stop, redelivered, added, counted
-                )
-            else:
-                reached = self.deliver(
-                    slot, consumer_tag, batches, first, stop, redelivered, added, counted
-                )
-            if reached != stop or self.earlier + self.filled >= self.size_max:
-                break
+        try:
+            for i in range(len(runs)):
+                first, stop = runs[i]
+                while at < len(batches):
+                    batch = batches[at]
+                    if first < batch.base_offset + batch.count:
+                        break
+                    at += 1
+                else:
+                    raise IndexError(f"no batch holds the record {first}")
+                if stop <= batch.base_offset + batch.count:
+                    reached = self._deliver_from(
+                        batch, slot, consumer_tag, first, stop, redelivered, added, counted
+                    )
+                else:
+                    reached = self.deliver(
+                        slot, consumer_tag, batches, first, stop, redelivered, added, counted
+                    )
+                if reached != stop or self.earlier + self.filled >= self.size_max:
+                    break
+        except BaseException:
+            self.tear_after(slot, given_out)
+            raise
         return reached
 
     cdef uint64_t _deliver_from(
@@ -301,29 +350,33 @@ cdef class Outbox:
         cdef uint8_t* o
         batch.view(position, &record)
         since = batch.time_of(&record)
-        while offset < stop:
-            position = batch.view(position, &record)
-            stored += record.size
-            method_size = DELIVER_FIXED_BYTES + tag_size + record.address_size
-            self.reserve(
-                method_size + record.header_size + 2 * FRAME_OVERHEAD + self.copied_size(&record)
-            )
-            delivery_tag += 1
-            o = frame_head(self.data + self.filled, 1, channel, method_size)
-            store_be32(o, (60 << 16) | 60)
-            o[4] = tag_size
-            memcpy(o + 5, tag, tag_size)
-            o += 5 + tag_size
-            store_be64(o, delivery_tag)
-            o[8] = redelivered
-            memcpy(o + 9, record.address, record.address_size)
-            o += 9 + record.address_size
-            o[0] = FRAME_END
-            self.filled += method_size + FRAME_OVERHEAD
-            self.content(batch, channel, &record, added, offset)
-            offset += 1
-            if self.earlier + self.filled >= self.size_max:
-                break
+        try:
+            while offset < stop:
+                position = batch.view(position, &record)
+                stored += record.size
+                method_size = DELIVER_FIXED_BYTES + tag_size + record.address_size
+                self.reserve(
+                    method_size + record.header_size + 2 * FRAME_OVERHEAD + self.copied_size(&record)
+                )
+                delivery_tag += 1
+                o = frame_head(self.data + self.filled, 1, channel, method_size)
+                store_be32(o, (60 << 16) | 60)
+                o[4] = tag_size
+                memcpy(o + 5, tag, tag_size)
+                o += 5 + tag_size
+                store_be64(o, delivery_tag)
+                o[8] = redelivered
+                memcpy(o + 9, record.address, record.address_size)
+                o += 9 + record.address_size
+                o[0] = FRAME_END
+                self.filled += method_size + FRAME_OVERHEAD
+                self.content(batch, channel, &record, added, offset)
+                offset += 1
+                if self.earlier + self.filled >= self.size_max:
+                    break
+        except BaseException:
+            self.tear()
+            raise
         self.count(counted, offset - first, stored, redelivered, since)
         slot.delivery_tag = delivery_tag
         batch.cursor_offset = offset
@@ -351,7 +404,11 @@ cdef class Outbox:
         store_be32(o, message_count)
         o[4] = FRAME_END
         self.filled += method_size + FRAME_OVERHEAD
-        self.content(batch, slot.number, &record, added, offset)
+        try:
+            self.content(batch, slot.number, &record, added, offset)
+        except BaseException:
+            self.tear()
+            raise
         self.count(counted, 1, record.size, redelivered, batch.time_of(&record))
 
     cdef void count(

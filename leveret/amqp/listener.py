@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -83,6 +82,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._listener = listener
         self._loop = listener.loop
         self._turn = listener.broker.turn
+        self.wall_ms = listener.broker.timers.wall_ms
         self._transport: asyncio.Transport | None = None
         self._connection = Connection(self, listener.broker, listener.configuration)
         self.touched = False
@@ -189,10 +189,6 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     # -- what the connection asks for (leveret.amqp.connection.Link)
 
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
-
     def touch(self) -> None:
         """Take the output at the end of this turn."""
         if not self.touched:
@@ -207,6 +203,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         was_full = outbox.is_full
         buffers = outbox.take()
         if not buffers or transport is None:
+            if outbox.is_torn:
+                self._abort()
             return
         self._sent = True
         if len(buffers) == 1:

@@ -33,8 +33,11 @@ class SystemClock:
     """The machine's time (ports.Clock)."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
+        """Milliseconds since 1970, and 0 while the clock says an earlier year.
+
+        Records keep their times without a sign.
+        """
+        return max(time.time_ns() // 1_000_000, 0)
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some fixed moment."""

@@ -44,6 +44,8 @@ SEND_CNT = _SEND_CNT
 cdef uint64_t now_ms() noexcept:
     cdef timespec time
     clock_gettime(CLOCK_REALTIME, &time)
+    if time.tv_sec < 0:     # the clock says a year before 1970
+        return 0
     return <uint64_t>time.tv_sec * 1000 + <uint64_t>time.tv_nsec // 1000000
 
 

@@ -1,5 +1,8 @@
 """What the compiled writer sends, as pamqp reads it."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,3 +174,54 @@ def test_runs_are_delivered_one_after_the_other(slot, runs, size_max):
     assert reached == end
     assert slot.delivery_tag == one_by_one.delivery_tag
     assert b"".join(outbox.take()) == b"".join(expected.take())
+
+
+# -- where memory or a batch fails
+
+
+WITHOUT_MEMORY = """
+import resource
+from leveret.amqp.deliveries import Outbox
+
+outbox = Outbox()
+outbox.write(b"x" * 1000)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (96 << 20), resource.RLIM_INFINITY))
+try:
+    while True:
+        outbox.write(bytes(1 << 20))
+except MemoryError:
+    pass
+assert outbox.is_torn
+outbox.write(b"y" * 1000)
+assert outbox.take() == []
+assert outbox.size == 0
+"""
+
+
+def test_an_outbox_without_memory_hands_out_nothing_and_touches_nothing_freed():
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=False)
+    assert ended.returncode == 0
+
+
+def test_runs_that_no_batch_holds_are_refused(slot):
+    head = encode_properties(commands.Basic.Properties(), 1)
+    batches = [sealed([(b"", b"q", head, b"x")] * 3, 0), sealed([(b"", b"q", head, b"x")], 5)]
+    for runs in ([(6, 7)], [(3, 5)], [(100, 101)]):
+        outbox = Outbox()
+        with pytest.raises(IndexError):
+            outbox.deliver_runs(slot, b"t", batches, runs, False)
+        assert not outbox.is_torn
+    with pytest.raises(IndexError):
+        Outbox().deliver_runs(slot, b"t", [], [(0, 1)], False)
+
+
+def test_an_outbox_whose_run_failed_halfway_is_torn(slot):
+    head = encode_properties(commands.Basic.Properties(), 1)
+    outbox = Outbox()
+    with pytest.raises(IndexError):
+        outbox.deliver_runs(
+            slot, b"t", [sealed([(b"", b"q", head, b"x")])], [(0, 1), (7, 8)], False
+        )
+    assert outbox.is_torn
+    assert outbox.take() == []

@@ -11,7 +11,8 @@ from leveret.amqp.listener import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
 from leveret.errors import ConnectionClosingError
-from tests.support.client import PROTOCOL_HEADER, wire
+from leveret.ports.records import BatchBuilder
+from tests.support.client import PROTOCOL_HEADER, message, wire
 from tests.support.stage import Gate, Stage
 
 SECONDS = 10  # one heartbeat interval
@@ -302,6 +303,31 @@ async def test_a_barrier_waits_for_all_and_tells_of_losses(fates):
     assert await barrier.future is not any(fates)
 
 
+def test_records_get_the_time_of_the_nodes_clock():
+    rim = Rim().open(heartbeat=0)
+    rim.stage.now = 77
+    rim.feed(wire(commands.Channel.Open()) + wire(commands.Queue.Declare(queue="q")))
+    rim.feed(message("q", b"a"))
+    _, time_ms, *_ = rim.stage.queue("q").batch_at_hand(0).record(0)
+    assert time_ms == 77
+
+
+def test_a_connection_ends_whose_output_is_torn():
+    rim = Rim().open(heartbeat=0)
+    batch = BatchBuilder()
+    batch.add(0, 1, b"", b"q", b"", b"body")
+    rim.feed(wire(commands.Channel.Open()))
+    rim.transport.take()
+    connection = rim.protocol._connection
+    slot = connection.channels.by_number[1].slot
+    with pytest.raises(IndexError):
+        connection.outbox.deliver_runs(slot, b"t", [batch.seal(0)], [(0, 1), (5, 6)], False)
+    connection.touch()
+    rim.stage.run()
+    assert rim.transport.ended_at is not None
+    assert rim.transport.sent == b""
+
+
 # -- the end of a proof
 
 
@@ -309,9 +335,7 @@ async def test_a_barrier_waits_for_all_and_tells_of_losses(fates):
 def test_credentials_expire_at_their_time_and_can_be_renewed(monkeypatch):
     rim = Rim().open(heartbeat=0)
     start_ms = 1_700_000_000_000
-    monkeypatch.setattr(
-        AmqpProtocol, "wall_ms", lambda protocol: start_ms + int(protocol._loop.now * 1000)
-    )
+    monkeypatch.setattr(rim.protocol, "wall_ms", lambda: start_ms + int(rim.loop.now * 1000))
     rim.protocol.set_expiry(start_ms + 60_000)
     rim.loop.advance(59)
     rim.protocol.set_expiry(start_ms + 10_000_000)  # later than a timer is set for
