@@ -99,7 +99,7 @@ class Channels:
         if channel is not None:
             raise ConnectionClosingError(504, "second 'channel.open' seen")
         try:
-            self._check_limits(number)
+            self._check_limits()
         except ConnectionClosingError as error:
             error.method_ids = NO_METHOD
             raise
@@ -107,11 +107,12 @@ class Channels:
         self._send(number, build(commands.Channel.OpenOk, channel_id=""))
         announcements.channel_opened(channel)
 
-    def _check_limits(self, number: int) -> None:
+    def _check_limits(self) -> None:
+        """Refuse (530) a channel too many, whichever number it is to have."""
         connection = self._connection
         opened = len(self.by_number)
         limit = connection.tuned.channel_max or connection.configuration.channel_max
-        if number > limit or opened >= limit:
+        if opened >= limit:
             raise ConnectionClosingError(
                 530,
                 f"number of channels opened ({opened}) has reached the negotiated channel_max "

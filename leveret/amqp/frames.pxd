@@ -70,7 +70,8 @@ cdef class ChannelSlot:
 
 
 cdef class FrameReader:
-    cdef readonly list slots
+    cdef readonly dict slots        # by number: a client may choose any, however few it opens
+    cdef ChannelSlot latest         # the open channel whose frame was read last
     cdef public uint32_t frame_size_max
     cdef public uint64_t message_size_max
     cdef readonly uint64_t frames

@@ -348,7 +348,7 @@ cdef class FrameReader:
 
     def __init__(self, uint32_t frame_max, uint64_t message_size_max, uint64_t unfinished_bytes_max=0):
         """`unfinished_bytes_max` is for all channels together; one message of any size is allowed."""
-        self.slots = [None]
+        self.slots = {}
         self.message_size_max = message_size_max
         self.unfinished_bytes_max = max(unfinished_bytes_max, message_size_max + UNFINISHED_COUNT_BYTES)
         self.set_frame_max(frame_max)
@@ -371,21 +371,20 @@ cdef class FrameReader:
 
     def open_channel(self, uint16_t number, channel):
         """Begin to treat `number` as open. Returns its slot."""
-        slot = ChannelSlot(number, channel)
-        while len(self.slots) <= number:
-            self.slots.append(None)
+        cdef ChannelSlot slot = ChannelSlot(number, channel)
         self.slots[number] = slot
+        self.latest = slot
         return slot
 
     def close_channel(self, uint16_t number):
         """Frames on `number` are strays from now on."""
-        self.slots[number] = None
+        del self.slots[number]
+        self.latest = None
 
     def forget_routes(self):
         """See ChannelSlot.forget_routes; for every channel."""
-        for slot in self.slots:
-            if slot is not None:
-                slot.forget_routes()
+        for slot in self.slots.values():
+            slot.forget_routes()
 
     def receive(self, data, uint64_t now):
         """Take new bytes, which must not change before `next` returned None or `stash` was called.
@@ -516,9 +515,13 @@ cdef class FrameReader:
         return <size_t>size + FRAME_OVERHEAD
 
     cdef ChannelSlot slot_of(self, uint16_t number):
-        if number < len(self.slots):
-            return self.slots[number]
-        return None
+        """The open channel of this number, most often that of the frame before; None where none is."""
+        cdef ChannelSlot slot = self.latest
+        if slot is None or slot.number != number:
+            slot = self.slots.get(number)
+            if slot is not None:
+                self.latest = slot
+        return slot
 
     cdef int mark(self, ChannelSlot slot) except -1:
         if not slot.dirty:
@@ -736,9 +739,8 @@ cdef class FrameReader:
     cdef uint64_t unfinished_bytes(self):
         cdef ChannelSlot slot
         cdef uint64_t total = 0
-        for slot in self.slots:
-            if slot is not None:
-                total += slot.content.size
+        for slot in self.slots.values():
+            total += slot.content.size
         return total
 
     cdef object _gathered(self, ChannelSlot slot):

@@ -1,6 +1,7 @@
 """A connection as a client sees it: frames in, frames out, and who is closed for what."""
 
 import struct
+import sys
 
 import pytest
 from pamqp import commands, frame, header
@@ -324,6 +325,35 @@ def test_more_channels_than_negotiated(stage):
     client.send(commands.Channel.Open(), channel=3)
     text = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
     assert client.methods(0) == [shut(530, text)]
+
+
+@pytest.mark.covers("B-306")
+def test_channels_are_limited_by_how_many_there_are_and_not_by_their_numbers():
+    stage = Stage(channel_max=2)
+    client = Client(stage).handshake(channel_max=2)
+    client.open_channel(65535)
+    client.open_channel(300)
+    client.declare("q", channel=65535)
+    client.publish("q", b"a", b"b", channel=65535)
+    client.consume("q", channel=300)
+    assert [delivery.body for delivery in client.deliveries(300)] == [b"a", b"b"]
+    client.send(commands.Channel.Open(), channel=1)
+    text = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+    assert client.methods(0) == [shut(530, text)]
+
+
+def test_a_closed_channels_number_is_free_again(client):
+    client.open_channel(40_000)
+    assert client.call(commands.Channel.Close(200, "", 0, 0), 40_000).name == "Channel.CloseOk"
+    client.open_channel(40_000)
+    client.declare("q", channel=40_000)
+    client.publish("q", b"a", channel=40_000)
+    assert client.count("q") == 1
+
+
+def test_a_high_channel_number_costs_no_more_than_a_low_one():
+    low, high = (Client(Stage()).open(number).connection.reader.slots for number in (1, 65535))
+    assert sys.getsizeof(high) == sys.getsizeof(low)
 
 
 @pytest.mark.covers("B-314")

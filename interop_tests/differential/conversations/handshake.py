@@ -199,6 +199,14 @@ def more_channels_than_tuned(talk: Talk) -> None:
         connection.read()
 
 
+@pytest.mark.covers("B-306")
+def channel_numbers_beyond_what_was_tuned(talk: Talk) -> None:
+    connection = talk.connection(channel_max=2)
+    for number in (65535, 3, 2048):
+        connection.send(number, commands.Channel.Open())
+        connection.read()
+
+
 @pytest.mark.covers("B-309")
 def method_out_of_turn_before_tune(talk: Talk) -> None:
     wire = _greeted(talk)
