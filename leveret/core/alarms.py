@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.ports.callbacks import call_each
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Resource(Enum):
@@ -33,10 +36,19 @@ class Observer(Protocol):
 
 
 class Alarms:
-    """Which resources are low. `watchers` and `observer` are told when that changes."""
+    """Which resources are low. `watchers` and `observer` are told when that changes.
 
-    def __init__(self, watchers: Iterable[Watcher], observer: Observer | None = None) -> None:
+    `report(callback, error)` is told of each of them that raises: all others are told anyway.
+    """
+
+    def __init__(
+        self,
+        watchers: Iterable[Watcher],
+        report: Callable[[object, Exception], None],
+        observer: Observer | None = None,
+    ) -> None:
         self._watchers = watchers
+        self._report = report
         self._observer = observer
         self._low: set[Resource] = set()
         self.reason = ""
@@ -53,8 +65,8 @@ class Alarms:
         (self._low.add if low else self._low.discard)(resource)
         names = [resource.value for resource in self.low]
         self.reason = f"low on {' & '.join(names)}" if names else ""
-        for watcher in list(self._watchers):
-            watcher.alarm_changed(self.reason)
+        told = [partial(watcher.alarm_changed, self.reason) for watcher in self._watchers]
         if self._observer is not None:
-            self._observer(resource, low=low)
+            told.append(partial(self._observer, resource, low=low))
+        call_each(told, self._report)
         return True

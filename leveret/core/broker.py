@@ -106,7 +106,7 @@ class Broker:
         self.tally = Tally()
 
         # What clients may not have or do.
-        self.alarms = Alarms(self.connections, self._tell_alarm)
+        self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
         self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
         self._quota = Quota(settings.limits)
         self.rates = Rates(

@@ -12,13 +12,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 from leveret.ports.definitions import Json
-from leveret.ports.fields import INT32_MAX, INT32_MIN, WireInteger
+from leveret.ports.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, WireInteger
 
-__all__ = ["InvalidFieldError", "field_of", "plain"]
+__all__ = ["InvalidFieldError", "field_of", "parse_integer", "plain"]
 
 DEPTH_MAX: Final = 32  # nobody writes more by hand, and the wire carries 64
 KEY_BYTES_MAX: Final = 255  # a key is a short string
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT64_DIGITS_MAX: Final = 20  # longer ones are not read: int() takes quadratic time
 
 
 class InvalidFieldError(ValueError):
@@ -86,6 +86,14 @@ def field_of(value: Json, path: str = "", depth: int = 0) -> Any:
                 for key, inner in value.items()
             }
     raise InvalidFieldError(path, f"not JSON: {type(value).__name__}")
+
+
+def parse_integer(digits: str) -> int:
+    """Read a whole number of JSON text, for json.loads. Raises ValueError beyond 64 bits."""
+    value = int(digits) if len(digits) <= INT64_DIGITS_MAX else INT64_MAX + 1
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError("a whole number does not fit into 64 bits")
+    return value
 
 
 def _long(value: int, path: str) -> int:

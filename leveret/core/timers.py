@@ -100,11 +100,13 @@ class Timers:
     def _wake(self) -> None:
         self._handle = None
         now = self.wall_ms()
-        while self._heap and self._heap[0][0] <= now and not self._closed:
-            due_ms, _, timer = heapq.heappop(self._heap)
-            if timer.due_ms == due_ms:
-                self._set -= 1
-                timer.due_ms = None
-                timer.callback()
-        if self._handle is None:
-            self._sleep()
+        try:
+            while self._heap and self._heap[0][0] <= now and not self._closed:
+                due_ms, _, timer = heapq.heappop(self._heap)
+                if timer.due_ms == due_ms:
+                    self._set -= 1
+                    timer.due_ms = None
+                    timer.callback()
+        finally:  # one that raises is the loop's to report; those behind it are called at once
+            if self._handle is None:
+                self._sleep()

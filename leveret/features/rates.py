@@ -32,11 +32,12 @@ def rate_of(values: Mapping[str, int], what: str) -> Rate | None:
 
     Without a burst it is what a second brings, and one message at least. It is never less than what
     50 ms bring: whoever is slowed down would be stopped and told so hundreds of times a second.
+    More than RATE_MAX counts as that.
     """
-    per_second = values.get(f"{what}-rate", -1)
+    per_second = min(values.get(f"{what}-rate", -1), RATE_MAX)
     if per_second < 0:
         return None
-    burst = values.get(f"{what}-burst", -1)
+    burst = min(values.get(f"{what}-burst", -1), RATE_MAX)
     least = max(per_second // BURST_PARTS_MAX, 1)
     return Rate(per_second, max(burst if burst > 0 else per_second, least))
 

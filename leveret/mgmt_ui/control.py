@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.definitions.document import DOCUMENT_BYTES_MAX
+from leveret.core.json_fields import parse_integer
 from leveret.core.telemetry.events import COMMAND_LINE_USER
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import control_address
@@ -108,7 +109,9 @@ class ControlServer:
             reason = f"a request has at most {REQUEST_BYTES_MAX} bytes"
             return {"ok": False, "error": "invalid", "explanation": reason}
         try:
-            return await perform(self._node, json.loads(line), COMMAND_LINE)
+            return await perform(
+                self._node, json.loads(line, parse_int=parse_integer), COMMAND_LINE
+            )
         except (ValueError, RecursionError):
             return {"ok": False, "error": "invalid", "explanation": "a request is a line of JSON"}
         except Exception:  # a mistake of ours in one command must not stop the node

@@ -24,6 +24,9 @@ FIELD_TYPES = {
     "V": "void",
 }
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+# The largest numbers of a field table, and so of whatever says the same in JSON: what counts in
+# whole numbers of 64 bits meets no other.
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class WireInteger(int):

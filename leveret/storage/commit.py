@@ -8,8 +8,11 @@ in parallel, on a few threads.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
+
+from leveret.ports.callbacks import call_each
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,8 +25,9 @@ class Committer:
     """Runs work in threads and reports on the loop.
 
     `submit(work, done)` calls `done(error)` on the loop, with the OSError that `work` raised or
-    None. Any other exception is a bug: it goes to the loop's exception handler, and `done` gets an
-    OSError that names it, so that nobody waits for ever.
+    None. Any other exception of `work` is a bug, and `done` gets an OSError that names it, so that
+    nobody waits for ever. One of `done` goes to the loop's exception handler, and those that
+    finished with it are told all the same.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
@@ -79,5 +83,9 @@ class Committer:
     def _report(self) -> None:
         with self._lock:
             finished, self._finished = self._finished, []
-        for done, failure in finished:
-            done(failure)
+        call_each((partial(done, failure) for done, failure in finished), self._complain)
+
+    def _complain(self, done: object, error: Exception) -> None:
+        self._loop.call_exception_handler(
+            {"message": f"{done!r} failed after a flush", "exception": error}
+        )

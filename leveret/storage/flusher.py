@@ -107,7 +107,13 @@ class Flusher(Unflushed):
                 waiter.set_result(None)
             else:
                 waiter.set_exception(storage_error("flush the log in", self._directory, error))
-        if self._ended(flush, error) and self._is_wanted:
+        # Whatever goes wrong in it, the next flush must come, or nothing is confirmed any more.
+        try:
+            may_go_on = self._ended(flush, error)
+        except Exception as bug:  # noqa: BLE001
+            self._services.report(self._ended, bug)
+            may_go_on = True
+        if may_go_on and self._is_wanted:
             self.start()
         if not self.under_way:
             waiters = self._until_idle[:]

@@ -7,12 +7,14 @@ device is work for the committer's threads, whose completion comes back as a cal
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from leveret.errors import StorageError
 from leveret.ports import Damage, Durability, LogFile
+from leveret.ports.callbacks import call_each
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
@@ -139,7 +141,7 @@ class PartitionLog:
             keeps=self._keeps,
         )
         self._setting_aside = asyncio.Lock()
-        self._parts = Parts(recovered.unresolved, services.decisions.remembered)
+        self._parts = Parts(recovered.unresolved, services.decisions.remembered, services.report)
         self._unresolved = self._parts.unresolved  # asked for at each append
         self._flusher = Flusher(services, directory, self._segments, self._parts, self._flush_ended)
         self._pending = RangeSet()  # settled, not yet written down
@@ -561,8 +563,7 @@ class PartitionLog:
         if committed == self.committed:
             return
         self.committed = committed
-        for callback in self._commit_callbacks:
-            callback()
+        call_each(self._commit_callbacks, self._services.report)
 
     def _flush_failed(self, flush: Flush, error: OSError) -> None:
         """A flush that failed is never repeated on the same file: see decision 0011."""
@@ -608,8 +609,8 @@ class PartitionLog:
         self.end = self._durable
         self._parts.lose(failure)
         self._services.warn(f"{failure}; {lost} records were not stored and are refused")
-        for callback in self._failure_callbacks:
-            callback(failure)
+        failed = (partial(callback, failure) for callback in self._failure_callbacks)
+        call_each(failed, self._services.report)
 
     # Ending
 

@@ -7,10 +7,13 @@ the decision about the transaction be forgotten (leveret.storage.decisions). Cal
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.ports.callbacks import call_each
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from leveret.storage.checkpoint import Part
 
@@ -20,12 +23,21 @@ __all__ = ["Parts"]
 
 
 class Parts:
-    """The parts of one log. `remembered(transaction)` is called when its outcome is safe here."""
+    """The parts of one log. `remembered(transaction)` is called when its outcome is safe here.
 
-    def __init__(self, unresolved: dict[int, Part], remembered: Callable[[int], None]) -> None:
+    `report(callback, error)` is told of whoever was told of a part, and raised.
+    """
+
+    def __init__(
+        self,
+        unresolved: dict[int, Part],
+        remembered: Callable[[int], None],
+        report: Callable[[object, Exception], None],
+    ) -> None:
         self.unresolved = unresolved
         self.resolved: list[int] = []  # the outcome is to be written down
         self._remembered = remembered
+        self._report = report
         self._preparing: dict[int, Prepared] = {}  # they wait for a flush, in the order of writing
         self._undone: set[int] = set()  # aborted before they were flushed
         self._written: list[int] = []  # the outcome is written down, and waits for a flush
@@ -83,7 +95,7 @@ class Parts:
                 self._undone.remove(transaction)
                 undone.append(transaction)
             else:
-                prepared(None)
+                self._tell([prepared], None)
         return undone
 
     def lose(self, failure: Exception) -> None:
@@ -92,8 +104,7 @@ class Parts:
         self._undone.clear()
         for transaction in preparing:
             del self.unresolved[transaction]
-        for prepared in preparing.values():
-            prepared(failure)
+        self._tell(preparing.values(), failure)
 
     def close(self) -> None:
         """The log is deleted: its part never matters again, whatever becomes of the others."""
@@ -102,8 +113,10 @@ class Parts:
         self.resolved, self._written = [], []
         self._remember(known)
         preparing, self._preparing = self._preparing, {}
-        for prepared in preparing.values():
-            prepared(None)
+        self._tell(preparing.values(), None)
+
+    def _tell(self, waiting: Iterable[Prepared], failure: Exception | None) -> None:
+        call_each((partial(prepared, failure) for prepared in waiting), self._report)
 
     def _remember(self, transactions: list[int]) -> None:
         for transaction in transactions:

@@ -43,3 +43,7 @@ class LogServices:
     closed: Callable[[PartitionLog, CloseMark | None], None]
     deleted: Callable[[PartitionLog], Callable[[], None]]  # moves files away; returns their removal
     warn: Callable[[str], None]
+
+    def report(self, subject: object, error: Exception) -> None:
+        """Hand what a callback should not have raised to the loop's exception handler."""
+        self.loop.call_exception_handler({"message": f"{subject!r} failed", "exception": error})

@@ -99,7 +99,7 @@ class TimeSearch:
     def _in_batch(self, batch: Batch) -> int:
         """The offset in a batch that has it; its first where the records cannot be seen."""
         try:
-            return self.unseal(batch).offset_at(self.time_ms)
+            return self.unseal(batch).offset_at(max(self.time_ms, 0))
         except (CorruptBatchError, MissingKeyError):
             return batch.base_offset  # reading it meets the same again, and deals with it
 

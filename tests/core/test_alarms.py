@@ -11,10 +11,14 @@ class Heard:
         self.reasons.append(reason)
 
 
+def report(callback: object, error: Exception) -> None:
+    raise AssertionError(callback) from error
+
+
 @pytest.mark.covers("B-010")
 def test_texts_name_memory_before_disk_and_end_empty() -> None:
     heard = Heard()
-    alarms = Alarms([heard])
+    alarms = Alarms([heard], report)
     alarms.set(Resource.DISK, low=True)
     alarms.set(Resource.MEMORY, low=True)
     alarms.set(Resource.DISK, low=False)
@@ -24,8 +28,27 @@ def test_texts_name_memory_before_disk_and_end_empty() -> None:
 
 def test_only_a_change_is_told() -> None:
     heard = Heard()
-    alarms = Alarms([heard])
+    alarms = Alarms([heard], report)
     assert not alarms.set(Resource.MEMORY, low=False)
     assert alarms.set(Resource.MEMORY, low=True)
     assert not alarms.set(Resource.MEMORY, low=True)
     assert heard.reasons == ["low on memory"]
+
+
+def test_a_watcher_that_raises_keeps_nobody_from_being_told() -> None:
+    class Broken:
+        def alarm_changed(self, reason: str) -> None:
+            raise KeyError(reason)
+
+    heard = Heard()
+    reported: list[str] = []
+    observed: list[bool] = []
+    alarms = Alarms(
+        [Broken(), heard],
+        lambda _, error: reported.append(str(error)),
+        lambda _, low: observed.append(low),
+    )
+    alarms.set(Resource.DISK, low=True)
+    assert heard.reasons == ["low on disk"]
+    assert observed == [True]
+    assert reported == ["'low on disk'"]

@@ -114,3 +114,18 @@ def test_nobody_is_called_any_more_once_they_are_closed():
     bench.clock.advance(100_000)
     assert bench.called == []
     assert all(call.cancelled for call in bench.clock.calls)
+
+
+def test_a_callback_that_raises_stops_no_other():
+    bench = Bench()
+
+    def fail():
+        raise KeyError("a bug")
+
+    bench.timers.timer(fail).set(1100)
+    bench.timer("same").set(1100)
+    bench.timer("later").set(1200)
+    with pytest.raises(KeyError):
+        bench.clock.advance(100)
+    bench.clock.advance(100)
+    assert bench.called == [("same", 1100), ("later", 1200)]

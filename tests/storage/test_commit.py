@@ -78,3 +78,23 @@ def test_a_failure_is_told_and_ends_no_thread(loop: asyncio.AbstractEventLoop) -
     committer.close()
     assert [type(error) for error in told] == [OSError, OSError, type(None)]
     assert "KeyError" in str(told[1])
+
+
+def test_one_that_raises_when_it_is_told_hurts_no_other(loop: asyncio.AbstractEventLoop) -> None:
+    committer = Committer(loop, 1)
+    told: list[int] = []
+    reported: list[Any] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    def done(number: int) -> None:
+        told.append(number)
+        if number == 2:
+            loop.stop()
+        raise OverflowError(number)
+
+    for number in range(3):
+        committer.submit(lambda: None, lambda _, number=number: done(number))  # type: ignore[misc]
+    committer.close()  # all of them finish before the loop is told of any
+    loop.run_forever()
+    assert told == [0, 1, 2]
+    assert [error.args for error in reported] == [(0,), (1,), (2,)]

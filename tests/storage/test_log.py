@@ -356,3 +356,26 @@ async def test_what_has_left_memory_cannot_be_looked_at_but_read(tmp_path):
         log.settle([(1, 2)])
         assert log.peek(1) is None
         assert log.held_bytes == 0
+
+
+async def test_whoever_raises_at_a_commit_hurts_no_other(tmp_path):
+    reported = []
+    handler = lambda _, context: reported.append(context["exception"])  # noqa: E731
+    asyncio.get_running_loop().set_exception_handler(handler)
+    async with store_at(tmp_path) as store:
+        one, other = open_log(store, Durability.FSYNC), open_log(store, Durability.FSYNC, "other")
+        told = asyncio.Event()
+
+        def fail():
+            raise OverflowError("a bug")
+
+        one.on_commit(fail)
+        one.on_commit(told.set)
+        for _ in range(2):
+            told.clear()
+            put(one, b"a")
+            put(other, b"a")
+            await told.wait()
+        await committed(one, 2)
+        await committed(other, 2)
+    assert [str(error) for error in reported] == ["a bug", "a bug"]

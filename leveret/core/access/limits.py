@@ -14,6 +14,7 @@ from leveret.core.access.rates import NO_RATES, ConnectionRates
 from leveret.core.names import resource
 from leveret.core.terms import binary, json_term
 from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
+from leveret.ports.fields import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -63,6 +64,8 @@ def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str
     for key, value in limits.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidLimitError(f"{key} should be a number, actually was {json_term(value)}")
+        if value > INT64_MAX:
+            raise InvalidLimitError(f"{key} should be at most {INT64_MAX}")
     return dict(limits)
 
 
@@ -170,7 +173,7 @@ class Admission:
 
     def _is_full(self, limit: int, concerns: Callable[[Client], bool]) -> bool:
         """Whether `limit` of the clients are concerned, or more."""
-        if limit < 0:
+        if not 0 <= limit <= len(self._clients):
             return False
         concerned = (client for client in self._clients if concerns(client))
         return len(list(islice(concerned, limit))) == limit

@@ -8,10 +8,10 @@ Patterns are searched in names, not matched whole (see leveret.features.patterns
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.definitions.policy_settings import SETTINGS, foreign_to, merged
+from leveret.core.definitions.policy_settings import SETTINGS, bounded, foreign_to, merged
 from leveret.core.terms import binary, json_term, term
 from leveret.errors import LeveretError
 from leveret.features.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
@@ -68,7 +68,8 @@ class Policies:
 
     def restore(self, definitions: Iterable[PolicyDefinition]) -> None:
         """Take over what a store kept; what is no policy any more applies to nothing."""
-        for definition in definitions:
+        for kept in definitions:
+            definition = replace(kept, definition=bounded(kept.definition))
             try:
                 pattern = check_policy(definition)
             except InvalidPolicyError:

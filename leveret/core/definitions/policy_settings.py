@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from leveret.core.queues.arguments import EXPIRY_MS_MAX, STREAM_SEGMENT_BYTES_MAX
 from leveret.features import retry
 from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
+from leveret.features.rates import RATE_MAX
+from leveret.ports.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.ports.definitions import Json
 
-__all__ = ["SETTINGS", "Setting", "foreign_to", "merged"]
+__all__ = ["SETTINGS", "Setting", "bounded", "foreign_to", "merged"]
 
 Accepts: TypeAlias = Callable[["Json"], bool]
 Merge: TypeAlias = Callable[["Json", "Json"], "Json"]
@@ -46,16 +49,16 @@ class Setting:
     accepts: Accepts
     operator: bool = False
     merge: Merge = operator_wins
+    maximum: int | None = None  # of a number
+
+    def bounded(self, value: Json) -> Json:
+        """Cut down a number that was stored when larger ones were accepted."""
+        return min(value, self.maximum) if self.maximum is not None and integer(value) else value
 
 
 def integer(value: Json) -> bool:
     """A whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def at_least(minimum: int) -> Accepts:
-    """A whole number that is not below `minimum`."""
-    return lambda value: integer(value) and value >= minimum
 
 
 def between(minimum: int, maximum: int) -> Accepts:
@@ -93,9 +96,14 @@ def anything(_value: Json) -> bool:
     return True
 
 
-def _bounded(description: str, minimum: int = 0) -> Setting:
+def _number(description: str, minimum: int = 0, maximum: int = INT64_MAX) -> Setting:
+    """A number with the bounds of the queue argument that says the same."""
+    return Setting(description, between(minimum, maximum), maximum=maximum)
+
+
+def _bounded(description: str, minimum: int = 0, maximum: int = INT64_MAX) -> Setting:
     """A number of which the operator's is the largest that counts."""
-    return Setting(description, at_least(minimum), operator=True, merge=min)
+    return replace(_number(description, minimum, maximum), operator=True, merge=min)
 
 
 # Where queues are placed, that a cluster's queues are mirrored, and what plugins add.
@@ -117,10 +125,12 @@ _WITHOUT_EFFECT: Final = (
 SETTINGS: Final[dict[str, Setting]] = {
     "alternate-exchange": Setting("alternate exchange name", text),
     "celery-eta": Setting("Celery ETA switch", one_of(True, False)),
-    "consume-burst": _bounded("consume burst", minimum=1),
-    "consume-rate": _bounded("consume rate", minimum=1),
-    "consumer-disconnected-timeout": Setting("consumer disconnected timeout", at_least(0)),
-    "consumer-timeout": Setting("consumer timeout", at_least(0)),
+    "consume-burst": _bounded("consume burst", 1, RATE_MAX),
+    "consume-rate": _bounded("consume rate", 1, RATE_MAX),
+    "consumer-disconnected-timeout": _number(
+        "consumer disconnected timeout", maximum=EXPIRY_MS_MAX
+    ),
+    "consumer-timeout": _number("consumer timeout", maximum=EXPIRY_MS_MAX),
     "dead-letter-exchange": Setting("dead letter exchange name", text),
     "dead-letter-routing-key": Setting("dead letter routing key", text),
     "dead-letter-strategy": Setting(
@@ -128,29 +138,35 @@ SETTINGS: Final[dict[str, Setting]] = {
     ),
     "dead-letter-topic": Setting("dead letter topic", one_of(True, False)),
     "dedup-window": Setting("de-duplication window", is_window),
-    "delayed-retry-max": _bounded("delayed retry maximum"),
-    "delayed-retry-min": _bounded("delayed retry minimum"),
+    "delayed-retry-max": _bounded("delayed retry maximum", maximum=EXPIRY_MS_MAX),
+    "delayed-retry-min": _bounded("delayed retry minimum", maximum=EXPIRY_MS_MAX),
     "delayed-retry-type": Setting(
         "delayed retry type", one_of("disabled", "all", "failed", "returned"), operator=True
     ),
-    "delivery-limit": Setting("delivery limit", integer, operator=True, merge=lower_limit),
-    "expires": _bounded("queue expiry", minimum=1),
+    "delivery-limit": Setting(
+        "delivery limit",
+        between(INT64_MIN, INT64_MAX),
+        operator=True,
+        merge=lower_limit,
+        maximum=INT64_MAX,
+    ),
+    "expires": _bounded("queue expiry", 1, EXPIRY_MS_MAX),
     "group-ordering": Setting("group ordering", one_of(True, False)),
-    "initial-cluster-size": Setting("cluster size", at_least(0)),
+    "initial-cluster-size": _number("cluster size"),
     "max-age": Setting("max age", max_age),
     "max-in-memory-bytes": _bounded("maximum memory in bytes"),
     "max-in-memory-length": _bounded("maximum memory in bytes"),  # RabbitMQ's words for both
     "max-length": _bounded("maximum length"),
     "max-length-bytes": _bounded("maximum length in bytes"),
     "member-placement-tag": Setting("member placement tag", text),
-    "message-ttl": _bounded("message TTL"),
+    "message-ttl": _bounded("message TTL", maximum=EXPIRY_MS_MAX),
     "overflow": Setting(
         "overflow value",
         one_of("drop-head", "reject-publish", "reject-publish-dlx"),
         operator=True,
     ),
-    "publish-burst": _bounded("publish burst", minimum=1),
-    "publish-rate": _bounded("publish rate", minimum=1),
+    "publish-burst": _bounded("publish burst", 1, RATE_MAX),
+    "publish-rate": _bounded("publish rate", 1, RATE_MAX),
     "queue-leader-locator": Setting(
         "queue leader locator value",
         one_of("client-local", "balanced", "random", "least-leaders"),
@@ -159,9 +175,9 @@ SETTINGS: Final[dict[str, Setting]] = {
     "queue-version": Setting("queue-version value", one_of(1, 2), operator=True),
     "redeclare-mismatch": Setting("redeclare mismatch", one_of("refuse", "warn")),
     "stream-filter-size-bytes": Setting("filter size. Valid range is 16-255", filter_size),
-    "stream-max-segment-size-bytes": Setting("segment size", at_least(0)),
-    "target-group-size": _bounded("target group size", minimum=1),
-    "visibility-timeout": Setting("visibility timeout", between(1, TERM_MS_MAX)),
+    "stream-max-segment-size-bytes": _number("segment size", maximum=STREAM_SEGMENT_BYTES_MAX),
+    "target-group-size": _bounded("target group size", 1),
+    "visibility-timeout": _number("visibility timeout", 1, TERM_MS_MAX),
     **{
         key: Setting(key.replace("-", " "), _finds(problem))
         for key, problem in retry.ARGUMENTS.items()
@@ -221,6 +237,14 @@ _NOT_FOREIGN_WHERE_NAMED: Final = {"classic_queues": frozenset({"delivery-limit"
 def foreign_to(queue_type: str, apply_to: str) -> frozenset[str]:
     """The settings that keep a policy for `apply_to` from applying to queues of a type."""
     return _FOREIGN[queue_type] - _NOT_FOREIGN_WHERE_NAMED.get(apply_to, frozenset())
+
+
+def bounded(definition: Mapping[str, Json]) -> dict[str, Json]:
+    """Cut down the numbers of a stored definition to what settings take today."""
+    return {
+        key: SETTINGS[key].bounded(value) if key in SETTINGS else value
+        for key, value in definition.items()
+    }
 
 
 def merged(own: Mapping[str, Json], operator: Mapping[str, Json]) -> dict[str, Json]:

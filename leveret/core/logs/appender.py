@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from leveret.ports.callbacks import call_each
 from leveret.ports.counters import PUBLISH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
@@ -37,11 +39,20 @@ class Committing(Protocol):
         ...
 
 
+Report: TypeAlias = "Callable[[object, Exception], None]"
+
+
+def tell_each(waiters: Iterable[Waiter], report: Report, *, failed: bool) -> None:
+    """Tell all waiters the outcome; `report(callback, error)` is told of each that raises."""
+    call_each((partial(waiter.done, failed=failed) for waiter in waiters), report)
+
+
 class AfterBoth:
     """Tells waiters when it was told twice: of two logs, each of which has some of the records."""
 
-    def __init__(self, waiters: list[Waiter]) -> None:
+    def __init__(self, waiters: list[Waiter], report: Report) -> None:
         self._waiters = waiters
+        self._report = report
         self._pending = 2
         self._failed = False
 
@@ -50,14 +61,14 @@ class AfterBoth:
         self._failed |= failed
         self._pending -= 1
         if not self._pending:
-            for waiter in self._waiters:
-                waiter.done(failed=self._failed)
+            tell_each(self._waiters, self._report, failed=self._failed)
 
 
 class Appender(ABC):
     """One log that is appended to: by way of its builder, and by atomic writes (core.logs.atomic).
 
-    `report(appender, error)` is told of records that could not be stored. Of the records that
+    `report(subject, error)` is told of records that could not be stored, and of waiters that
+    raise: each is told, whatever becomes of the others. Of the records that
     become committed, those of writes that were undone are settled already: they are to be ignored.
     """
 
@@ -80,9 +91,7 @@ class Appender(ABC):
 
     settles_in_log = True  # whether the log is told of what is settled
 
-    def __init__(
-        self, log: TopicLog, turn: Turn, report: Callable[[Appender, Exception], None]
-    ) -> None:
+    def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
         self.log = log
         self.builder: BatchBuilder = log.builder
         self.builder.owner = self
@@ -137,20 +146,18 @@ class Appender(ABC):
         except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
             self._forget_uncommitted()
             self._report(self, error)
-            for waiter in waiting:
-                waiter.done(failed=True)
+            tell_each(waiting, self._report, failed=True)
             return
         if log.committed == log.end:
-            self._show_committed()
-            for waiter in waiting:
-                waiter.done(failed=False)
+            call_each([self._show_committed], self._report)  # stored they are, whatever it raises
+            tell_each(waiting, self._report, failed=False)
         elif waiting:
             self._uncommitted.append((log.end, waiting))
 
     def _await_also(self, other: Committing) -> None:
         """Whoever waits for what has gathered waits for what `other` has, too."""
         if self._waiting:
-            both = AfterBoth(self._waiting)
+            both = AfterBoth(self._waiting, self._report)
             self._waiting = [both]
             other.await_commit(both)
 
@@ -173,12 +180,11 @@ class Appender(ABC):
         if self.deleted:
             return
         committed = self.log.committed
-        self._show_committed()
+        call_each([self._show_committed], self._report)
         while self._uncommitted and self._uncommitted[0][0] <= committed:
-            for waiter in self._uncommitted.popleft()[1]:
-                waiter.done(failed=False)
+            tell_each(self._uncommitted.popleft()[1], self._report, failed=False)
         while self._unseen and self._unseen[0][0] <= committed:
-            self._unseen.popleft()[1].done(failed=False)
+            tell_each([self._unseen.popleft()[1]], self._report, failed=False)
         self._turn.touch(self)
 
     def _failed(self, error: Exception) -> None:
@@ -194,8 +200,7 @@ class Appender(ABC):
         refused: list[Waiter] = []
         while self._uncommitted and self._uncommitted[-1][0] >= stop:
             refused[:0] = self._uncommitted.pop()[1]
-        for waiter in refused:
-            waiter.done(failed=True)
+        tell_each(refused, self._report, failed=True)
 
     # -- atomic writes
 
@@ -210,8 +215,7 @@ class Appender(ABC):
     def _release(self) -> None:
         self.held = False
         waiters, self._release_waiters = self._release_waiters, []
-        for go_on in waiters:
-            go_on()
+        call_each(waiters, self._report)
 
     def prepare(
         self,
@@ -262,9 +266,6 @@ class Appender(ABC):
         for _, more in self._uncommitted:
             waiters += more
         self._waiting, self._uncommitted = [], deque()
-        for waiter in waiters:
-            waiter.done(failed=False)
         unseen, self._unseen = self._unseen, deque()
-        for _, part in unseen:
-            part.done(failed=False)
+        tell_each([*waiters, *(part for _, part in unseen)], self._report, failed=False)
         self._release()

@@ -16,7 +16,7 @@ __all__ = ["Complaints"]
 class Complaints:
     """The complaints of one queue; `report(queue, error)` passes them on."""
 
-    def __init__(self, queue: Appender, report: Callable[[Appender, Exception], None]) -> None:
+    def __init__(self, queue: Appender, report: Callable[[object, Exception], None]) -> None:
         self._queue = queue
         self._report = report
         self._latest = ""  # what was reported, until reading works again

@@ -51,7 +51,7 @@ class SeenTopic(Appender):
         vhost: Vhost,
         log: TopicLog,
         turn: Turn,
-        report: Callable[[Appender, Exception], None],
+        report: Callable[[object, Exception], None],
         services: DedupServices,
     ) -> None:
         super().__init__(log, turn, report)

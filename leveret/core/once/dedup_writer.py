@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.logs.appender import tell_each
 from leveret.core.once.dedup_exchanges import SEEN_FLAGS, SeenTopic
 from leveret.errors import ChannelError
 from leveret.features.sequences import Position, Verdict, expected, judge
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.intake import Intake, Step, Submission
-    from leveret.core.logs.appender import Committing, Waiter
+    from leveret.core.logs.appender import Committing, Report, Waiter
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.once.producers import Producers
     from leveret.core.queues.open_queue import OpenQueue
@@ -72,12 +73,11 @@ class Batch:
         else:
             waiter.done(failed=self.outcome)
 
-    def finish(self, *, failed: bool) -> None:
-        """All of it is safe, or nothing of it was stored."""
+    def finish(self, report: Report, *, failed: bool) -> None:
+        """All of it is safe, or nothing of it was stored; `report` as of `tell_each`."""
         self.outcome = failed
         waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
-            waiter.done(failed=failed)
+        tell_each(waiters, report, failed=failed)
 
 
 @dataclass(slots=True)
@@ -288,7 +288,7 @@ class OnceWriter:
                 self.producers.learn(plan.record)
             for producer in plan.batch.forgotten:
                 self.producers.forget(producer)
-        plan.batch.finish(failed=failed)
+        plan.batch.finish(self._services.atomic.report, failed=failed)
         self.resume()
 
     def kept_elsewhere(self, plan: Plan, *, failed: bool) -> None:
@@ -310,7 +310,7 @@ class OnceWriter:
         self._next = self._writing = None
         for batch in batches:
             if batch is not None:
-                batch.finish(failed=False)
+                batch.finish(self._services.atomic.report, failed=False)
 
 
 class Elsewhere:

@@ -49,7 +49,7 @@ class Producers(Appender):
     """The numbering publishers of one virtual host. `held` until all of them are known again."""
 
     def __init__(
-        self, log: TopicLog, turn: Turn, report: Callable[[Appender, Exception], None]
+        self, log: TopicLog, turn: Turn, report: Callable[[object, Exception], None]
     ) -> None:
         super().__init__(log, turn, report)
         self.duplicates = 0  # messages that were not stored again, since the start

@@ -20,6 +20,7 @@ from leveret.features.dedup import is_window
 from leveret.features.leases import TERM_MS_MAX
 from leveret.features.rates import RATE_MAX
 from leveret.ports.definitions import Arguments, QueueDefinition
+from leveret.ports.fields import INT64_MAX
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
@@ -44,10 +45,12 @@ def integer(value: Any, _arguments: Arguments) -> str | None:
 
 
 def not_negative(value: Any, arguments: Arguments) -> str | None:
-    """Check for zero or more."""
+    """Check for zero or more, of 64 bits: HTTP could bring others."""
     problem = integer(value, arguments)
     if problem is None and value < 0:
         return f"{{value_negative,{value}}}"
+    if problem is None and value > INT64_MAX:
+        return f"{{value_too_large,{value}}}"
     return problem
 
 

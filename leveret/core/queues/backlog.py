@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.core.logs.appender import tell_each
 from leveret.core.logs.window import LogWindow
 from leveret.errors import StorageError
 
@@ -81,8 +82,7 @@ class Backlog:
     def let_go(self) -> None:
         """The queue is deleted: whoever waits hears yes."""
         waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.done(failed=False)
+        tell_each(waiters, self._queue.services.report, failed=False)
 
     async def _learn(self) -> None:
         queue = self._queue

@@ -13,6 +13,8 @@ from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_EXPIRATION, RecordView
 
 cdef uint64_t _NEVER = <uint64_t>-1
+# A record that lives so long lives for ever: added to a time, more would not fit into 64 bits.
+LIVES_MS_MAX = 1 << 62
 
 
 cdef struct Entry:
@@ -32,6 +34,11 @@ cdef inline uint64_t _deadline(const RecordView* record, uint64_t first_time, ui
     if record.flags & HAS_EXPIRATION:
         lives = min(lives, expiration_ms(record))
     return _NEVER if lives == _NEVER else first_time + record.time_delta + lives
+
+
+cdef uint64_t _lives(ttl) except? 0:
+    """How long records live whose queue says `ttl`; None: for ever."""
+    return _NEVER if ttl is None or ttl > LIVES_MS_MAX else ttl
 
 
 cdef class Deadlines:
@@ -168,7 +175,7 @@ def deadline(Batch batch not None, uint64_t offset, ttl):
     cdef RecordView record
     cdef uint64_t found
     batch.view(batch.locate(offset), &record)
-    found = _deadline(&record, batch.first_time, _NEVER if ttl is None else ttl)
+    found = _deadline(&record, batch.first_time, _lives(ttl))
     return None if found == _NEVER else found
 
 
@@ -178,7 +185,7 @@ def same_fate(list batches, uint64_t first, uint64_t stop, uint64_t now, ttl):
     `batches` hold `first`; records behind the last of them are not judged.
     """
     cdef Batch batch
-    cdef uint64_t lives = _NEVER if ttl is None else ttl
+    cdef uint64_t lives = _lives(ttl)
     cdef uint64_t offset = first, end
     cdef bint expired = False, known = False
     for batch in batches:

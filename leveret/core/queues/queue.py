@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.delay.eta_hold import EtaHold, EtaHolds
-    from leveret.core.logs.appender import Appender, Waiter
+    from leveret.core.logs.appender import Waiter
     from leveret.core.once.dedup import DedupServices
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
@@ -59,7 +59,7 @@ class QueueServices:
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[Appender, Exception], None]
+    report: Callable[[object, Exception], None]
     timers: Timers
     unused: Callable[[Queue], None]
     dead_letter: DeadLetter = drop
@@ -384,7 +384,7 @@ class Queue(OpenQueue):
             self._backlog.await_learned(waiter)
             return
         if self.eta_hold is not None and not self.eta_hold.is_caught_up:
-            both = AfterBoth([waiter])
+            both = AfterBoth([waiter], self._report)
             self.eta_hold.await_commit(both)
             waiter = both
         self._await_log(waiter)

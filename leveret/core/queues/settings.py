@@ -18,6 +18,7 @@ from leveret.features.rates import Rate, rate_of
 from leveret.features.retry import Ladder, ladder_of
 from leveret.ports import Retention
 from leveret.ports.definitions import Paused
+from leveret.ports.fields import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -154,14 +155,16 @@ class Stated:
 
     def __call__(self, key: str) -> Any:
         """What counts of the two: the queue's own word."""
-        return self.arguments.get(f"x-{key}", self.policy.get(key))
+        return _of_64_bits(self.arguments.get(f"x-{key}", self.policy.get(key)))
 
     def least(self, key: str, choose: Callable[[int, int], int] = min) -> int | None:
         """The smaller of two numbers; `choose` picks it where not every number is a limit."""
         own, given = self.arguments.get(f"x-{key}"), self.policy.get(key)
         if own is None or given is None:
-            return own if given is None else given
-        return choose(own, given)
+            least = own if given is None else given
+        else:
+            least = choose(own, given)
+        return None if least is None else _of_64_bits(least)
 
     def rate(self, what: str) -> Rate | None:
         """The smaller rate, and the smaller burst."""
@@ -170,6 +173,11 @@ class Stated:
             number = self.least(key)
             values[key] = -1 if number is None else number
         return rate_of(values, what)
+
+
+def _of_64_bits(value: Any) -> Any:
+    """Cut down a number that was stored when larger ones were accepted."""
+    return min(value, INT64_MAX) if isinstance(value, int) else value
 
 
 def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSettings:

@@ -54,7 +54,7 @@ class WaitingReader:
     def __init__(
         self,
         room: Appender,
-        report: Callable[[Appender, Exception], None],
+        report: Callable[[object, Exception], None],
         lost: Callable[[RangeSet], None],
     ) -> None:
         self._log: TopicLog = room.log

@@ -50,7 +50,7 @@ class RoomServices:
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
-    report: Callable[[Appender, Exception], None]
+    report: Callable[[object, Exception], None]
     timers: Timers
     state: StateStore
     soon: TimingWheel  # when to read what

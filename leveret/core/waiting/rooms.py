@@ -18,7 +18,6 @@ from leveret.features.wheel import TimingWheel
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from leveret.core.logs.appender import Appender
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
@@ -43,7 +42,7 @@ class WaitingRooms:
         turn: Turn,
         timers: Timers,
         spawn: Callable[[Coroutine[object, object, None]], object],
-        report: Callable[[Appender, Exception], None],
+        report: Callable[[object, Exception], None],
     ) -> None:
         self._topics = topics
         self._timers = timers

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from starlette.requests import ClientDisconnect
 
+from leveret.core.json_fields import parse_integer
 from leveret.mgmt_ui.api.problems import bad_request
 from leveret.ports.declared import undeclared
 
@@ -83,7 +84,7 @@ def understand(body: bytes) -> dict[str, Any]:
     if _has_more_values(body, VALUES_MAX):
         raise bad_request(f"a request has at most {VALUES_MAX} values")
     try:
-        asked = json.loads(body, parse_constant=_finite, parse_float=_finite) if body else {}
+        asked = _parse(body) if body else {}
         if HALF_CHARACTER.search(body):
             json.dumps(asked, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -112,6 +113,10 @@ def _is_deeper(value: object, depth: int) -> bool:
         return False
     items = value.values() if isinstance(value, dict) else value
     return depth == 0 or any(_is_deeper(item, depth - 1) for item in items)
+
+
+def _parse(body: bytes) -> Any:
+    return json.loads(body, parse_constant=_finite, parse_float=_finite, parse_int=parse_integer)
 
 
 def _finite(number: str) -> float:

@@ -12,6 +12,7 @@ from leveret.core.access.limits import (
     checked_limits,
 )
 from leveret.errors import ChannelError, ConnectionClosingError
+from leveret.features.rates import Bucket, rate_of
 from leveret.ports.definitions import UserDefinition, VhostDefinition
 
 UNLIMITED = VhostDefinition("/")
@@ -128,3 +129,22 @@ def test_what_is_no_limit_is_refused():
         with pytest.raises(InvalidLimitError) as raised:
             checked_limits(limits, known, "limits")
         assert str(raised.value) == text
+
+
+def test_a_number_beyond_64_bits_is_no_limit():
+    for known in (USER_LIMITS, VHOST_LIMITS):
+        for name in known:
+            checked_limits({name: 2**63 - 1}, known, "x")
+            with pytest.raises(InvalidLimitError):
+                checked_limits({name: 2**63}, known, "x")
+
+
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**63, 10**30])
+def test_a_stored_limit_however_large_lets_everybody_in(limit):
+    huge = dict.fromkeys({*USER_LIMITS, *VHOST_LIMITS}, limit)
+    at_door = admission([client()], huge)
+    at_door.check_connection(VhostDefinition("/", limits=huge), "u")
+    at_door.check_channel("u")
+    Quota().check_queue(VhostDefinition("/", limits=huge), "q", 5)
+    bucket = Bucket(rate_of(huge, "publish"), 0)
+    assert 0 < bucket.available(1 << 50) < 2**63

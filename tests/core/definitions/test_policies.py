@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 
 from leveret.core.definitions.policies import NO_POLICY, InvalidPolicyError, Policies, check_policy
 from leveret.core.definitions.policy_settings import SETTINGS, merged
-from leveret.ports.definitions import PolicyDefinition
+from leveret.core.queues.arguments import EXPIRY_MS_MAX
+from leveret.core.queues.settings import resolve_settings
+from leveret.ports.definitions import PolicyDefinition, QueueDefinition
+from tests.support.queue_bench import Bench
 
 LENGTH = {"max-length": 5}
 
@@ -262,3 +265,46 @@ def test_no_pattern_takes_long():
     policies = Policies()
     policies.put(policy(pattern="(a+)+b"))
     assert policies.for_queue("/", "a" * 255, "classic") is NO_POLICY
+
+
+EXTREME = st.one_of(
+    st.sampled_from([0, -1, 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, 10**300]),
+    st.integers(),
+)
+NUMBERS = [key for key, setting in SETTINGS.items() if setting.maximum is not None]
+
+
+def test_no_setting_takes_a_number_that_is_larger_than_any_field_of_a_table():
+    for key, setting in SETTINGS.items():
+        if setting.description == key:
+            continue  # means nothing here, and is not looked into
+        assert not setting.accepts(10**30), key
+
+
+@given(definition=st.dictionaries(st.sampled_from(NUMBERS), EXTREME, min_size=1))
+def test_a_stored_policy_with_extreme_numbers_leaves_queues_at_work(definition):
+    policies = Policies()
+    policies.restore([policy(definition=definition), policy(definition=definition, operator=True)])
+    for kind in ("classic", "quorum", "stream"):
+        effective = policies.for_queue("/", "q", kind).definition
+        settings = resolve_settings(
+            QueueDefinition("/", "q", arguments={"x-queue-type": kind}), effective
+        )
+        if kind == "stream":
+            continue
+        bench = Bench(settings=settings)
+        bench.publish(3)
+        bench.run()
+        bench.consume()
+        bench.run()
+        bench.advance(1000)
+        assert bench.reported == []
+
+
+def test_a_stored_number_that_is_too_large_counts_as_the_largest():
+    policies = Policies()
+    policies.restore([policy(definition={"message-ttl": 10**30, "max-length": 10**30})])
+    assert policies.for_queue("/", "q", "classic").definition == {
+        "message-ttl": EXPIRY_MS_MAX,
+        "max-length": 2**63 - 1,
+    }

@@ -437,3 +437,21 @@ def test_its_memory_grows_with_its_history(bench):
     for i in range(100):
         series.add(1_700_000_000_000 + i * 5_000, {"publish": i})
     assert queue.held_bytes - before >= 2 * 8 * 100
+
+
+def test_a_publisher_whose_confirm_raises_keeps_nobody_from_his():
+    class Broken:
+        def done(self, *, failed):
+            raise KeyError("a bug")
+
+    bench = Bench(Durability.FSYNC)
+    heard = Waiter()
+    bench.publish()
+    for waiter in (Broken(), heard):
+        bench.queue.await_commit(waiter)
+    bench.queue.flush()
+    later = Waiter()
+    bench.queue.await_commit(later)
+    bench.log.commit()
+    assert (heard.fates, later.fates) == ([False], [False])
+    assert [str(error) for _, error in bench.reported] == ["'a bug'"]

@@ -83,3 +83,12 @@ async def test_all_bodies_together_are_bounded():
     assert refused.value.status == 503
     await budget({"fails": False}, sending(10), None)
     assert passed == [5, 5, 4, 6, 6, 10]
+
+
+@pytest.mark.parametrize(
+    "digits", ["9223372036854775808", "-9223372036854775809", "1" + "0" * 5000]
+)
+def test_a_number_beyond_64_bits_is_refused_wherever_it_stands(digits):
+    assert understand(b'{"n": 9223372036854775807}') == {"n": 2**63 - 1}
+    with pytest.raises(ApiError):
+        understand(f'{{"definition": [{{"message-ttl": {digits}}}]}}'.encode())

@@ -1,0 +1,21 @@
+"""Calling several who wait for the same thing, none of whom may hurt the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["call_each"]
+
+
+def call_each(
+    callbacks: Iterable[Callable[[], object]], report: Callable[[object, Exception], None]
+) -> None:
+    """Call all of them in order; `report(callback, error)` is told of each that raises."""
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001  # one caller's fault is not another's
+            report(callback, error)
