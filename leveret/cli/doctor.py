@@ -17,7 +17,7 @@ import typer
 
 from leveret.cli.output import printable
 from leveret.cli.progress import progress
-from leveret.cli.session import DATA_DIR, DataDir, Json, fail, patience
+from leveret.cli.session import DATA_DIR, DataDir, Json, fail, patience, reason_of
 from leveret.errors import LeveretError, NodeRunningError, StorageError
 from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
 from leveret.ports.findings import Finding, Severity
@@ -153,7 +153,7 @@ def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[Findin
         )
         return
     if not answer["ok"]:
-        fail(answer["explanation"])
+        fail(reason_of(answer, data_dir))
     for row in answer["result"]:
         yield Finding(**{**row, "severity": Severity(row["severity"])})
 

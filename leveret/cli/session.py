@@ -36,6 +36,7 @@ __all__ = [
     "patience",
     "read_json",
     "read_password",
+    "reason_of",
 ]
 
 DATA_DIR = Path("var")  # config.data_dir's; that module is slow to import for so little
@@ -106,7 +107,7 @@ def ask_if_there(data_dir: Path, operation: str, **parameters: object) -> bool:
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"] and answer["error"] != "not_found":
-        fail(_reason(answer, data_dir))
+        fail(reason_of(answer, data_dir))
     return bool(answer["ok"])
 
 
@@ -130,11 +131,11 @@ def _result(
     except LeveretError as error:
         fail(str(error))
     if not answer["ok"]:
-        fail(_reason(answer, data_dir))
+        fail(reason_of(answer, data_dir))
     return answer["result"]
 
 
-def _reason(answer: dict[str, Any], data_dir: Path) -> str:
+def reason_of(answer: dict[str, Any], data_dir: Path) -> str:
     """Why something was refused, in a sentence."""
     if answer["error"] == "not_running":
         return f"no node is running on data directory {data_dir}: `leveret serve` starts one"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leveret.cli.output import is_for_people, printable, show_rows
-from leveret.cli.session import DATA_DIR, DataDir, Json, answer_of, fail
+from leveret.cli.session import DATA_DIR, DataDir, Json, answer_of, fail, reason_of
 from leveret.cli.values import MIB, span
 from leveret.errors import LeveretError
 
@@ -100,7 +100,7 @@ class _Watched:
             sort=self.sort,
         )
         if not answer["ok"]:
-            raise LeveretError(answer["explanation"])
+            raise LeveretError(reason_of(answer, self._data_dir))
         found: dict[str, Any] = answer["result"]
         return found
 

@@ -153,7 +153,7 @@ def test_alert_rules(leveret):
         {"vhost": "/", "name": "r", "rule": {**rule, "secret": "…"}}
     ]
     assert "condition is one of" in leveret("alert", "set", "r", "{}", status=1)
-    assert "running node" in leveret("alert", "list", status=1)
+    assert "no node is running on" in leveret("alert", "list", status=1)
     leveret("alert", "clear", "r")
     assert shown(leveret, "alert", "rules") == []
 
