@@ -278,8 +278,11 @@ def _check_machine(data_dir: Path, configuration: Configuration) -> Iterator[Fin
 
 def _addresses(configuration: Configuration) -> Iterable[tuple[str, int]]:
     """What the node will listen on, where it is said."""
-    found = [(configuration.host, configuration.http_port)]
-    found.append((configuration.prometheus_host, configuration.prometheus_port))
+    found = [
+        (configuration.http_host, configuration.http_port),
+        (configuration.https_host or configuration.host, configuration.https_port),
+        (configuration.prometheus_host, configuration.prometheus_port),
+    ]
     if configuration.plain_listener:
         found.append((configuration.host, configuration.port))
     if configuration.tls_certificate_file is not None:

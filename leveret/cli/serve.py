@@ -31,8 +31,14 @@ def serve(
         str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")
     ] = None,
     port: Annotated[int | None, typer.Option(help="AMQP port.  [default: 5672]")] = None,
+    http_host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the management port, whatever --host is.  \\[default: 127.0.0.1]"
+        ),
+    ] = None,
     http_port: Annotated[
-        int | None, typer.Option(help="Management port.  [default: 15672]")
+        int | None, typer.Option(help="Management port; -1 for none.  [default: 15672]")
     ] = None,
     prometheus_port: Annotated[
         int | None, typer.Option(help="Port of the metrics; -1 for none.  [default: 15692]")
@@ -74,6 +80,7 @@ def serve(
                 "data_dir": data_dir,
                 "host": host,
                 "port": port,
+                "http_host": http_host,
                 "http_port": http_port,
                 "prometheus_port": prometheus_port,
                 "http_delete": http_delete,

@@ -9,6 +9,7 @@ from leveret.config.addresses import AddressSettings
 from leveret.config.authentication import AuthenticationSettings
 from leveret.config.handshake import HandshakeSettings
 from leveret.config.limits import LimitSettings
+from leveret.config.management import ManagementSettings
 from leveret.config.observation import ObservationSettings
 from leveret.config.service import ServiceSettings
 from leveret.config.storage import StorageSettings
@@ -19,6 +20,7 @@ __all__ = ["Configuration"]
 
 class Configuration(
     AddressSettings,
+    ManagementSettings,
     TlsSettings,
     HandshakeSettings,
     AuthenticationSettings,
@@ -29,5 +31,6 @@ class Configuration(
 ):
     """What an operator may decide about one node. Never changes while the node runs.
 
-    Made of its arguments only: a test's configuration must not depend on who runs it.
+    Made of its arguments only: a test's configuration must not depend on who runs it. Groups are
+    validated from the last to the first, so that a setting may look at those of groups below.
     """

@@ -17,10 +17,12 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui.managed import Listener
 
 if TYPE_CHECKING:
+    import ssl
+
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.web import WebServer
 
-__all__ = ["ManagementServer", "MetricsServer"]
+__all__ = ["ManagementServer", "MetricsServer", "SecureManagementServer"]
 
 BACKLOG = 128  # connections that wait while the application is loaded
 
@@ -32,7 +34,8 @@ class ManagementServer:
     _setting = "http_port"
     _maker = "management_server"  # of leveret.mgmt_ui.web
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._sockets: list[socket.socket] = []
         self._web: WebServer | None = None
         self._closing = False
@@ -71,6 +74,7 @@ class ManagementServer:
         try:
             self._web = await asyncio.to_thread(_load, self._maker, node)
             self._web.should_exit = self._closing
+            self._web.config.ssl = self._tls
             await self._web.serve(self._sockets)
         finally:
             self._close_sockets()
@@ -87,6 +91,13 @@ class ManagementServer:
     def _close_sockets(self) -> None:
         for listening in self._sockets:
             listening.close()
+
+
+class SecureManagementServer(ManagementServer):
+    """The same over TLS."""
+
+    _protocol = "https"
+    _setting = "https_port"
 
 
 class MetricsServer(ManagementServer):

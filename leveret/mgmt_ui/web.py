@@ -52,6 +52,7 @@ from leveret.mgmt_ui.api import (
 from leveret.mgmt_ui.api.answers import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.body_budget import BodyBudget
+from leveret.mgmt_ui.hosts import KnownHosts
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.pages.application import create_pages
 from leveret.mgmt_ui.sessions import Sessions
@@ -116,12 +117,14 @@ def create_app(node: ManagedNode) -> ASGIApp:
     # Routes are tried in turn: scrapers ask most often.
     routers = [endpoints.guarded, *(part.router for part in API)]
     api = _application(node, sessions, routers)
-    return BodyBudget(EncodedPaths(Parted(api, create_pages(node, sessions))))
+    app = BodyBudget(EncodedPaths(Parted(api, create_pages(node, sessions))))
+    return KnownHosts(app, node.configuration.http_allowed_hosts)
 
 
 def create_metrics_app(node: ManagedNode) -> ASGIApp:
     """What is told on the metrics' own port."""
-    return _application(node, _sessions(node), (endpoints.public,))
+    app = _application(node, _sessions(node), (endpoints.public,))
+    return KnownHosts(app, node.configuration.http_allowed_hosts)
 
 
 def _sessions(node: ManagedNode) -> Sessions:

@@ -6,23 +6,33 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from leveret.config import VerifyPeer
 from leveret.core.telemetry.log_exchange import LogExchange
 from leveret.errors import ConnectionClosingError
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.log_handler import LogExchangeHandler
 from leveret.mgmt_ui.managed import Listener
-from leveret.mgmt_ui.server import ManagementServer, MetricsServer
+from leveret.mgmt_ui.server import ManagementServer, MetricsServer, SecureManagementServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    import ssl
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from leveret.amqp.listener import AmqpListener
+    from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.mgmt_ui.managed import ManagedNode
     from leveret.mgmt_ui.operations.administered import Administered
     from leveret.node.process import Process
 
-__all__ = ["HttpServers", "open_amqp", "open_control", "open_http", "publishing_log"]
+__all__ = [
+    "HttpServers",
+    "https_context",
+    "open_amqp",
+    "open_control",
+    "open_http",
+    "publishing_log",
+]
 
 # How long clients may take to answer connection.close when the node stops.
 STOP_GRACE_SECONDS = 2.0
@@ -41,7 +51,7 @@ async def open_control(process: Process, administered: Administered) -> AsyncIte
 
 
 class HttpServers:
-    """Management, and the port for Prometheus, if there shall be one.
+    """Management, in the clear and over TLS, and the port for Prometheus, as far as they shall be.
 
     Their ports are taken when they are opened, and answered from `start` on.
     """
@@ -54,7 +64,13 @@ class HttpServers:
     async def open(self) -> None:
         """Raises StorageError where a port is not to be had."""
         configuration = self._process.configuration
-        await self._open(ManagementServer(), configuration.host, configuration.http_port)
+        if configuration.http_port >= 0:
+            host, port = configuration.http_host, configuration.http_port
+            await self._open(ManagementServer(), host, port)
+        if configuration.https_port >= 0:
+            host, port = configuration.https_host or configuration.host, configuration.https_port
+            context = https_context(configuration, self._process.loop.time)
+            await self._open(SecureManagementServer(context), host, port)
         if configuration.prometheus_port >= 0:
             host, port = configuration.prometheus_host, configuration.prometheus_port
             await self._open(MetricsServer(), host, port)
@@ -72,6 +88,32 @@ class HttpServers:
         """Answer what is under way, then hang up."""
         for server in reversed(self._servers):
             await server.close()
+
+
+def https_context(configuration: Configuration, clock: Callable[[], float]) -> ssl.SSLContext:
+    """TLS of the management port, which asks nobody for a certificate.
+
+    One context stands for all that come after it: each handshake gets what the files hold by then.
+    """
+    from leveret.amqp.tls import TlsContexts  # noqa: PLC0415  # who needs it pays for it
+
+    own = configuration.https_certificate_file, configuration.https_key_file
+    shared = configuration.tls_certificate_file, configuration.tls_key_file
+    certificate, key = own if own[0] is not None else shared
+    settings = {
+        "tls_certificate_file": certificate,
+        "tls_key_file": key,
+        "tls_ca_file": None,
+        "tls_verify_peer": VerifyPeer.NONE,
+    }
+    contexts = TlsContexts(configuration.model_copy(update=settings), clock)
+
+    def renew(handshake: ssl.SSLObject, *_: object) -> None:
+        handshake.context = contexts.current()
+
+    first = contexts.current()
+    first.sni_callback = renew
+    return first
 
 
 @contextlib.asynccontextmanager

@@ -14,9 +14,11 @@ import yaml
 
 from leveret.cli.app import app
 from leveret.config import Configuration
+from leveret.config.environment import CONFIG_VARIABLE
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEPLOY = REPOSITORY / "deploy"
+IMAGE_SETTINGS = DEPLOY / "docker" / "leveret.toml"
 YAML = sorted([*DEPLOY.rglob("*.yml"), *DEPLOY.rglob("*.yaml")])
 JSON = sorted(DEPLOY.rglob("*.json"))
 PORTS = {
@@ -27,6 +29,10 @@ PORTS = {
 
 def documents(path):
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def config_map():
+    return kubernetes("ConfigMap")["leveret"]["data"]["leveret.toml"]
 
 
 def kubernetes(kind):
@@ -54,9 +60,63 @@ def test_settings_exist():
     """Every `LEVERET_…` variable, and every line of the ConfigMap."""
     for path in (path for path in DEPLOY.rglob("*") if path.is_file()):
         for name in re.findall(r"\bLEVERET_([A-Z_]+)\b", path.read_text()):
-            assert name.lower() in Configuration.model_fields, (path, name)
-    text = kubernetes("ConfigMap")["leveret"]["data"]["leveret.toml"]
-    Configuration(**tomllib.loads(text))
+            known = (
+                name.lower() in Configuration.model_fields or f"LEVERET_{name}" == CONFIG_VARIABLE
+            )
+            assert known, (path, name)
+    for text in (config_map(), IMAGE_SETTINGS.read_text()):
+        Configuration(**tomllib.loads(text))
+
+
+def test_image_sets_nothing_that_a_mounted_file_could_not_change():
+    """Variables beat the file: only where the file and the data are stands in some."""
+    text = (DEPLOY / "docker" / "Dockerfile").read_text()
+    variables = set(re.findall(r"\b(LEVERET_[A-Z_]+)=", text))
+    assert variables == {"LEVERET_CONFIG", "LEVERET_DATA_DIR"}
+    assert re.search(r"LEVERET_CONFIG=(\S+)", text)[1] == "/etc/leveret/leveret.toml"
+    assert "COPY deploy/docker/leveret.toml /etc/leveret/leveret.toml" in text
+
+
+def test_containers_answer_on_every_address():
+    """Whose loopback is nobody's: probes and published ports come from elsewhere."""
+    for text in (config_map(), IMAGE_SETTINGS.read_text()):
+        settings = tomllib.loads(text)
+        hosts = {settings[name] for name in ("host", "http_host", "prometheus_host")}
+        assert hosts == {"0.0.0.0"}
+
+
+def test_steps_make_an_administrator_before_anything_else():
+    text = (DEPLOY / "README.md").read_text()
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:4]:
+        first = section[section.index("user add") :].splitlines()[0]
+        assert "--tag administrator" in first, section
+
+
+def test_failing_starts_are_given_up():
+    unit = (DEPLOY / "systemd" / "leveret.service").read_text()
+    values = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    assert int(values["StartLimitBurst"]) * float(values["RestartSec"].removesuffix("s")) < 600
+    assert values["StartLimitIntervalSec"] == "10min"
+
+
+def test_image_that_was_loaded_into_the_machine_is_used():
+    (stateful,) = kubernetes("StatefulSet").values()
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_stall_of_minutes_is_no_restart():
+    (stateful,) = kubernetes("StatefulSet").values()
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    probe = container["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 600
+
+
+def test_management_is_not_open_to_the_whole_cluster():
+    (policy,) = kubernetes("NetworkPolicy").values()
+    for rule in policy["spec"]["ingress"]:
+        if "from" not in rule:
+            assert [port["port"] for port in rule["ports"]] == ["amqp"]
 
 
 def commands_in(path):

@@ -22,23 +22,42 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.ports.definitions import UserDefinition
 
-__all__ = ["check_certificates", "check_passwords", "is_open"]
+__all__ = ["check_certificates", "check_passwords", "is_open", "open_hosts"]
 
 CERTIFICATE_DAYS_MIN: Final = 30  # time to have a new one made without haste
 CHECKED_USERS_MAX: Final = 50  # some 30 ms each
 
 
 def is_open(configuration: Configuration) -> bool:
-    """Whether other machines reach the node's ports."""
+    """Whether other machines reach a port that takes passwords."""
+    return bool(open_hosts(configuration))
+
+
+def open_hosts(configuration: Configuration) -> list[str]:
+    """Addresses other than this machine's own on which a port that takes passwords listens."""
+    hosts = [configuration.host]
+    if configuration.http_port >= 0:
+        hosts.append(configuration.http_host)
+    if configuration.https_port >= 0:
+        hosts.append(configuration.https_host or configuration.host)
+    return [host for host in dict.fromkeys(hosts) if not _is_loopback(host)]
+
+
+def _is_loopback(host: str) -> bool:
     try:
-        return not ip_address(configuration.host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
-        return configuration.host != "localhost"
+        return host == "localhost"
 
 
 def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[Finding]:
     """How long the certificates count that the node shows or trusts."""
-    for file in (configuration.tls_certificate_file, configuration.tls_ca_file):
+    files = (
+        configuration.tls_certificate_file,
+        configuration.tls_ca_file,
+        configuration.https_certificate_file,
+    )
+    for file in files:
         if file is not None:
             yield from _check_certificate(file, now_ms)
 
@@ -69,7 +88,8 @@ def check_passwords(
     users: Iterable[UserDefinition], configuration: Configuration
 ) -> Iterator[Finding]:
     """Users whose password is their name, where others than this machine may use it."""
-    if not is_open(configuration):
+    hosts = open_hosts(configuration)
+    if not hosts:
         return
     for user in list(users)[:CHECKED_USERS_MAX]:
         if user.name not in configuration.loopback_users and verify_password(
@@ -80,6 +100,6 @@ def check_passwords(
                 Severity.ERROR,
                 user.name,
                 "has its own name as password and may connect from other machines",
-                f"the node listens on {configuration.host}: whoever tries that gets in",
+                f"the node listens on {' and '.join(hosts)}: whoever tries that gets in",
                 f"set another one: `leveret user set-password {quote(user.name)}`",
             )
