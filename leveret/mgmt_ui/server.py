@@ -84,7 +84,7 @@ class ManagementServer:
         """Answer what is under way, then hang up."""
         self._closing = True
         if self._web is not None:
-            self._web.should_exit = True
+            await self._web.stop(self._done)
         await self._done.wait()
         self._close_sockets()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -53,6 +53,7 @@ from leveret.mgmt_ui.api.answers import PRIVATE
 from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.body_budget import BodyBudget
 from leveret.mgmt_ui.hosts import KnownHosts
+from leveret.mgmt_ui.http_connections import HttpConnection, HttpConnections
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.pages.application import create_pages
 from leveret.mgmt_ui.sessions import Sessions
@@ -69,10 +70,6 @@ __all__ = ["WebServer", "create_app", "create_metrics_app", "management_server",
 
 HTTP_CONNECTIONS_MAX = 256  # dashboards, scrapers and people; the rest of the files are AMQP's
 SCRAPERS_MAX = 16  # on their own port: anybody may come, and each goes through all that there is
-# Beyond these, that are told with 503 why they are not answered; a file each, until they are.
-REFUSED_MAX = 16
-REQUEST_SECONDS_MAX = 10.0  # to send a request, from the start or after the last answer
-ANSWER_SECONDS_MAX = 60.0  # to make and to take an answer: some megabytes over a slow line
 STOP_SECONDS_MAX = 1  # for answers under way when the node stops
 API = (
     documents,
@@ -208,52 +205,12 @@ async def _broken(_: Request, error: Exception) -> Response:  # noqa: ARG001  # 
     return _error(500, "internal_server_error", "a mistake of the node's; its log has it", None)
 
 
-class ImpatientProtocol(H11Protocol):
-    """One connection, closed when its peer is too slow to ask or to take the answer.
+class UvicornConnection(HttpConnection):
+    """A connection as uvicorn makes it: with whatever it gives to a protocol of its own."""
 
-    There are `HTTP_CONNECTIONS_MAX` of them for everybody: strangers must not be able to keep them,
-    nor to open more and more, which would take the node's files.
-    """
-
-    _deadline: asyncio.TimerHandle | None = None
-    _is_asked = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a request; there may be too many already even to be told so."""
-        super().connection_made(transport)
-        assert self.limit_concurrency is not None, "every server has one"
-        if len(self.connections) > self.limit_concurrency + REFUSED_MAX:
-            transport.abort()
-            return
-        self._allow(REQUEST_SECONDS_MAX)
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes by themselves win no time; a whole head of a request does."""
-        super().data_received(data)
-        self._note_request()
-
-    def on_response_complete(self) -> None:
-        """Expect the next request; perhaps it is there already."""
-        self._is_asked = False
-        self._allow(REQUEST_SECONDS_MAX)
-        super().on_response_complete()
-        self._note_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-        super().connection_lost(exc)
-
-    def _note_request(self) -> None:
-        if not self._is_asked and self.cycle is not None and not self.cycle.response_complete:
-            self._is_asked = True
-            self._allow(ANSWER_SECONDS_MAX)
-
-    def _allow(self, seconds: float) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+    def __init__(self, config: uvicorn.Config, **rest: Any) -> None:
+        assert isinstance(config.app, HttpConnections)
+        super().__init__(config.app, H11Protocol(config=config, **rest))
 
 
 class WebServer(uvicorn.Server):
@@ -261,10 +218,11 @@ class WebServer(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, connections_max: int) -> None:
         """Takes tens of milliseconds, and touches nothing of the node: made in a worker thread."""
+        self._connections = HttpConnections(app, connections_max)
         configuration = uvicorn.Config(
-            app,
+            self._connections,
             loop="none",
-            http=ImpatientProtocol,
+            http=UvicornConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -273,10 +231,19 @@ class WebServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,  # or anybody could say to come from loopback
             limit_concurrency=connections_max,
-            timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )
         configuration.load()
         super().__init__(configuration)
+
+    async def stop(self, served: asyncio.Event) -> None:
+        """Let answers under way end, for a while; `served` is set when `serve` has returned."""
+        self.should_exit = True
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await served.wait()
+        except TimeoutError:
+            self._connections.cut()
+            await served.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

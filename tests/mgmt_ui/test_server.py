@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from leveret.errors import StorageError
-from leveret.mgmt_ui import web
+from leveret.mgmt_ui import http_connections, web
 from leveret.mgmt_ui.server import ManagementServer, MetricsServer
 from tests.process import node_addresses
 from tests.support.site import Site
@@ -78,7 +78,7 @@ async def test_scrapers_are_few(monkeypatch):
 )
 async def test_connections_are_not_without_number(monkeypatch, server, limit):
     monkeypatch.setattr(web, limit, 2)
-    monkeypatch.setattr(web, "REFUSED_MAX", 2)
+    monkeypatch.setattr(http_connections, "REFUSED_MAX", 2)
     request = b"GET /api HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     server = server()
     listener = await server.open("127.0.0.1", 0)
@@ -170,7 +170,7 @@ async def ask(port, *pieces):
 
 
 async def test_who_does_not_ask_in_time_is_closed(port, monkeypatch):
-    monkeypatch.setattr(web, "REQUEST_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http_connections, "REQUEST_SECONDS_MAX", 0.1)
     assert await ask(port) == b""
     # A byte now and then wins no time.
     assert await ask(port, *[b"G"] * 20) == b""
@@ -179,7 +179,7 @@ async def test_who_does_not_ask_in_time_is_closed(port, monkeypatch):
 
 
 async def test_requests_in_a_row_are_answered_in_a_row(port, monkeypatch):
-    monkeypatch.setattr(web, "REQUEST_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http_connections, "REQUEST_SECONDS_MAX", 0.1)
     answer = await ask(port, b"GET /api HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3)
     assert answer.count(b"HTTP/1.1 404 ") == 3
 
