@@ -1,25 +1,25 @@
 # Everything a developer or a CI machine types. `make serve` and `make test` need only Python 3.11+
-# with its headers and venv module, a C compiler and make; each target sets up what it uses.
+# with its headers and venv module, a C compiler and make; each target sets up what it uses, from the
+# releases that requirements/ names.
 PYTHON ?= python3
 VENV ?= .venv
 DATA ?= var
 BIN := $(VENV)/bin
 PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 
-# The requirements of one of pyproject.toml's extras, as words of a pip command.
-extra = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$(1)"])')
+PIP := $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: build serve test lint docs install interop screenshots bench soak asan clean
+.PHONY: build serve test lint docs install interop screenshots bench soak asan upgrade oldest clean
 
 build: $(VENV)/.built
 
 serve: build
 	exec $(BIN)/leveret serve --data-dir $(DATA)
 
-test: build
+test: $(VENV)/.test
 	$(BIN)/python -m pytest
 
-lint: build
+lint: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -27,54 +27,78 @@ lint: build
 
 # Writes docs/compatibility.md anew, when tests have come, gone or changed their names, and the
 # reference of settings, when these have.
-docs: build
+docs: $(VENV)/.test
 	$(BIN)/python -m tests.compatibility
 	$(BIN)/python -m leveret.config.reference docs
 
-# For use, not for development: the command `leveret` on this user's path or in the active venv.
-install:
-	$(PYTHON) -m pip install .
+# For use, not for development: the command `leveret` in the active virtual environment, or in one of
+# its own with a link on the path (.ci/install says where).
+install: build
+	rm -rf build/wheel
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel .
+	PYTHON=$(PYTHON) .ci/install build/wheel/leveret-*.whl
 
-interop: build $(VENV)/.interop
+interop: $(VENV)/.interop
 	$(BIN)/python -m pytest interop_tests
 
 # Pictures of the web UI for the documentation, made anew: light, dark, and as on a phone. It takes
 # some minutes, as they are of a node at work.
-screenshots: build $(VENV)/.interop
+screenshots: $(VENV)/.interop
 	.ci/packages pngquant
 	$(BIN)/python -m interop_tests.ui.pictures docs/images
 
 # bench/README.md says how to read it.
-bench: build
+bench: $(VENV)/.test
 	.ci/packages rabbitmq-server
 	$(BIN)/python -m bench
 
-soak: build
+soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak
 
 # The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
-asan: build
+asan: $(VENV)/.test
 	PYTHON=$(CURDIR)/$(BIN)/python tests/run_asan.sh $(wildcard tests/amqp tests/cli/load tests/core tests/ports)
 
+# The newest releases that pyproject.toml allows, written down, and everything run with them.
+upgrade:
+	.ci/lock
+	.ci/run
+
+# The tests once with the oldest releases that pyproject.toml allows.
+oldest:
+	.ci/oldest
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info interop_tests/node_modules
+	rm -rf $(VENV) $(VENV)-* build dist *.egg-info interop_tests/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find leveret \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# The first build installs the package and its dependencies; later ones compile what has changed.
-$(VENV)/.built: pyproject.toml setup.py $(PYX)
+# What runs and what compiles, and nothing else: a broker needs no tools of ours.
+$(VENV)/.run: requirements/run.txt requirements/build.txt
+	@echo "Installing what the broker needs into $(VENV)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	if test $@ -nt pyproject.toml; then $(BIN)/python setup.py -q build_ext --inplace; \
-	else $(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'; fi
+	$(BIN)/pip install --disable-pip-version-check --require-hashes \
+		-r requirements/run.txt -r requirements/build.txt
+	touch $@
+
+$(VENV)/.built: $(VENV)/.run pyproject.toml setup.py $(PYX)
+	@echo "Compiling (the first time takes about a minute)"
+	$(BIN)/python setup.py -q build_ext --inplace
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.built
+	@echo "Installing what tests and checks need into $(VENV)"
+	$(PIP) --require-hashes -r requirements/test.txt
 	touch $@
 
 # Other people's clients, and the other broker to compare with.
-$(VENV)/.interop: pyproject.toml $(VENV)/.built
+$(VENV)/.interop: requirements/interop.txt $(VENV)/.test
 	.ci/packages rabbitmq-server amqp-tools librabbitmq-client-java ruby-bunny \
 		golang-go golang-github-rabbitmq-amqp091-go-dev prometheus chromium
 	command -v javac >/dev/null || .ci/packages default-jdk-headless
 	command -v npm >/dev/null || .ci/packages npm  # Node's own distribution brings it along
-	$(BIN)/pip install -q --disable-pip-version-check $(foreach word,$(call extra,interop),'$(word)')
+	$(PIP) --require-hashes -r requirements/interop.txt
 	npm install --silent --no-audit --no-fund --no-package-lock --prefix interop_tests
 	touch $@
