@@ -68,7 +68,7 @@ class Node:
             InternalTopics(self.store, Durability.OS),
             self.state,
             Turn(loop.call_soon, print),
-            Timers(self.clock.wall_ms, loop.call_later),
+            Timers(self.clock.wall_ms, loop.call_later, loop.time),
             self.spawn,
             print,
         )

@@ -38,7 +38,9 @@ class Window(Bench):
             self.turn,
             self.tasks.append,
             lambda *report: self.reported.append(report),
-            self.services.timers.__class__(self.clock.wall_ms, self.clock.call_later),
+            self.services.timers.__class__(
+                self.clock.wall_ms, self.clock.call_later, self.clock.seconds
+            ),
             self.unused.append,
             self.bury,
             dedup=DedupServices(
