@@ -1,23 +1,33 @@
 """Field tables as JSON and back, the way RabbitMQ's tools show and read them.
 
-JSON knows less than a field table: times become numbers, bytes text. What has gone through it once
-stays as it is. (`leveret.storage.tagged_json` loses nothing, and nobody else reads it.)
+JSON knows less than a field table: times become numbers, byte arrays text. What has gone through it
+once stays as it is. (`leveret.storage.tagged_json` loses nothing, and nobody else reads it.)
+
+    {"$base64": "/w=="}     octets that are no UTF-8
+    {"$$base64": "/w=="}    a table with the one key `$base64`, and so on with each `$` more
 """
 
 from __future__ import annotations
 
 import math
+import re
+from base64 import b64decode, b64encode
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.ports.definitions import Json
 from leveret.ports.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, WireInteger
 
-__all__ = ["InvalidFieldError", "field_of", "parse_integer", "plain"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["InvalidFieldError", "field_of", "parse_integer", "plain", "table_of"]
 
 DEPTH_MAX: Final = 32  # nobody writes more by hand, and the wire carries 64
 KEY_BYTES_MAX: Final = 255  # a key is a short string
+OCTETS: Final = "$base64"  # the one key of what stands for octets
+LIKE_OCTETS: Final = re.compile(r"\$+base64")
 INT64_DIGITS_MAX: Final = 20  # longer ones are not read: int() takes quadratic time
 
 
@@ -31,10 +41,10 @@ class InvalidFieldError(ValueError):
 
 
 def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field
-    """A field table's value as JSON can say it; what is no UTF-8 shows replacement characters."""
+    """A field table's value as JSON can say it."""
     match value:
         case bytes() | bytearray():
-            return value.decode(errors="replace")
+            return _octets_shown(value)
         case datetime():
             return int(value.timestamp())
         case Decimal():
@@ -42,7 +52,8 @@ def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field
         case float():
             return value if math.isfinite(value) else str(value)
         case dict():
-            return {_shown(str(key)): plain(item) for key, item in value.items()}
+            table = {_shown(str(key)): plain(item) for key, item in value.items()}
+            return {f"${key}": table[key] for key in table} if _is_like_octets(table) else table
         case str():
             return _shown(value)
         case list() | tuple():
@@ -51,6 +62,25 @@ def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field
             return int(value)
         case _:
             return value
+
+
+def _octets_shown(octets: bytes | bytearray) -> Json:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return {OCTETS: b64encode(octets).decode()}
+
+
+def _is_like_octets(table: Mapping[str, Any]) -> bool:
+    """Whether a table must not be taken for octets, nor what is not to be taken so for a table."""
+    return len(table) == 1 and LIKE_OCTETS.fullmatch(next(iter(table))) is not None
+
+
+def _octets(text: Any, path: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        raise InvalidFieldError(f"{path}.{OCTETS}", "not base64") from None
 
 
 def _shown(text: str) -> str:
@@ -80,12 +110,24 @@ def field_of(value: Json, path: str = "", depth: int = 0) -> Any:
             return _text(value, path)
         case list():
             return [field_of(one, f"{path}[{at}]", depth + 1) for at, one in enumerate(value)]
+        case {"$base64": encoded, **others} if not others:
+            return _octets(encoded, path)
         case dict():
+            if _is_like_octets(value):
+                value = {key[1:]: inner for key, inner in value.items()}
             return {
                 _key(key, path): field_of(inner, f"{path}.{key}", depth + 1)
                 for key, inner in value.items()
             }
     raise InvalidFieldError(path, f"not JSON: {type(value).__name__}")
+
+
+def table_of(value: dict[str, Json], path: str = "") -> dict[str, Any]:
+    """The field table that a JSON object means. Raises InvalidFieldError."""
+    table = field_of(value, path)
+    if not isinstance(table, dict):
+        raise InvalidFieldError(path, "octets are no table")
+    return table
 
 
 def parse_integer(digits: str) -> int:

@@ -40,6 +40,19 @@ def get(http, queue="q", **changes):
     return http.post(f"/queues/%2F/{queue}/get", json={**GET, **changes})
 
 
+def test_octets_of_headers_go_round_and_lose_nothing(http):
+    headers = {"octets": {"$base64": "//4A"}, "nested": {"list": [{"$base64": "gA=="}, "é"]}}
+    assert publish(http, properties={"headers": headers}).json() == {"routed": True}
+    browsed = http.get("/leveret/queues/%2F/q/messages").json()["messages"]
+    [pulled] = http.post("/leveret/queues/%2F/q/receive", json={}).json()["messages"]
+    handles = {"receipt_handles": [pulled["receipt_handle"]]}
+    http.post("/leveret/queues/%2F/q/nack", json=handles)
+    [got] = get(http).json()
+    for shown in (*browsed, pulled, got):
+        assert shown["properties"]["headers"] == headers
+    assert publish(http, properties={"headers": {"$base64": "//4A"}}).status_code == 400
+
+
 def test_guesses_are_counted_however_many_come_at_once(address, http):
     # Of a user who is not there: nobody who tests something else is kept waiting.
     def guess(number):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.json_fields import InvalidFieldError, field_of, table_of
 from leveret.errors import LeveretError
 from leveret.ports.definitions import Json
 
@@ -126,7 +126,7 @@ class Fields:
         if not isinstance(value, dict):
             raise self.error(key, "an object was expected")
         try:
-            table: dict[str, Any] = field_of(value)
+            table = table_of(value)
         except InvalidFieldError as error:
             raise self.error(f"{key}{error.path}", error.problem) from None
         return table

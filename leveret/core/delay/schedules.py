@@ -13,9 +13,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.delay.scheduled import full_id, repetition_of, rescheduled
+from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
 from leveret.ports.records import RecordFlag
 
@@ -275,7 +276,7 @@ def row_of(message: Waiting) -> dict[str, object]:
         "repeat_every_ms": None if repetition is None else repetition.every_ms,
         "cron": None if repetition is None else repetition.cron,
         "deliveries_left": None if repetition is None else repetition.count,
-        "headers": {name: _plain(value) for name, value in _stored(message).open_headers.items()},
+        "headers": plain(_stored(message).open_headers),
     }
 
 
@@ -300,14 +301,3 @@ def _text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         return value.decode(errors="replace")
     return str(value)
-
-
-def _plain(value: Any) -> object:
-    """A header's value as JSON can say it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return _text(value)

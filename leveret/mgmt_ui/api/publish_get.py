@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.open_queue import OpenQueue
 from leveret.core.routing.message import StoredMessage, make_header, read_properties
 from leveret.errors import AmqpError
@@ -209,7 +209,7 @@ def _property(name: str, value: object) -> object:
     if value is None:
         return None
     if name == "headers" and isinstance(value, dict):
-        return field_of(value)
+        return table_of(value)
     if name in WHOLE_NUMBERS and type(value) is int and 0 <= value <= WHOLE_NUMBERS[name]:
         return value
     if name in TEXTS and isinstance(value, str):

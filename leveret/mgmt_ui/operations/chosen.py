@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
-from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.json_fields import InvalidFieldError, field_of, table_of
 from leveret.core.live.criteria import Criteria, State
 from leveret.core.live.editing import Changes
 from leveret.ports.declared import undeclared
@@ -120,12 +120,15 @@ def changes_of(asked: dict[str, Any]) -> Changes:
         if not isinstance(asked.get(name), (kind, type(None))):
             raise AdministrationError("invalid", f"bad change '{name}'")
     try:
-        headers = field_of(asked.get("headers"))
-        properties = field_of(asked.get("properties"))
+        headers, properties = map(_table, (asked.get("headers"), asked.get("properties")))
         key = field_of(asked.get("routing_key"))
     except InvalidFieldError as error:
         raise AdministrationError("invalid", f"bad change: {error.problem}") from None
     return Changes(_body(asked), key, headers, properties)
+
+
+def _table(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if value is None else table_of(value)
 
 
 def _body(asked: dict[str, Any]) -> bytes | None:

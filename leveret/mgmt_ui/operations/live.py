@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.live import changing
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of, when_caught_up
 from leveret.ports.definitions import Paused
@@ -20,7 +20,7 @@ async def _change(node: Administered, parameters: Parameters) -> None:
     """An argument that is null goes away; those that are not named stay."""
     queue = queue_of(node, parameters)
     try:
-        arguments = field_of(parameters["arguments"])
+        arguments = table_of(parameters["arguments"])
     except InvalidFieldError as error:
         raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
     await when_caught_up(queue)

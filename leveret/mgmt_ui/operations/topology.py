@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.well_formed import NAME_BYTES_MAX
-from leveret.core.json_fields import InvalidFieldError, field_of
+from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
@@ -65,7 +65,7 @@ async def when_caught_up(queue: OpenQueue) -> None:
 def _arguments(value: dict[str, Any]) -> Arguments:
     """A field table, of the JSON object that somebody wrote. Raises AdministrationError."""
     try:
-        table: Arguments = field_of(value)
+        table: Arguments = table_of(value)
     except InvalidFieldError as error:
         raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
     return table
