@@ -60,6 +60,25 @@ def test_figures_and_charts_are_live(site: Site, desk: View) -> None:
     )
 
 
+def test_a_failed_message_is_counted_where_it_waits(site: Site, desk: View) -> None:
+    arguments = {"x-retry-delays": [3_600_000]}
+    site.channel.queue_declare("retried", durable=True, arguments=arguments)
+    site.channel.queue_purge("retried")
+    desk.go("/queues/%2F/retried")
+    waiting = desk.page.locator("div", has=desk.page.get_by_text("Waiting for a retry")).last
+    assert waiting.locator("dd").inner_text() == "0"
+    site.channel.basic_publish("", "retried", b"fails")
+    method, _, _ = site.channel.basic_get("retried")
+    site.channel.basic_reject(method.delivery_tag, requeue=False)
+    desk.page.wait_for_function(
+        "() => document.querySelector('[data-figure=messages_waiting_for_retry]').innerText === '1'"
+    )
+    assert waiting.locator("dd").inner_text() == "1"
+    assert desk.page.locator("[data-figure=messages_delayed]").inner_text() == "0"
+    desk.page.get_by_role("link", name="Retries", exact=True).last.click()
+    assert desk.page.get_by_text("1 waiting").is_visible()
+
+
 def test_lists_are_filtered_sorted_and_paged(desk: View) -> None:
     desk.go("/queues")
     rows = desk.page.locator(ROWS)

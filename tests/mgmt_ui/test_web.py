@@ -202,6 +202,8 @@ async def test_queue(site, amqp):
         "messages_ready": 1,
         "messages_unacknowledged": 1,
         "messages_delayed": 0,
+        "messages_waiting_for_retry": 0,
+        "messages_waiting_for_eta": 0,
         "consumers": 1,
         "policy": None,
         "operator_policy": None,

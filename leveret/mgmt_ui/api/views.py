@@ -16,6 +16,7 @@ from urllib.parse import quote_plus
 from leveret.core.definitions.document import user_row
 from leveret.core.json_fields import plain
 from leveret.core.queues.head import head_timestamp
+from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED
 from leveret.ports.counters import RECV_CNT, SEND_CNT
 
@@ -47,9 +48,12 @@ __all__ = [
     "queue_basics",
     "queue_counts",
     "queue_row",
+    "retries_pending",
+    "tasks_pending",
     "topic_permission_row",
     "user_row",
     "vhost_row",
+    "waiting_counts",
 ]
 
 Row: TypeAlias = dict[str, Any]
@@ -93,13 +97,34 @@ def queue_counts(queue: QueueLike) -> Row:
     }
 
 
+def waiting_counts(queue: QueueLike) -> Row:
+    """What a queue has that is not ready: beside it, but for `messages_delayed`."""
+    return {
+        "messages_delayed": queue.delayed_count,  # given back for later; part of `messages`
+        "messages_waiting_for_retry": retries_pending(queue),
+        "messages_waiting_for_eta": tasks_pending(queue),
+    }
+
+
+def retries_pending(queue: QueueLike) -> int:
+    """How many failed messages wait to come back to a queue."""
+    topic = queue.retry_topic if isinstance(queue, Queue) else None
+    return 0 if topic is None else topic.pending_count
+
+
+def tasks_pending(queue: QueueLike) -> int:
+    """How many of Celery's tasks a queue holds until their ETA."""
+    hold = queue.eta_hold if isinstance(queue, Queue) else None
+    return 0 if hold is None else hold.pending_count
+
+
 def queue_row(queue: QueueLike, node_name: str, shown: Shown | None = None) -> Row:
     """All there is to say of a queue."""
     counts = queue_counts(queue)
     return {
         **queue_basics(queue, node_name),
         **(counts if shown is None else _queue_statistics(queue, counts, shown)),
-        "messages_delayed": queue.delayed_count,
+        **waiting_counts(queue),
         "consumers": queue.consumer_count,
         "policy": queue.policy.policy,
         "operator_policy": queue.policy.operator_policy,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.queues.queue import Queue
 from leveret.features.retry import FAILURES
+from leveret.mgmt_ui.api.views import retries_pending, tasks_pending
 from leveret.mgmt_ui.metrics.exposition import Family, Kind
 from leveret.mgmt_ui.metrics.groups import Group, HistogramFamily, counter, gauge
 from leveret.mgmt_ui.metrics.labels import queue_labels, vhost_labels
@@ -43,11 +43,6 @@ def _delayed_of(reading: Reading) -> list[tuple[str, int]]:
     return [(vhost.name, _delayed(vhost, reading)) for vhost in reading.vhosts()]
 
 
-def _retried(queue: OpenQueue) -> int:
-    topic = queue.retry_topic if isinstance(queue, Queue) else None
-    return 0 if topic is None else topic.pending_count
-
-
 def _duplicates(queue: OpenQueue) -> int:
     return 0 if queue.dedup is None else queue.dedup.duplicates
 
@@ -78,7 +73,12 @@ _ROOMS: tuple[Column[Reading], ...] = (
 )
 
 _QUEUE: tuple[Column[Any], ...] = (
-    gauge("queue_retries_pending", "Failed messages that wait for their next attempt", _retried),
+    gauge(
+        "queue_retries_pending",
+        "Failed messages that wait for their next attempt",
+        retries_pending,
+    ),
+    gauge("queue_eta_pending", "Celery tasks that a queue holds until their ETA", tasks_pending),
     gauge(
         "queue_messages_returned_delayed",
         "Messages that came back to their queue and are not ready yet",

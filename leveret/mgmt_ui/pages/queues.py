@@ -168,8 +168,10 @@ async def show_queue(
         bindings=[views.binding_row(binding) for binding in islice(bindings.values(), ROWS_MAX)],
         binding_count=len(bindings),
         rows_max=ROWS_MAX,
-        waiting_count=_waiting_count(queue),
-        held=_held_tasks(queue),
+        waiting=views.waiting_counts(queue),
+        retries=isinstance(queue, Queue)
+        and (queue.settings.retry is not None or queue.retry_topic is not None),
+        holds_tasks=isinstance(queue, Queue) and queue.eta_hold is not None,
         may=_rights(viewer, vhost, name),
     )
 
@@ -279,7 +281,7 @@ def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
 def _figures(queue: OpenQueue, statistics: Statistics) -> dict[str, str]:
     counts = {
         **views.queue_counts(queue),
-        "messages_delayed": queue.delayed_count,
+        **views.waiting_counts(queue),
         "consumers": queue.consumer_count,
     }
     share = views.consumer_utilisation(queue, statistics) if queue.consumer_count else None
@@ -287,18 +289,6 @@ def _figures(queue: OpenQueue, statistics: Statistics) -> dict[str, str]:
         **{name: formats.count(number) for name, number in counts.items()},
         "consumer_utilisation": formats.share(share),
     }
-
-
-def _waiting_count(queue: OpenQueue) -> int:
-    """How many messages wait beside a queue: to be tried again, or for their ETA."""
-    topics = (queue.retry_topic, queue.eta_hold) if isinstance(queue, Queue) else ()
-    return sum(topic.pending_count for topic in topics if topic is not None)
-
-
-def _held_tasks(queue: OpenQueue) -> int | None:
-    """How many of Celery's tasks it holds; None where it holds none ever."""
-    hold = queue.eta_hold if isinstance(queue, Queue) else None
-    return None if hold is None else hold.pending_count
 
 
 def _newest_files(queue: OpenQueue) -> list[LogFile]:

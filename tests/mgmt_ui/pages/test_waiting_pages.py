@@ -130,6 +130,44 @@ def test_retries(guest):
     assert guest.client.get("/retries/%2F/nowhere").status_code == 404
 
 
+def figure(text, name):
+    return re.search(rf'data-figure="{name}"[^>]*>([^<]*)<', text)[1]
+
+
+def test_what_waits_is_told_apart_on_the_page_of_its_queue(guest):
+    guest.declare("w", **{"x-retry-delays": [HOUR_MS], "x-celery-eta": True})
+    fail(guest, "w", "1", "2")
+    for number in range(3):
+        task(guest, "w", number)
+    guest.publish("w", "late")
+    base = "/leveret/queues/%2F/w"
+    [pulled] = guest.api.post(f"{base}/receive", json={}).json()["messages"]
+    handles = [pulled["receipt_handle"]]
+    guest.api.post(f"{base}/nack", json={"receipt_handles": handles, "delay_ms": HOUR_MS})
+    told = {
+        "messages_ready": 0,
+        "messages_unacknowledged": 0,
+        "messages_delayed": 1,
+        "messages": 1,
+        "messages_waiting_for_retry": 2,
+        "messages_waiting_for_eta": 3,
+    }
+
+    def is_told():
+        row = guest.api.get("/queues/%2F/w").json()
+        return {name: row[name] for name in told} == told
+
+    eventually(is_told)
+    text = guest.text("/queues/%2F/w")
+    assert {name: int(figure(text, name)) for name in told} == told
+    for label, name in (
+        ("Waiting for a retry", "messages_waiting_for_retry"),
+        ("Waiting for their ETA", "messages_waiting_for_eta"),
+        ("Returned with a delay", "messages_delayed"),
+    ):
+        assert re.search(rf'<dt>{label}</dt>\s*<dd data-figure="{name}"', text), label
+
+
 def test_a_purge_takes_what_waits_where_the_box_is_checked(guest):
     guest.declare("p", **{"x-retry-delays": [HOUR_MS]})
     assert 'name="waiting"' not in guest.text("/queues/%2F/p")  # nothing does
