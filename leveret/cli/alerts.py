@@ -17,7 +17,7 @@ __all__ = ["app"]
 app = Group("What is watched, and what fires.")
 
 Name = Annotated[str, typer.Argument(help="The rule's name.")]
-FIRING = ["vhost", "name", "queue", "severity", "condition", "value", "threshold", "since"]
+FIRING = ["vhost", "name", "queue", "severity", "condition", "value", "threshold", "unit", "since"]
 
 
 @app.command("set")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -33,6 +34,7 @@ __all__ = [
     "AlertRule",
     "Condition",
     "InvalidRuleError",
+    "LastMinute",
     "Severity",
     "Watch",
 ]
@@ -40,6 +42,7 @@ __all__ = [
 COMPONENT: Final = "alert"  # of the parameters that are rules
 TEXT_CHARACTERS_MAX: Final = 1000
 HOLD_SECONDS_MAX: Final = 86_400
+MINUTE_MS: Final = 60_000
 # Of an IPv4 address: hexadecimal, octal or decimal.
 NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 HOLD_SECONDS: Final = 60  # long enough for a restart of consumers
@@ -58,12 +61,26 @@ class Condition(StrEnum):
     NO_CONSUMERS = "no_consumers"  # messages are ready and nobody takes them
     PUBLISH_RATE = "publish_rate"  # messages a second
     DELIVER_RATE = "deliver_rate"
-    DEAD_LETTERS = "dead_letters"  # given up, a minute
+    DEAD_LETTERS = "dead_letters"  # given up within the last minute
     DISK_FREE = "disk_free_bytes"
     MEMORY = "memory_bytes"
     CONNECTIONS = "connections"
 
+    @property
+    def unit(self) -> str:
+        """What values and thresholds are numbers of."""
+        return UNITS.get(self, "messages")
 
+
+UNITS: Final = {
+    Condition.AGE: "seconds",
+    Condition.PUBLISH_RATE: "messages per second",
+    Condition.DELIVER_RATE: "messages per second",
+    Condition.DEAD_LETTERS: "messages in the last minute",
+    Condition.DISK_FREE: "bytes",
+    Condition.MEMORY: "bytes",
+    Condition.CONNECTIONS: "connections",
+}
 NODE_CONDITIONS: Final = {Condition.DISK_FREE, Condition.MEMORY, Condition.CONNECTIONS}
 # Where one is enough, and to wait would hide it.
 AT_ONCE: Final = {Condition.DEAD_LETTERS}
@@ -293,6 +310,28 @@ class Alert:
     value: float
     since_ms: int  # since when the condition has held
     is_firing: bool  # False: it is over
+
+
+class LastMinute:
+    """How much a count that only grows has grown within a minute, as far as it was looked at."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, at_ms: int, total: int) -> None:
+        self._changes = deque([(at_ms, total)])  # when a total was met first, the oldest first
+
+    def grown(self, at_ms: int, total: int) -> int:
+        """Note the total; by how much it is above that of a minute ago. Clocks may be set back."""
+        changes = self._changes
+        if changes[-1][0] > at_ms:
+            last = changes[-1][1]
+            changes.clear()
+            changes.append((at_ms, last))
+        if changes[-1][1] != total:
+            changes.append((at_ms, total))
+        while len(changes) > 1 and changes[1][0] <= at_ms - MINUTE_MS:
+            changes.popleft()
+        return max(total - changes[0][1], 0)
 
 
 class Watch:

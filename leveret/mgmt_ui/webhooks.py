@@ -184,6 +184,7 @@ class Webhooks:
             "condition": rule.condition.value,
             "value": alert.value,
             "threshold": rule.threshold,
+            "unit": rule.condition.unit,
             "severity": rule.severity.value,
             "summary": rule.summary,
             "since": alert.since_ms,

@@ -177,12 +177,13 @@ def _tell_alert(webhooks: Webhooks, alert: Alert) -> None:
     """For the operator, and for whoever the rule names."""
     rule = alert.rule
     logger.warning(
-        "alert %r in vhost %r %s: %s %s is %g",
+        "alert %r in vhost %r %s: %s %s is %g %s",
         rule.name,
         rule.vhost,
         "fires" if alert.is_firing else "is over",
         rule.condition.value,
         f"of queue {alert.subject!r}" if alert.subject else "of the node",
         alert.value,
+        rule.condition.unit,
     )
     webhooks.tell(alert)

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.features.alerts import AlertRule, Condition, InvalidRuleError, Severity, Watch
+from leveret.features.alerts import (
+    AlertRule,
+    Condition,
+    InvalidRuleError,
+    LastMinute,
+    Severity,
+    Watch,
+)
 
 BACKLOG = {"condition": "backlog", "above": 10}
 
@@ -183,3 +190,15 @@ def test_alerts_come_in_pairs_and_never_too_soon(steps, hold_seconds):
             firing = alert.is_firing
             assert firing == due
         assert watch.is_firing == firing
+
+
+def test_a_count_is_compared_with_that_of_a_minute_ago():
+    deaths = LastMinute(0, 5)
+    assert deaths.grown(5_000, 5) == 0
+    assert deaths.grown(10_000, 6) == 1
+    assert deaths.grown(40_000, 8) == 3
+    assert deaths.grown(69_999, 8) == 3
+    assert deaths.grown(70_000, 8) == 2
+    assert deaths.grown(100_000, 8) == 0
+    assert deaths.grown(50_000, 9) == 1  # the clock was set back
+    assert deaths.grown(50_000, 1) == 0  # it counts anew

@@ -82,6 +82,7 @@ class OpenQueue(Appender):
         "counters",
         "dedup",
         "definition",
+        "opened_ms",
         "owner",
         "policy",
         "rates",
@@ -99,6 +100,7 @@ class OpenQueue(Appender):
         super().__init__(log, services.turn, services.report)
         self.definition = definition
         self.settings = settings
+        self.opened_ms = services.timers.wall_ms()  # since when it counts
         self.counters = self.builder.counters = Counters()
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner

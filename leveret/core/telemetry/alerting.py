@@ -21,6 +21,7 @@ from leveret.features.alerts import (
     AlertRule,
     Condition,
     InvalidRuleError,
+    LastMinute,
     Watch,
 )
 
@@ -38,7 +39,6 @@ PAST_MAX = 1000  # alerts that are over, or began, and are still shown
 SLICE_CHECKS = 40  # of a rule and a queue: a fraction of a millisecond of the event loop
 WATCHES_MAX = 100_000  # what holds and is remembered, a fifth of a kilobyte each
 MATCHES_MAX = 1_000_000  # rules of queues that are remembered, eight bytes each
-MINUTE_MS = 60_000
 
 
 class _Counts(NamedTuple):
@@ -47,12 +47,21 @@ class _Counts(NamedTuple):
     at_ms: int
     published: int
     delivered: int
-    died: int
 
-    def rate(self, earlier: int, now: int, since: _Counts, per_ms: int) -> float:
-        """How many came in between, per some milliseconds."""
+    def rate(self, earlier: int, now: int, since: _Counts) -> float:
+        """How many a second came in between."""
         passed = self.at_ms - since.at_ms
-        return max(now - earlier, 0) * per_ms / passed if passed > 0 else 0.0
+        return max(now - earlier, 0) * 1000 / passed if passed > 0 else 0.0
+
+
+class _Seen:
+    """What a look has met, and the next one compares with."""
+
+    def __init__(self) -> None:
+        self.watches: set[tuple[str, str, str]] = set()  # that are to be remembered
+        self.counts: dict[tuple[str, str], _Counts] = {}  # of queues of which rates are watched
+        self.deaths: dict[tuple[str, str], LastMinute] = {}
+        self.aged: set[tuple[str, str]] = set()
 
 
 class _Matches:
@@ -107,7 +116,8 @@ class Alerting:
         self._breathe = breathe
         self._rules: dict[tuple[str, str], tuple[object, AlertRule]] = {}
         self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
-        self._counts: dict[tuple[str, str], _Counts] = {}  # of queues of which rates are watched
+        self._before = _Seen()
+        self._looked_ms = wall_ms()  # when the last look began
         self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # oldest record, and since when
         self._matches: dict[str, _Matches] = {}  # by virtual host
         self._checks = 0  # since others had a turn
@@ -139,7 +149,7 @@ class Alerting:
     async def check(self) -> None:
         """One look at everything that is watched."""
         self.overlooked = 0
-        seen: set[tuple[str, str, str]] = set()
+        seen, began_ms = _Seen(), self._wall_ms()
         rules = [rule for rule in self.rules() if rule.enabled]
         of_queues = [rule for rule in rules if rule.condition not in NODE_CONDITIONS]
         values = self._node_values() if len(of_queues) < len(rules) else {}
@@ -149,8 +159,6 @@ class Alerting:
         by_vhost: dict[str, list[AlertRule]] = {}
         for rule in of_queues:
             by_vhost.setdefault(rule.vhost, []).append(rule)
-        counted: dict[tuple[str, str], _Counts] = {}
-        aged: set[tuple[str, str]] = set()
         known, self._matches = self._matches, {}
         for vhost, its_rules in by_vhost.items():
             matches = known.get(vhost)
@@ -158,11 +166,11 @@ class Alerting:
                 matches = _Matches(its_rules)
             self._matches[vhost] = matches
             async for queue in self._queues(vhost):
-                await self._look(queue, matches, seen, counted, aged)
+                await self._look(queue, matches, seen)
             matches.rotate()
-        self._counts = counted
-        self._heads = {place: head for place, head in self._heads.items() if place in aged}
-        for place in [place for place in self._watches if place not in seen]:
+        self._before, self._looked_ms = seen, began_ms
+        self._heads = {place: head for place, head in self._heads.items() if place in seen.aged}
+        for place in [place for place in self._watches if place not in seen.watches]:
             self._note(self._watches.pop(place).end())  # the rule or the queue is gone
 
     async def _queues(self, vhost: str) -> AsyncIterator[OpenQueue]:
@@ -180,14 +188,7 @@ class Alerting:
             self._checks = 0
             await self._breathe()
 
-    async def _look(
-        self,
-        queue: OpenQueue,
-        matches: _Matches,
-        seen: set[tuple[str, str, str]],
-        counted: dict[tuple[str, str], _Counts],
-        aged: set[tuple[str, str]],
-    ) -> None:
+    async def _look(self, queue: OpenQueue, matches: _Matches, seen: _Seen) -> None:
         """One queue, by all rules that concern it."""
         name = queue.name
         place = queue.definition.vhost, name
@@ -211,38 +212,46 @@ class Alerting:
                 case Condition.NO_CONSUMERS:
                     value = 0 if queue.consumer_count else queue.message_count
                 case Condition.AGE:
-                    aged.add(place)
+                    seen.aged.add(place)
                     value = await self._age_seconds(queue, place)
+                case Condition.DEAD_LETTERS:
+                    value = self._deaths(queue, place, seen)
                 case condition:
-                    value = self._rate(queue, condition, place, counted)
+                    value = self._rate(queue, condition, place, seen)
             self._observe(rule, name, value, seen)
 
+    def _deaths(self, queue: OpenQueue, place: tuple[str, str], seen: _Seen) -> float:
+        """How many messages a queue has given up within the last minute."""
+        now_ms, died = self._wall_ms(), _died(queue)
+        deaths = seen.deaths.get(place) or self._before.deaths.get(place)
+        if self._is_new(queue):
+            deaths = LastMinute(self._looked_ms, 0)
+        elif deaths is None:
+            deaths = LastMinute(now_ms, died)
+        seen.deaths[place] = deaths
+        return deaths.grown(now_ms, died)
+
+    def _is_new(self, queue: OpenQueue) -> bool:
+        """Whether all that a queue has counted has come since the last look."""
+        return queue.opened_ms >= self._looked_ms
+
     def _rate(
-        self,
-        queue: OpenQueue,
-        condition: Condition,
-        place: tuple[str, str],
-        counted: dict[tuple[str, str], _Counts],
+        self, queue: OpenQueue, condition: Condition, place: tuple[str, str], seen: _Seen
     ) -> float:
         """How fast a queue's counts have grown since the last look."""
-        now = counted.get(place)
+        now = seen.counts.get(place)
         if now is None:
-            now = counted[place] = _Counts(
-                self._wall_ms(),
-                queue.appended_count,
-                queue.total_usage().messages_out,
-                _died(queue),
+            now = seen.counts[place] = _Counts(
+                self._wall_ms(), queue.appended_count, queue.total_usage().messages_out
             )
-        before = self._counts.get(place)
+        before = self._before.counts.get(place)
+        if self._is_new(queue):
+            before = _Counts(self._looked_ms, 0, 0)
         if before is None:
             return 0.0
-        match condition:
-            case Condition.PUBLISH_RATE:
-                return now.rate(before.published, now.published, before, 1000)
-            case Condition.DELIVER_RATE:
-                return now.rate(before.delivered, now.delivered, before, 1000)
-            case _:
-                return now.rate(before.died, now.died, before, MINUTE_MS)
+        if condition is Condition.PUBLISH_RATE:
+            return now.rate(before.published, now.published, before)
+        return now.rate(before.delivered, now.delivered, before)
 
     async def _age_seconds(self, queue: OpenQueue, place: tuple[str, str]) -> float:
         """For how long the oldest message that is not settled has been in a queue."""
@@ -268,9 +277,7 @@ class Alerting:
                 return one.time_ms
         return self._wall_ms()
 
-    def _observe(
-        self, rule: AlertRule, subject: str, value: float, seen: set[tuple[str, str, str]]
-    ) -> None:
+    def _observe(self, rule: AlertRule, subject: str, value: float, seen: _Seen) -> None:
         place = rule.vhost, rule.name, subject
         watch = self._watches.get(place)
         if watch is not None and watch.rule is not rule:  # it was changed
@@ -284,7 +291,7 @@ class Alerting:
                 self.overlooked += 1
                 return
             self._watches[place] = watch
-            seen.add(place)
+            seen.watches.add(place)
         else:
             self._watches.pop(place, None)
         self._note(alert)
@@ -304,6 +311,7 @@ class Alerting:
                 "queue": alert.subject,
                 "value": alert.value,
                 "threshold": rule.threshold,
+                "unit": rule.condition.unit,
                 "severity": rule.severity.value,
                 "summary": rule.summary,
             },

@@ -56,6 +56,7 @@ def alert_row(alert: Alert) -> dict[str, Any]:
         "condition": rule.condition.value,
         "value": alert.value,
         "threshold": rule.threshold,
+        "unit": rule.condition.unit,
         "below": rule.from_below,
         "severity": rule.severity.value,
         "summary": rule.summary,

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from pamqp import commands
 
 from leveret.core.definitions.administration import Administration, AdministrationError
 from leveret.core.live import changing
@@ -138,6 +139,34 @@ async def test_dead_letters(watched):
     [(subject, is_firing, value)] = await watched.look(60)
     assert (subject, is_firing, value) == ("q", True, 2)
     assert await watched.look(60) == [("q", False, 0)]
+
+
+async def test_what_dies_in_a_queue_younger_than_the_last_look_is_told(watched):
+    watched.rule(condition="dead_letters", above=0)
+    assert await watched.look() == []
+    watched.stage.now += 1000
+    client = Client(watched.stage).open()
+    client.declare("q", durable=True, arguments={"x-max-length": 1})
+    client.publish("q", b"1", b"2")
+    assert await watched.look(4) == [("q", True, 1)]  # one letter is one, however soon
+    client.call(commands.Queue.Delete(0, "q"))
+    client.declare("q", durable=True, arguments={"x-max-length": 1})
+    client.publish("q", b"1", b"2", b"3")
+    await watched.look(4)
+    assert [alert.value for alert in watched.alerting.firing] == [2]
+    assert watched.alerting.firing[0].rule.condition.unit == "messages in the last minute"
+
+
+async def test_what_died_before_a_rule_was_set_is_not_told(watched):
+    client = Client(watched.stage).open()
+    client.declare("q", durable=True, arguments={"x-max-length": 1})
+    client.publish("q", b"1", b"2")
+    watched.stage.now += 1000
+    assert await watched.look() == []
+    watched.rule(condition="dead_letters", above=0)
+    assert await watched.look(5) == []
+    client.publish("q", b"3")
+    assert await watched.look(5) == [("q", True, 1)]
 
 
 async def test_the_node(watched):
