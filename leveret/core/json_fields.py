@@ -110,16 +110,20 @@ def field_of(value: Json, path: str = "", depth: int = 0) -> Any:
             return _text(value, path)
         case list():
             return [field_of(one, f"{path}[{at}]", depth + 1) for at, one in enumerate(value)]
-        case {"$base64": encoded, **others} if not others:
-            return _octets(encoded, path)
         case dict():
-            if _is_like_octets(value):
-                value = {key[1:]: inner for key, inner in value.items()}
-            return {
-                _key(key, path): field_of(inner, f"{path}.{key}", depth + 1)
-                for key, inner in value.items()
-            }
+            return _object(value, path, depth)
     raise InvalidFieldError(path, f"not JSON: {type(value).__name__}")
+
+
+def _object(value: dict[str, Json], path: str, depth: int) -> bytes | dict[str, Any]:
+    """What an object means: a table, or octets."""
+    if value.keys() == {OCTETS}:
+        return _octets(value[OCTETS], path)
+    if _is_like_octets(value):
+        value = {key[1:]: inner for key, inner in value.items()}
+    return {
+        _key(key, path): field_of(inner, f"{path}.{key}", depth + 1) for key, inner in value.items()
+    }
 
 
 def table_of(value: dict[str, Json], path: str = "") -> dict[str, Any]:

@@ -219,6 +219,12 @@ class Vhost:
         queue = self.queues.get(name)
         return self.topology.aliases.get(name) if queue is None else queue
 
+    def no_queue(self, name: str) -> str:
+        """What to say where no queue has a name, with the one that it has now if it was renamed."""
+        renamed = self.topology.aliases.get(name)
+        hint = "" if renamed is None else f": it is now called '{renamed.definition.name}'"
+        return f"no queue '{name}' in vhost '{self.name}'{hint}"
+
     def rename_queue(self, queue: QueueLike, name: str) -> None:
         """Give a queue another name; clients reach it by the old one, too. 403, 405, 406."""
         name, old = stripped(name), queue.definition.name

@@ -86,7 +86,7 @@ class Redrives:
             raise AdministrationError("not_found", f"vhost '{vhost}' does not exist")
         queue = self.vhosts[vhost].queues.get(name)
         if queue is None:
-            raise AdministrationError("not_found", f"no queue '{name}' in vhost '{vhost}'")
+            raise AdministrationError("not_found", self.vhosts[vhost].no_queue(name))
         if not isinstance(queue, Queue):
             raise AdministrationError("invalid", f"queue '{name}' is a stream")
         return queue

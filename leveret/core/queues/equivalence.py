@@ -34,6 +34,8 @@ def check_queue(current: QueueDefinition, received: QueueDefinition) -> None:
     queue has been checked before.
     """
     name = resource("queue", received.name, current.vhost)
+    if received.name != current.name:
+        name += f" (now called '{current.name}')"
     check_flag("durable", name, received.durable, current.durable)
     check_flag("auto_delete", name, received.auto_delete, current.auto_delete)
     for key in known_arguments(current.arguments):

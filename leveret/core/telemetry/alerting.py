@@ -204,21 +204,27 @@ class Alerting:
             await self._checked()
             if queue.deleted:
                 return
-            match rule.condition:
-                case Condition.BACKLOG:
-                    value: float = queue.message_count
-                case Condition.UNACKNOWLEDGED:
-                    value = queue.leased_count
-                case Condition.NO_CONSUMERS:
-                    value = 0 if queue.consumer_count else queue.message_count
-                case Condition.AGE:
-                    seen.aged.add(place)
-                    value = await self._age_seconds(queue, place)
-                case Condition.DEAD_LETTERS:
-                    value = self._deaths(queue, place, seen)
-                case condition:
-                    value = self._rate(queue, condition, place, seen)
+            value = await self._value(queue, rule.condition, place, seen)
             self._observe(rule, name, value, seen)
+
+    async def _value(
+        self, queue: OpenQueue, condition: Condition, place: tuple[str, str], seen: _Seen
+    ) -> float:
+        """What is compared with thresholds."""
+        match condition:
+            case Condition.BACKLOG:
+                return queue.message_count
+            case Condition.UNACKNOWLEDGED:
+                return queue.leased_count
+            case Condition.NO_CONSUMERS:
+                return 0 if queue.consumer_count else queue.message_count
+            case Condition.AGE:
+                seen.aged.add(place)
+                return await self._age_seconds(queue, place)
+            case Condition.DEAD_LETTERS:
+                return self._deaths(queue, place, seen)
+            case _:
+                return self._rate(queue, condition, place, seen)
 
     def _deaths(self, queue: OpenQueue, place: tuple[str, str], seen: _Seen) -> float:
         """How many messages a queue has given up within the last minute."""

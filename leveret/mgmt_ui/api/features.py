@@ -14,7 +14,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, 
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.listing import Kind
-from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -123,9 +123,10 @@ def _on_node(caller: Caller, node: str) -> Response:
 
 
 def _quorum_queue(caller: Caller, vhost: str, name: str) -> QueueLike:
-    queue = caller.vhost(vhost).queues.get(name)
+    host = caller.vhost(vhost)
+    queue = host.queues.get(name)
     if queue is None:
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     if type_of(queue.definition.arguments) != "quorum":
         raise bad_request("not_quorum_queue")
     return queue

@@ -28,7 +28,7 @@ from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.own import own_router
-from leveret.mgmt_ui.api.problems import bad_request, not_found, refused_operation
+from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found, refused_operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +133,7 @@ async def body(caller: CallerHere, vhost: Segment, name: Segment, offset: Segmen
     await require_to_browse(caller, vhost, name)
     host = caller.vhost(vhost)
     if name not in host.queues:
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     queue = caller.node.broker.find_queue(host, name, host.queues[name].owner)
     try:
         seen = await find(queue, _offset(offset))

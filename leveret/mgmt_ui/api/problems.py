@@ -8,7 +8,12 @@ The two spellings are RabbitMQ's, and tools tell them apart.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leveret.errors import LeveretError
+
+if TYPE_CHECKING:
+    from leveret.core.vhost import Vhost
 
 __all__ = [
     "ApiError",
@@ -16,6 +21,7 @@ __all__ = [
     "not_authorised",
     "not_authorized",
     "not_found",
+    "queue_not_found",
     "refused_operation",
     "too_many_requests",
 ]
@@ -56,6 +62,12 @@ def not_authorised(reason: str) -> ApiError:
 def not_found(reason: str = "Object Not Found") -> ApiError:
     """No such thing; `reason` is `queue_not_found` and the like where the kind is known."""
     return ApiError(404, "not_found", reason)
+
+
+def queue_not_found(vhost: Vhost, name: str) -> ApiError:
+    """No queue has this name; if one had it, what it is called now is said."""
+    is_renamed = vhost.find_queue(name) is not None
+    return not_found(vhost.no_queue(name) if is_renamed else "queue_not_found")
 
 
 def bad_request(reason: str) -> ApiError:

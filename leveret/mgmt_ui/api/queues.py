@@ -27,7 +27,7 @@ from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.flows import flows_of_queue
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
-from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.api.problems import bad_request, queue_not_found
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import QueueLike
@@ -177,7 +177,8 @@ async def list_bindings_of_queue(
 
 def _existing(caller: Caller, vhost: str, name: str) -> QueueLike:
     """A queue of the path. Raises ApiError 404."""
-    queue = caller.vhost(vhost).queues.get(name)
+    host = caller.vhost(vhost)
+    queue = host.queues.get(name)
     if queue is None:
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     return queue

@@ -85,7 +85,7 @@ def _schedules(node: Administered, parameters: Parameters) -> Schedules:
     if node.schedules is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
     if queue is not None and queue not in node.vhosts[vhost].queues:
-        raise AdministrationError("not_found", f"no queue '{queue}' in vhost '{vhost}'")
+        raise AdministrationError("not_found", node.vhosts[vhost].no_queue(queue))
     return node.schedules
 
 

@@ -51,7 +51,7 @@ def queue_of(node: Administered, parameters: Parameters) -> OpenQueue:
     name = parameters["name"]
     held = vhost.queues.get(name)
     if held is None:
-        raise AdministrationError("not_found", f"no queue '{name}' in vhost '{vhost.name}'")
+        raise AdministrationError("not_found", vhost.no_queue(name))
     return broker_of(node).find_queue(vhost, name, held.owner)
 
 

@@ -12,7 +12,7 @@ from leveret.mgmt_ui.api.live import (
     require_to_configure,
     require_to_rename,
 )
-from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.declaring import arguments_of, json_object_of
 from leveret.mgmt_ui.pages.formats import as_json, path
@@ -101,5 +101,6 @@ def _changes(form: Form) -> dict[str, Any]:
 async def _require(viewer: Viewer, vhost: str, name: str) -> None:
     """Raise ApiError 401 or 404."""
     await require_to_configure(viewer.caller, vhost, name)
-    if name not in viewer.caller.vhost(vhost).queues:
-        raise not_found("queue_not_found")
+    host = viewer.caller.vhost(vhost)
+    if name not in host.queues:
+        raise queue_not_found(host, name)

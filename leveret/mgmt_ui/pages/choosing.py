@@ -8,7 +8,7 @@ from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import queues_of
 from leveret.mgmt_ui.api.listing import picked
 from leveret.mgmt_ui.api.messages import require_to_browse
-from leveret.mgmt_ui.api.problems import bad_request, not_found
+from leveret.mgmt_ui.api.problems import bad_request, not_found, queue_not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ async def readable_queue(viewer: Viewer, vhost: str, name: str) -> Queue:
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
     if held is None:
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     found = viewer.broker.find_queue(host, name, held.owner)
     if not isinstance(found, Queue):
         raise not_found("queue_not_found")

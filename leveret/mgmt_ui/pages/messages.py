@@ -16,7 +16,7 @@ from leveret.features.journeys import sentences
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.journeys import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
-from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
+from leveret.mgmt_ui.api.problems import ApiError, bad_request, queue_not_found
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
 from leveret.mgmt_ui.pages.formats import path, with_query
@@ -159,7 +159,7 @@ def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
     if held is None:
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     return viewer.broker.find_queue(host, name, held.owner)
 
 

@@ -14,7 +14,7 @@ from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import Segment, queues_of
 from leveret.mgmt_ui.api.declaring import require_to_declare
 from leveret.mgmt_ui.api.listing import Kind, picked
-from leveret.mgmt_ui.api.problems import ApiError, not_found
+from leveret.mgmt_ui.api.problems import ApiError, queue_not_found
 from leveret.mgmt_ui.pages import clients, formats
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.charts import PERIODS, period_named
@@ -260,7 +260,7 @@ def _existing(viewer: Viewer, vhost: str, name: str) -> OpenQueue:
     host = viewer.caller.vhost(vhost)
     held = host.queues.get(name)
     if held is None:
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     return viewer.broker.find_queue(host, name, held.owner)
 
 

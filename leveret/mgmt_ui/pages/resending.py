@@ -20,7 +20,7 @@ from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse
-from leveret.mgmt_ui.api.problems import ApiError, not_found, refused_operation
+from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content
 from leveret.mgmt_ui.operations.chosen import changes_of
 from leveret.mgmt_ui.pages.acting import seeing
@@ -237,7 +237,7 @@ async def _copy(
     host = viewer.caller.vhost(vhost)
     queue_here = host.queues.get(name)
     if queue_here is None:  # it was there when the form was
-        raise not_found("queue_not_found")
+        raise queue_not_found(host, name)
     try:
         seen = await find(viewer.broker.find_queue(host, name, queue_here.owner), offset)
         if seen is None:

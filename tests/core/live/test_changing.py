@@ -355,6 +355,15 @@ def test_clients_know_a_renamed_queue_by_its_old_name(floor):
     assert floor.find("new") is not None  # it is not deleted by a name of the past
 
 
+def test_who_declares_by_a_name_of_the_past_otherwise_is_told_the_new_one(floor):
+    floor.rename("new")
+    answer = floor.client.call(commands.Queue.Declare(queue="q", durable=False))
+    assert answer.reply_text.startswith(
+        "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/' (now called "
+        "'new'): received 'false' but current is 'true'"
+    )
+
+
 def test_an_alias_can_go_and_its_name_be_taken(floor):
     floor.rename("new")
     floor.vhost.remove_alias("q")

@@ -45,6 +45,30 @@ async def test_arguments_and_the_name_change(desk):
     assert "aliases" not in await shown(desk, "new")
 
 
+@pytest.mark.covers("C-213")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/queues/%2F/q"),
+        ("GET", "/api/queues/%2F/q/bindings"),
+        ("DELETE", "/api/queues/%2F/q"),
+        ("DELETE", "/api/queues/%2F/q/contents"),
+        ("GET", f"{URL}/messages"),
+        ("GET", f"{URL}/messages/0"),
+        ("GET", f"{URL}/messages/0/body"),
+        ("PUT", f"{URL}/pause"),
+        ("GET", "/api/leveret/retries/%2F/q"),
+        ("GET", "/api/leveret/dead-letters/%2F/q"),
+        ("GET", "/api/leveret/schedules/%2F?queue=q"),
+    ],
+)
+async def test_who_asks_by_a_name_of_the_past_is_told_the_new_one(desk, method, path):
+    await desk.answer("PATCH", URL, {"name": "new"})
+    status, reason = await desk.reason(method, path)
+    assert (status, reason) == (404, "no queue 'q' in vhost '/': it is now called 'new'")
+    assert "new" in desk.stage.broker.vhosts["/"].queues
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
