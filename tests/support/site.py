@@ -15,6 +15,13 @@ from tests.support.stage import Stage
 LISTENERS = (Listener("amqp", "127.0.0.1", 5672), Listener("http", "127.0.0.1", 15672))
 
 
+def behind(application, name):
+    """What an application holds as `name`, in itself or in what it wraps."""
+    while not hasattr(application, name):
+        application = application._app
+    return getattr(application, name)
+
+
 class Site:
     """A node and its HTTP API; every user's password is its name."""
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tests.support.client import Client
-from tests.support.site import Site
+from tests.support.site import Site, behind
 
 # Who is let in: anybody; an application, by its permissions; whoever has one of these tags.
 OPEN, CLIENT = "open", "client"
@@ -136,7 +136,7 @@ VHOST_BY_NAME = "/api/vhosts/{name}"
 
 def routes(application):
     """(method, path) of all routes of the API."""
-    api = application._app._app._api  # behind what parts the paths
+    api = behind(application, "_api")
     found = set()
     for route in flat(api.routes):
         found |= {(method, route.path) for method in route.methods - {"HEAD", "OPTIONS"}}
