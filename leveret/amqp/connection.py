@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
 
-FRAME_MAX_HANDSHAKE = 131_072  # what a frame may have before anything was negotiated
 PROTOCOL_HEADER_BYTES = 8
 BASIC_PUBLISH = (60, 40)
+# A longer method is not remembered when it was handled: 128 kB of a table are megabytes of values.
+REMEMBERED_BYTES_MAX = 512
 CLOSE_OK = encode_method(0, commands.Connection.CloseOk())
 
 
@@ -103,7 +104,7 @@ class Connection:
         self.configuration = configuration
         self.state = HEADER
         self.reader = FrameReader(
-            FRAME_MAX_HANDSHAKE,
+            configuration.initial_frame_max,
             configuration.message_bytes_max,
             configuration.unfinished_message_bytes_max,
         )
@@ -117,7 +118,7 @@ class Connection:
         self.mechanism = ""
         self.connected_at_ms = 0
         self.client_properties: dict[str, object] = {}
-        self.tuned = handshake.Tuned(0, FRAME_MAX_HANDSHAKE, 0)
+        self.tuned = handshake.Tuned(0, configuration.initial_frame_max, 0)
         self.channels = Channels(self)
         self.capabilities: frozenset[str] = frozenset()
         self._header = b""
@@ -287,15 +288,17 @@ class Connection:
             self._method_ids = BASIC_PUBLISH
             raise event
         # A client that asks in a loop (basic.get) sends the same bytes again and again.
-        if event != self._decoded_from:
-            self._decoded_from, self._decoded_ids = b"", method_ids(event)
-            self._method_ids = self._decoded_ids
-            self._decoded = decode_method(event)
-            self._decoded_from = event
-        self._method_ids = self._decoded_ids
+        if event == self._decoded_from:
+            self._method_ids, method = self._decoded_ids, self._decoded
+        else:
+            self._method_ids = method_ids(event)
+            method = decode_method(event)
+            if len(event) <= REMEMBERED_BYTES_MAX:
+                self._decoded_from, self._decoded = event, method
+                self._decoded_ids = self._method_ids
         attribution = actor.set(self.user)  # as `acting_as` does, but a get pays for each call
         try:
-            self._handle_method(number, self._decoded)
+            self._handle_method(number, method)
         finally:
             actor.reset(attribution)
 

@@ -37,6 +37,8 @@ __all__ = [
     "closing",
     "decode_method",
     "decode_properties",
+    "decode_raw_table",
+    "decode_raw_value",
     "encode_content",
     "encode_method",
     "encode_properties",
@@ -125,6 +127,9 @@ ARGUMENTS = {
     index: (method, tuple(method.attributes()), _kinds(method, any_text=method in CARRIERS))
     for index, method in METHODS.items()
 }
+# Who sends a start-ok has not logged in yet: its table is not opened but handed on as the octets of
+# a long string, which looks the same on the wire (leveret.amqp.client_properties).
+UNOPENED = {commands.Connection.StartOk.index}
 PROPERTIES = tuple(commands.Basic.Properties.attributes())
 PROPERTY_KINDS = _kinds(commands.Basic.Properties, any_text=True)
 # Property flags as pamqp has them: content-type is bit 15, cluster-id bit 2.
@@ -134,8 +139,9 @@ PROPERTY_FLAGS = tuple(commands.Basic.Properties.flags[name] for name in PROPERT
 def decode_method(payload: bytes) -> base.Frame:
     """Read a method frame's payload: class id, method id, arguments.
 
-    Raises ConnectionClosingError 501 for arguments that are truncated, too long or not UTF-8 where
-    they must be, 502 for a table beyond the limits, 503 for a class or method nobody knows.
+    The client-properties of a start-ok are the octets of its table (`decode_raw_table`). Raises
+    ConnectionClosingError 501 for arguments that are truncated, too long or not UTF-8 where they
+    must be, 502 for a table beyond the limits, 503 for a class or method nobody knows.
     """
     if len(payload) < 4:
         shown = _octets(payload)
@@ -144,6 +150,8 @@ def decode_method(payload: bytes) -> base.Frame:
     if entry is None:
         raise ConnectionClosingError(503, "unimplemented method")
     method_type, names, kinds = entry
+    if method_type.index in UNOPENED:
+        kinds = kinds.replace("t", "S")
     method = method_type.__new__(method_type)
     for name, value in zip(names, _decode(payload, 4, kinds), strict=True):
         setattr(method, name, value)
@@ -226,6 +234,24 @@ def decode_properties(
     for index, name in enumerate(PROPERTIES):
         setattr(properties, name, values.get(index, "" if name == "cluster_id" else None))
     return properties
+
+
+def decode_raw_table(fields: bytes) -> dict[str, bytes]:
+    """Read a table without its length; its values stay as they are on the wire.
+
+    Raises ConnectionClosingError 501 or 502.
+    """
+    table: dict[str, bytes]
+    (table,) = _decode(len(fields).to_bytes(4, "big") + fields, 0, "w")
+    return table
+
+
+def decode_raw_value(value: bytes) -> Any:
+    """Read one value of a raw table. Raises ConnectionClosingError 501."""
+    try:
+        return tables.decode_value(value)
+    except tables.MalformedFieldError as error:
+        raise _undecodable(value) from error
 
 
 def encode_properties(properties: commands.Basic.Properties, body_size: int) -> bytes:

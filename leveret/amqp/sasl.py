@@ -64,7 +64,7 @@ def parse_response(
 
 def parse_plain(response: bytes) -> Credentials:
     """Read a PLAIN response. Acting for somebody else is not offered: RabbitMQ refuses it too."""
-    parts = response.split(b"\0")
+    parts = response.split(b"\0", 3)
     if len(parts) != 3 or parts[0]:
         raise refusal("PLAIN")
     return _credentials("PLAIN", parts[1], parts[2])
@@ -73,10 +73,14 @@ def parse_plain(response: bytes) -> Credentials:
 def parse_amqplain(response: bytes) -> Credentials:
     """Read an AMQPLAIN response, RabbitMQ's table form."""
     try:
-        table = tables.decode_table(len(response).to_bytes(4, "big") + response)
+        # Only two values are opened: who sends the table has not logged in yet.
+        table = tables.decode_raw_table(len(response).to_bytes(4, "big") + response)
+        login, password = (
+            tables.decode_value(table[name]) if name in table else None
+            for name in ("LOGIN", "PASSWORD")
+        )
     except tables.MalformedFieldError as error:
         raise refusal("AMQPLAIN") from error
-    login, password = table.get("LOGIN"), table.get("PASSWORD")
     if not isinstance(login, str | bytes) or not isinstance(password, str | bytes):
         raise refusal("AMQPLAIN")
     return _credentials("AMQPLAIN", login, password)

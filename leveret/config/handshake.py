@@ -25,6 +25,20 @@ class HandshakeSettings(Settings):
         description="Bytes of the largest frame offered in connection.tune: RabbitMQ's number. The "
         "specification demands that 4096 be accepted, and amqplib before 0.10.7 insists on it.",
     )
+    initial_frame_max: int = Field(
+        8192,
+        ge=4096,
+        le=1 * MIB,
+        description="Bytes of the largest frame before login: RabbitMQ's number. A client that "
+        "logs in with a token needs room for it, and a stranger can make the node hold as much.",
+    )
+    client_properties_max: int = Field(
+        64,
+        ge=1,
+        le=1024,
+        description="Values that are kept of what a client says of itself: ordinary clients send "
+        "ten. They are held as long as the connection is.",
+    )
     channel_max: int = Field(
         2047,
         ge=1,

@@ -2,10 +2,12 @@ import pytest
 from pamqp import commands, frame
 
 from leveret.amqp import handshake
+from leveret.amqp.client_properties import CAPABILITIES_MAX
+from leveret.amqp.connection import REMEMBERED_BYTES_MAX
 from leveret.amqp.handshake import Tuned
 from leveret.config import Configuration
 from leveret.errors import ConnectionClosingError
-from tests.support.client import PROTOCOL_HEADER, Client
+from tests.support.client import PROTOCOL_HEADER, Client, wire
 from tests.support.stage import Gate, Stage
 
 CONFIGURATION = Configuration(frame_max=131072, channel_max=2047, heartbeat_seconds=60)
@@ -284,3 +286,77 @@ def test_a_vhost_that_is_not_the_users(stage):
 def test_errors_are_of_the_kind_that_closes_connections():
     with pytest.raises(ConnectionClosingError):
         handshake.negotiate(CONFIGURATION, commands.Connection.TuneOk(0, 0, 0))
+
+
+# -- what a client says of itself
+
+
+def held_start_ok(stage, properties, password="guest"):
+    """A client whose password is being checked."""
+    stage.password_checks.is_open = False
+    client = begun(stage)
+    client.send(commands.Connection.StartOk(properties, "PLAIN", f"\0guest\0{password}"), channel=0)
+    return client
+
+
+def test_properties_are_read_after_the_password(stage):
+    client = held_start_ok(stage, {"product": "p", "capabilities": {"basic.nack": True}})
+    assert client.connection.client_properties == {}
+    assert client.connection.capabilities == frozenset()
+    stage.password_checks.open()
+    assert [name for name, *_ in client.methods(0)] == ["Connection.Tune"]
+    assert client.connection.client_properties == {
+        "product": "p",
+        "capabilities": {"basic.nack": True},
+    }
+    assert client.connection.capabilities == {"basic.nack"}
+
+
+def test_a_table_that_is_broken_costs_a_stranger_his_login_only(stage):
+    method = wire(start_ok(), 0)
+    broken = method.replace(b"\x0ccapabilities", b"\xffcapabilities")
+    assert broken != method
+    client = begun(stage)
+    client.feed(broken)
+    assert [code for code, *_ in closes(client)] == [501]
+
+
+def test_only_so_many_flat_properties_are_kept(stage):
+    many = {f"key{i}": i for i in range(100)}
+    nested = {"deep": {"a": {"b": 1}}, "list": [1, 2, 3]}
+    flags = {f"can{i}": True for i in range(100)} | {"word": "yes", "cannot": False}
+    client = begun(stage)
+    method = commands.Connection.StartOk(
+        nested | many | {"capabilities": flags}, "PLAIN", "\0guest\0guest"
+    )
+    assert client.call(method, 0).name == "Connection.Tune"
+    kept = client.connection.client_properties
+    assert len(kept) == stage.configuration.client_properties_max == 64
+    assert len(kept["capabilities"]) == CAPABILITIES_MAX
+    assert not any(isinstance(value, dict | list) for key, value in kept.items() if key[0] == "k")
+    assert "deep" not in kept
+    assert "list" not in kept
+
+
+def test_frames_before_the_login_are_short(stage):
+    client = begun(stage)
+    client.feed(b"\x01\x00\x00" + (8193).to_bytes(4, "big"))
+    text = "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,8193,8184}"
+    assert closes(client) == [(501, text, 0, 0)]
+
+
+def test_an_operator_may_allow_longer_tokens():
+    stage = Stage(initial_frame_max=65_536)
+    client = begun(stage)
+    token = "t" * 60_000
+    client.send(commands.Connection.StartOk({}, "PLAIN", f"\0guest\0{token}"), channel=0)
+    stage.advance(3)
+    assert client.link.refused == ("guest", "PLAIN")
+
+
+def test_a_long_method_is_not_kept_when_it_was_handled(stage):
+    client = begun(stage)
+    client.send(
+        commands.Connection.StartOk({"a": "x" * 4000}, "PLAIN", "\0guest\0guest"), channel=0
+    )
+    assert len(client.connection._decoded_from) <= REMEMBERED_BYTES_MAX

@@ -23,7 +23,7 @@ from leveret.amqp.methods import (
     method_ids,
 )
 from leveret.errors import ConnectionClosingError
-from leveret.ports.tables import RawValue, Timestamp
+from leveret.ports.tables import RawValue, Timestamp, decode_table
 
 VALUES = {
     "octet": st.integers(0, 255),
@@ -62,6 +62,14 @@ def payload_of(encoded: bytes) -> bytes:
     return encoded[7:-1]
 
 
+def opened(method):
+    """The same with the table that is not opened before a login."""
+    if isinstance(method, commands.Connection.StartOk):
+        encoded = method.client_properties
+        method.client_properties = decode_table(len(encoded).to_bytes(4, "big") + encoded)
+    return method
+
+
 def octets(value):
     return value.encode() if isinstance(value, str) else value
 
@@ -73,7 +81,7 @@ def test_a_method_reads_back_and_its_frame_is_whole(method, channel):
     assert encoded == struct.pack(">BHI", 1, channel, len(payload)) + payload + b"\xce"
     decoded = decode_method(payload)
     assert type(decoded) is type(method)
-    assert dict(decoded) == dict(method)
+    assert dict(opened(decoded)) == dict(method)
     assert method_ids(payload) == (method.index >> 16, method.index & 0xFFFF)
 
 

@@ -6,12 +6,12 @@ ConnectionClosingError. An awaitable result must end before the next frame is ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
 from leveret.amqp import announcements, handshake
-from leveret.amqp.arguments import plain_table
+from leveret.amqp.client_properties import client_properties
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
 from leveret.amqp.rate_hold import ConnectionLimits
@@ -58,17 +58,16 @@ def unexpected(state: State) -> ConnectionClosingError:
 async def start_ok(connection: Connection, method: commands.Connection.StartOk) -> None:
     """Check who the client claims to be."""
     connection.mechanism = method.mechanism
-    connection.client_properties = plain_table(method.client_properties)
-    connection.capabilities = handshake.client_capabilities(connection.client_properties)
     try:
         rights = await _authenticated(connection, method)
     except ConnectionClosingError as error:
         if error.code == 403:
             error.method_ids = NO_METHOD
-            await _refuse_login(connection)
+            await _refuse_login(connection, method)
         raise
     if connection.state is not State.START:
         return  # the node stops, or the client has gone
+    _read_properties(connection, method)
     connection.take_rights(rights)
     announcements.login_accepted(connection)
     connection.state = State.TUNE
@@ -103,9 +102,18 @@ def _octets(value: bytes | str) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-async def _refuse_login(connection: Connection) -> None:
+def _read_properties(connection: Connection, method: commands.Connection.StartOk) -> None:
+    """Take in what the client says of itself. Raises ConnectionClosingError 501 and 502."""
+    encoded: Any = method.client_properties  # unopened: see decode_method
+    properties_max = connection.configuration.client_properties_max
+    connection.client_properties = client_properties(encoded, properties_max)
+    connection.capabilities = handshake.client_capabilities(connection.client_properties)
+
+
+async def _refuse_login(connection: Connection, method: commands.Connection.StartOk) -> None:
     """Slow guessing down; tell only clients that have said they understand (B-008)."""
     await connection.link.pause(connection.configuration.login_delay_seconds)
+    _read_properties(connection, method)
     if not connection.client_understands("authentication_failure_close"):
         connection.close_socket()
 

@@ -1,0 +1,44 @@
+"""What a client says of itself in connection.start-ok, read only once it has logged in.
+
+Clients name their product, version and platform, and list their capabilities in a table of its own.
+Before the login this is so many octets. Afterwards only flat values and capabilities are kept,
+since they are held for as long as the connection is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leveret.amqp.methods import decode_raw_table, decode_raw_value
+
+__all__ = ["CAPABILITIES_MAX", "client_properties"]
+
+CAPABILITIES_MAX = 64  # RabbitMQ's clients know some ten
+CAPABILITIES = "capabilities"
+NESTED = b"AF"  # letters of arrays and tables
+
+
+def client_properties(encoded: bytes, properties_max: int) -> dict[str, Any]:
+    """Read a table's fields: the first `properties_max` flat values, and the capabilities.
+
+    What else there is is left out rather than refused: nothing depends on it, and RabbitMQ takes
+    anything. Raises ConnectionClosingError 501 and 502 for what is no table.
+    """
+    fields = decode_raw_table(encoded)
+    found: dict[str, Any] = {}
+    announced = fields.pop(CAPABILITIES, b"")
+    if announced[:1] == b"F":
+        found[CAPABILITIES] = _capabilities(announced)
+    for name, value in fields.items():
+        if len(found) >= properties_max:
+            break
+        if value[:1] not in NESTED:
+            found[name] = decode_raw_value(value)
+    return found
+
+
+def _capabilities(announced: bytes) -> dict[str, bool]:
+    """Read what the client says that it can do, or cannot."""
+    values = decode_raw_table(announced[5:])  # behind the letter and the length
+    flags = [(name, value == b"t\x01") for name, value in values.items() if value[:1] == b"t"]
+    return dict(flags[:CAPABILITIES_MAX])
