@@ -72,6 +72,7 @@ class Connection:
         "_method_ids",
         "_rate_hold",
         "_tail",
+        "_turn_ns",
         "_waiting",
         "broker",
         "capabilities",
@@ -125,6 +126,7 @@ class Connection:
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation = -1  # of what the reader remembers of routes
         self._waiting = False
+        self._turn_ns = configuration.connection_turn_microseconds * 1000
         self.holds = Holds(self)
         self.limits: ConnectionLimits  # of rates, once it is open
         self._rate_hold: RateHold | None = None  # where a rate limits what it publishes
@@ -217,7 +219,9 @@ class Connection:
         self._advance()
 
     def _advance(self) -> None:
-        reader = self.reader
+        """Work through what was read, for as long as one turn's share is."""
+        reader, now_ns = self.reader, self.link.monotonic_ns
+        stop_ns = now_ns() + self._turn_ns
         while not self._waiting and self.state is not CLOSED:
             self._method_ids = (0, 0)
             try:
@@ -229,20 +233,39 @@ class Connection:
                         self.reader.forget_routes()
                 event = self._again or reader.next()
                 self._again = None
-                if event is None:
-                    self._collect()
-                    if self._rate_hold is None:
-                        return
-                    if self._rate_hold.goes_on():
-                        continue
+                if event is not None:
+                    self._event = event
+                    self._handle(*event)
+                    if self.outbox.is_full and not self._waiting:
+                        self._start(self.link.room())  # answers are no way to fill the memory
+                elif not self._goes_on():
                     break
-                self._event = event
-                self._handle(*event)
-                if self.outbox.is_full and not self._waiting:
-                    self._start(self.link.room())  # answers are no way to fill the memory
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
-        reader.stash()
+            if reader.unread and not self._waiting and now_ns() >= stop_ns:
+                self._defer()
+                break
+        if not self._waiting:
+            self._event = None  # it may be a large message
+        if reader.unread:
+            reader.stash()
+
+    def _goes_on(self) -> bool:
+        """Take in what the reader gathered. Returns whether it has more for now."""
+        if self.reader.paused:
+            if self.reader.settle_runs:
+                self._collect()
+            return True
+        self._collect()
+        return self._rate_hold is not None and self._rate_hold.goes_on()
+
+    def _defer(self) -> None:
+        """Let others have their turn before the rest of what was read."""
+        try:
+            self._collect()
+        except Exception as error:  # noqa: BLE001  # as above
+            self._failed(error)
+        self.link.defer()
 
     def _publish(self, number: int, publish: Publish) -> None:
         """Route a message that left the fast path.

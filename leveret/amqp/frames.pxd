@@ -103,6 +103,9 @@ cdef class FrameReader:
     cdef uint64_t dropped
     cdef public int64_t allowance       # publishes that may be taken before `next` stops
     cdef readonly bint stopped          # whether it has, before a basic.publish
+    cdef uint64_t work                  # done since it last returned, in units of WORK_MAX
+    cdef readonly bint paused           # whether that was much, and more is unread
+    cdef readonly Py_ssize_t settle_runs    # gathered since somebody took what is dirty
     cdef public set packed              # the builders packed into, where somebody asks, else None
 
     cdef bytes rest(self)

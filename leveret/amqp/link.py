@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from leveret.core.clients import Endpoints
     from leveret.core.logs.appender import Committing
@@ -40,12 +40,21 @@ class Link(Protocol):
         """Who is connected to where."""
         ...
 
+    @property
+    def monotonic_ns(self) -> Callable[[], int]:
+        """A clock that nobody sets: nanoseconds from some moment."""
+        ...
+
     def wall_ms(self) -> int:
         """The time that records get."""
         ...
 
     def touch(self) -> None:
         """There is output: take it at the end of the turn."""
+        ...
+
+    def defer(self) -> None:
+        """Call `go_on()` in a later turn, when others were served, and read nothing before."""
         ...
 
     def wait_for(self, work: Awaitable[None]) -> None:

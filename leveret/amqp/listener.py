@@ -93,6 +93,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._silent_checks = 0
         self._clogged: asyncio.Future[None] | None = None  # until the peer reads its answers
         self._paced = False  # until the end of this turn
+        self._deferred = False  # until others were served
         self._held = False  # while an alarm stands
         self._stopping = False
         self._sent = False
@@ -189,6 +190,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     # -- what the connection asks for (leveret.amqp.connection.Link)
 
+    monotonic_ns = staticmethod(time.monotonic_ns)
+
     def touch(self) -> None:
         """Take the output at the end of this turn."""
         if not self.touched:
@@ -227,6 +230,24 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._clogged = self._loop.create_future()
             transport.pause_reading()
 
+    def defer(self) -> None:
+        """Go on with what was read when the loop has looked at everybody's sockets."""
+        if not self._deferred and self._transport is not None:
+            self._deferred = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._deferred = False
+        if self._transport is None:
+            return
+        self._turn.begin_read()
+        try:
+            self._connection.go_on()
+        finally:
+            self._turn.end_read(more=True)
+        self._resume_reading()
+
     async def room(self) -> None:
         """Send what is there; until the peer has read enough of it."""
         self.send_pending()
@@ -252,6 +273,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def _resume_reading(self) -> None:
         """Read on unless there is another reason not to."""
         pausing = self._connection.is_waiting or self._paced or self._stopping or self._held
+        pausing = pausing or self._deferred
         if self._transport is not None and not pausing and self._clogged is None:
             self._transport.resume_reading()
 

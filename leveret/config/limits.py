@@ -62,6 +62,14 @@ class LimitSettings(Settings):
         description="Bytes read from a socket at a time: large enough that a busy publisher's "
         "batch is worth a write. Shared by the connections, not one each.",
     )
+    connection_turn_microseconds: int = Field(
+        1000,
+        ge=50,
+        le=100_000,
+        description="Microseconds for which what a connection has sent is worked through before "
+        "others have their turn: more than a busy publisher's buffer takes, and too short to be "
+        "noticed by anybody else.",
+    )
     write_high_water_bytes: int = Field(
         1 * MIB,
         ge=64 * KIB,

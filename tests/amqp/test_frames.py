@@ -103,10 +103,17 @@ def read(parts, *, frame_max=FRAME_MAX, stash=False, channels=CHANNELS):
     return outcome
 
 
+def next_event(reader):
+    """What comes next, however often the reader asks whether there is time."""
+    while (event := reader.next()) is None and reader.paused:
+        pass
+    return event
+
+
 def feed(reader, part, outcome, *, stash):
     buffer = exact(part)
     reader.receive(buffer, NOW)
-    while (event := reader.next()) is not None:
+    while (event := next_event(reader)) is not None:
         outcome.events.append(as_event(*event))
         if stash:
             reader.stash()
@@ -439,7 +446,7 @@ def test_a_user_id_must_be_the_users(user, claimed, taken):
     reader.accept_user_id(user)
     reader.open_channel(1, broker)
     reader.receive(publish() + head(0, b"\0\x10", short(claimed)), NOW)
-    event = reader.next()
+    event = next_event(reader)
     assert len(broker.records()["odd"]) == taken
     if not taken:
         text = f"user_id property set to '{claimed.decode()}' but authenticated user was '{user}'"
@@ -482,7 +489,7 @@ def half_a_message(reader, number, size, broker):
     parts = [publish(), head(2 * size), framed(3, 1, b"x" * size)]
     for part in parts:
         reader.receive(part[:1] + struct.pack(">H", number) + part[3:], NOW)
-        assert reader.next() is None
+        assert next_event(reader) is None
 
 
 def test_unfinished_messages_of_all_channels_have_a_limit():
@@ -508,7 +515,7 @@ def test_finished_and_dropped_messages_do_not_count_as_unfinished():
     for _ in range(20):
         half_a_message(reader, 1, MIB, broker)
         reader.receive(framed(3, 1, b"x" * MIB), NOW)
-        assert reader.next() is None
+        assert next_event(reader) is None
         half_a_message(reader, 2, MIB, broker)
         reader.close_channel(2)
     assert len(broker.records()["odd"]) == 20
@@ -554,7 +561,7 @@ def test_a_publish_deposited_later_is_the_same_record():
     slot = reader.open_channel(1, broker)
     slot.one_by_one = True
     reader.receive(publish(b"a") + head(3) + framed(3, 1, b"abc"), NOW)
-    _, event = reader.next()
+    _, event = next_event(reader)
     assert broker.records()["odd"] == []
     reader.deposit(slot, [broker.builders["odd"]], event)
     assert broker.records()["odd"] == [(b"", b"a", event.header, b"abc")]
@@ -565,12 +572,12 @@ def test_bytes_of_an_unfinished_frame_do_not_pile_up():
     reader.open_channel(1, Broker())
     reader.receive(struct.pack(">BHI", 3, 1, FRAME_MAX - 8), NOW)
     for _ in range(FRAME_MAX - 8):
-        assert reader.next() is None
+        assert next_event(reader) is None
         reader.receive(b"x", NOW)
-    assert reader.next() is None  # all but the frame's last byte are there
+    assert next_event(reader) is None  # all but the frame's last byte are there
     reader.receive(b"x", NOW)
     with pytest.raises(ConnectionClosingError, match="invalid_frame_end_marker"):
-        reader.next()
+        next_event(reader)
 
 
 def test_without_a_frame_max_there_is_a_limit_still():
@@ -590,11 +597,11 @@ def test_each_channel_names_every_builder_that_its_confirms_wait_for():
         for kind, payload in ((1, method(60, 40, b"\0\0\0\x01k\0")), (2, b"\0\x3c" + bytes(12)))
     )
     reader.receive(here + there + here + there, NOW)  # of one queue, taking turns
-    assert reader.next() is None
+    assert next_event(reader) is None
     both = {broker.builders["odd"]}
     assert slots[0].take_touched() == both
     reader.receive(here + there, NOW)
-    assert reader.next() is None
+    assert next_event(reader) is None
     assert [slot.take_touched() for slot in slots] == [both, both]
     assert [slot.take_touched() for slot in slots] == [set(), set()]
 
@@ -607,7 +614,7 @@ def test_what_there_is_to_collect_is_named_once():
     other = framed(1, 2, method(60, 40, b"\0\0\0\x02aa\0")) + framed(2, 2, b"\0\x3c" + bytes(12))
     nowhere = framed(1, 1, method(60, 40, b"\0\0\x07nowhere\0\0")) + head(0)
     reader.receive((publish() + head(0)) * 2 + other + nowhere + framed(1, 1, ACK) * 2, NOW)
-    assert reader.next() is None
+    assert next_event(reader) is None
     odd, even = broker.builders["odd"], broker.builders["even"]
     assert reader.take_filled() == [odd, even]
     assert reader.take_dirty() == [slots[0]]
@@ -634,7 +641,7 @@ def test_a_changed_route_counts_for_the_very_next_message():
 
     def send():
         reader.receive(publish(b"a") + head(0), NOW)
-        assert reader.next() is None
+        assert next_event(reader) is None
 
     send()
     broker.resolve = lambda *_: Route([broker.builders["copy"]])
@@ -662,7 +669,7 @@ def test_publishes_are_counted_by_exchange():
     def send(*exchanges):
         for exchange in exchanges:
             reader.receive(publish(b"a", exchange) + head(0), NOW)
-            while reader.next() is not None:
+            while next_event(reader) is not None:
                 pass
 
     send(b"", b"", b"fanout", b"", b"headers")
@@ -673,7 +680,7 @@ def test_publishes_are_counted_by_exchange():
     counted[b""] = {"publish": 4}
     assert published_by_exchange(slot) == counted
     reader.receive((publish(b"a", b"fanout") + head(0)) * 2 + publish(b"a") + head(0), NOW)
-    assert reader.next() is None
+    assert next_event(reader) is None
     counted |= {b"": {"publish": 5}, b"fanout": {"publish": 3}}
     assert published_by_exchange(slot) == counted
     assert slot.counters.counted() == {"publish": 9}
@@ -683,7 +690,7 @@ def test_what_goes_nowhere_is_counted_for_its_exchange():
     reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
     slot = reader.open_channel(1, Broker())
     reader.receive((publish(b"a", b"nowhere") + head(0)) * 2, NOW)
-    assert reader.next() is None
+    assert next_event(reader) is None
     reader.unroutable(slot, b"nowhere", True)
     counted = {"publish": 2, "drop_unroutable": 2, "return_unroutable": 1}
     assert published_by_exchange(slot) == {b"nowhere": counted}
@@ -695,7 +702,7 @@ def test_exchanges_that_come_and_go_do_not_grow_a_channel():
     for number in range(2 * INFLOWS_MAX):
         reader.forget_routes()
         reader.receive(publish(b"a", b"%d" % number) + head(0), NOW)
-        while reader.next() is not None:
+        while next_event(reader) is not None:
             pass
         assert len(slot.inflows) <= INFLOWS_MAX
 
@@ -725,7 +732,7 @@ def test_headers_that_ask_for_something_are_noted(headers, asked):
     broker, reader = Broker(), FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
     reader.open_channel(1, broker)
     reader.receive(publish() + head(0, b"\x20\0", encode_table(headers)), NOW)
-    event = reader.next()
+    event = next_event(reader)
     if asked & ~(RecordFlag.HAS_TAGS | RecordFlag.HAS_GROUP):
         _, left = event
         assert left.flags | left.requests == asked | RecordFlag.HAS_HEADERS
@@ -752,7 +759,7 @@ def test_tags_that_cannot_be_are_refused_before_anything_is_stored(tags, problem
     broker, reader = Broker(), FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
     reader.open_channel(1, broker)
     reader.receive(publish() + head(0, b"\x20\0", encode_table({"x-tags": tags})), NOW)
-    _, error = reader.next()
+    _, error = next_event(reader)
     assert (error.code, error.explanation) == (406, f"invalid header 'x-tags': {problem}")
     assert not any(broker.records().values())
 
@@ -763,7 +770,7 @@ def test_the_mask_of_the_tags_is_stored(one_by_one):
     reader.open_channel(1, broker).one_by_one = one_by_one
     tags = ["a" * 128, *map(str, range(31))]
     reader.receive(publish() + head(0, b"\x20\0", encode_table({"x-tags": tags})), NOW)
-    event = reader.next()
+    event = next_event(reader)
     if one_by_one:
         reader.deposit(reader.slots[1], [broker.builders["odd"]], event[1])
     mask = tag_mask_of(bytes(12) + b"\x20\0" + encode_table({"x-tags": tags}))

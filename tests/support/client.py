@@ -33,6 +33,7 @@ class FakeLink:
         self.touched = False
         self.writable = True
         self.held = False
+        self.deferred = 0  # how often it was to go on later
         self.peer_is_loopback = True
         self.certificate_login = ""
         self.rights = None
@@ -44,8 +45,15 @@ class FakeLink:
         self.closed = False
         self.close_after_seconds: float | None = None
 
+    def monotonic_ns(self) -> int:
+        return self.stage.monotonic_ns()
+
     def wall_ms(self) -> int:
         return self.stage.now
+
+    def defer(self) -> None:
+        self.deferred += 1
+        self.stage.schedule(self.connection.go_on)
 
     def touch(self) -> None:
         if not self.touched:

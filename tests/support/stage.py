@@ -68,10 +68,12 @@ class Stage:
         self.configuration = Configuration(**settings)
         self.reported: list[tuple[object, Exception]] = []
         self.clock = FakeClock(1_700_000_000_000)
+        self.look_ns = 0  # how much later it is whenever somebody looks how long he has worked
+        self._looks = 0
         self.topics = topics or MemoryTopicStore()
         self.metadata = MemoryMetadataStore()
         self.state = state or MemoryStateStore()
-        self.turn = Turn(self._schedule, self.report)
+        self.turn = Turn(self.schedule, self.report)
         self.access = AccessControl()
         self.password_checks = Gate(is_open=True)
         numbers = count(1)
@@ -132,7 +134,7 @@ class Stage:
     def report(self, subject: object, error: Exception) -> None:
         self.reported.append((subject, error))
 
-    def _schedule(self, callback: Callable[[], None]) -> None:
+    def schedule(self, callback: Callable[[], None]) -> None:
         self._scheduled.append(callback)
 
     def definitions(self) -> Definitions:
@@ -142,6 +144,10 @@ class Stage:
             users=self.access.users(),
             permissions=self.access.permissions(),
         )
+
+    def monotonic_ns(self) -> int:
+        self._looks += 1
+        return self._looks * self.look_ns
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(work)
