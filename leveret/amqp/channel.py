@@ -324,19 +324,29 @@ class Channel:
                     queue.settle(of_queue)
                 else:
                     _tell(queue, kind, of_queue, cause)
-        if self.consumers:
-            self.wake_consumers()
+        self._wake_holders(held)
 
     def release_credit(self, held: list[Holding]) -> None:
         """It was acknowledged, and its queues have been told already."""
         for holder, first, stop in held:
             holder.release(stop - first)
             holder.counted.acknowledged(stop - first)
-        if self.consumers:
+        self._wake_holders(held)
+
+    def _wake_holders(self, held: list[Holding]) -> None:
+        """Credit has come back: to who held this, or to all who share a limit."""
+        if not self.consumers:
+            return
+        if self.prefetch:
             self.wake_consumers()
+        elif len(held) == 1:
+            held[0][0].wake()
+        else:
+            for holder in {holder: None for holder, _, _ in held}:
+                holder.wake()
 
     def wake_consumers(self) -> None:
-        """Credit has come back: the queues of this channel's consumers may go on."""
+        """All consumers may be able to take more: their queues may go on."""
         for consumer in self.consumers.values():
             consumer.queue.wake(consumer)
 

@@ -145,6 +145,10 @@ class ChannelConsumer:
         self.in_flight -= count
         self.channel.in_flight -= count
 
+    def wake(self) -> None:
+        """Credit has come back: its queue may go on, if it is still served."""
+        self.queue.wake(self)
+
     def queue_gone(self) -> None:
         """The queue was deleted: the client hears basic.cancel if it said that it understands."""
         self.channel.consumers.pop(self.tag, None)
@@ -167,6 +171,9 @@ class Getter:
 
     def release(self, count: int) -> None:
         """Gets are not counted against any prefetch."""
+
+    def wake(self) -> None:
+        """Whoever gets asks again."""
 
 
 def return_counts(queue: OpenQueue) -> AddedField | None:

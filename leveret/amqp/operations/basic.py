@@ -37,12 +37,14 @@ def qos(channel: Channel, method: commands.Basic.Qos) -> None:
     """
     if method.prefetch_size:
         raise ConnectionClosingError(540, f"prefetch_size!=0 ({method.prefetch_size})")
+    shared = channel.prefetch
     if method.global_:
         channel.prefetch = method.prefetch_count
     else:
         channel.consumer_prefetch = method.prefetch_count
         channel.prefetch = 0
-    channel.wake_consumers()
+    if shared and (channel.prefetch > shared or not channel.prefetch):
+        channel.wake_consumers()  # only more than before lets somebody go on
     channel.send(commands.Basic.QosOk())
 
 

@@ -20,11 +20,11 @@ retry delay they are not ready at once but when `release` is told that their tim
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.queues.offers import Deliver
 from leveret.core.queues.returned import Returned
+from leveret.core.queues.service_line import ServiceLine
 from leveret.ports.ranges import RangeSet
 from leveret.ports.returns import Returns
 
@@ -114,7 +114,7 @@ class QueueMachine:
             self.returns.failures.clear()  # of an earlier run that counted otherwise
         self.acquired = self.returns.acquired
         self.counts = self.acquired if counts_every_return else self.returns.failures
-        self._lines: list[deque[Consumer]] = []  # highest priority first; none is empty
+        self._lines: list[ServiceLine] = []  # highest priority first; none is empty
         self._single_active = single_active
         self._by_priority = by_priority
         self.counts_returns = counts_returns
@@ -173,25 +173,21 @@ class QueueMachine:
         if self._single_active:
             return self._offer_to_active()
         for line in self._lines:
-            for consumer in line:
-                capacity = consumer.capacity()
-                if capacity > 0:
-                    if len(line) > 1:
-                        capacity = _chunk(line, consumer, capacity, ready_count)
-                    return Deliver(consumer, self.ledger.peek(capacity))
+            found = line.next_able()
+            if found is not None:
+                consumer, capacity = found
+                if len(line) > 1:
+                    capacity = _chunk(line, consumer, capacity, ready_count)
+                return Deliver(consumer, self.ledger.peek(capacity))
         return None
 
     def _choose_active(self) -> Consumer | None:
         """The one that is served; None while it finishes what it has, and another takes over."""
         active = self._active
-        if (
-            active is not None
-            and self._by_priority
-            and self._lines[0][0].priority > active.priority
-        ):
+        if active is not None and self._by_priority and self._lines[0].priority > active.priority:
             if active.in_flight:
                 return None
-            active = self._active = self._lines[0][0]
+            active = self._active = self._lines[0].first()
         return active
 
     def _offer_to_active(self) -> Deliver | None:
@@ -255,14 +251,15 @@ class QueueMachine:
         self._pass_turn(consumer)
 
     def _pass_turn(self, consumer: Consumer) -> None:
-        line = self._lines[0]
-        if line[0] is not consumer:  # most often it is
-            line = self._line(consumer.priority)
-        if line[0] is consumer:
-            line.rotate(-1)
-        else:
-            line.remove(consumer)
-            line.append(consumer)
+        self._line(consumer.priority).served(consumer)
+
+    def wake(self, consumer: Consumer | None = None) -> None:
+        """Ask a consumer again what it can take, or all of them: it may have become more."""
+        for line in self._lines:
+            if consumer is None:
+                line.wake_all()
+            elif line.priority == consumer.priority:
+                line.wake(consumer)
 
     def committed(self, stop: int) -> None:
         """Move the log's committed offset to `stop`: what lies below it is ready."""
@@ -387,7 +384,7 @@ class QueueMachine:
         assert self.admits(exclusive=exclusive), "an exclusive consumer is the only one"
         line = self._line(consumer.priority)
         assert consumer not in line, "a consumer is added once"
-        line.append(consumer)
+        line.add(consumer)
         self._exclusive = exclusive
         if self._active is None:
             self._active = consumer
@@ -399,26 +396,26 @@ class QueueMachine:
         if not line:
             self._lines.remove(line)
         if self._active is consumer:
-            self._active = self._lines[0][0] if self._lines else None
+            self._active = self._lines[0].first() if self._lines else None
 
-    def _line(self, priority: int) -> deque[Consumer]:
+    def _line(self, priority: int) -> ServiceLine:
         """Find the consumers of one priority; a line is begun where there is none."""
         for i, line in enumerate(self._lines):
-            if line[0].priority == priority:
+            if line.priority == priority:
                 return line
-            if line[0].priority < priority:
-                self._lines.insert(i, deque())
+            if line.priority < priority:
+                self._lines.insert(i, ServiceLine(priority))
                 return self._lines[i]
-        self._lines.append(deque())
+        self._lines.append(ServiceLine(priority))
         return self._lines[-1]
 
 
-def _chunk(line: deque[Consumer], consumer: Consumer, capacity: int, ready_count: int) -> int:
+def _chunk(line: ServiceLine, consumer: Consumer, capacity: int, ready_count: int) -> int:
     """How many offsets one turn of `consumer` is worth: all it can take when nobody else can."""
     if capacity == 1 or len(line) == 1:
         return capacity
     limit = chunk_offsets(ready_count, len(line))
-    if limit >= capacity or not _another_can_take(line, consumer):
+    if limit >= capacity or not line.another_is_able(consumer):
         return capacity
     return limit
 
@@ -428,10 +425,3 @@ def chunk_offsets(ready_count: int, consumer_count: int) -> int:
     if ready_count <= DEAL_SINGLY_MAX * consumer_count:
         return 1
     return min(ready_count // (SHARE_PARTS * consumer_count), CHUNK_OFFSETS_MAX)
-
-
-def _another_can_take(line: deque[Consumer], consumer: Consumer) -> bool:
-    for other in line:  # noqa: SIM110  # `any` over a generator takes as long as all the rest
-        if other is not consumer and other.capacity() > 0:
-            return True
-    return False

@@ -577,8 +577,9 @@ class Queue(OpenQueue):
         if not self.deleted:
             self.discards.add(ranges, Reason.REJECTED)
 
-    def wake(self, consumer: QueueConsumer | None = None) -> None:  # noqa: ARG002
+    def wake(self, consumer: QueueConsumer | None = None) -> None:
         """A consumer can take more."""
+        self.machine.wake(consumer)
         if self.machine.ready_count and not self.deleted:
             self._turn.touch(self)
 

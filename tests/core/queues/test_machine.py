@@ -145,6 +145,7 @@ def test_a_consumer_that_was_blocked_is_first_when_it_is_not_any_more():
     machine = with_consumers(queue(3), blocked, FakeConsumer("b"), FakeConsumer("c"))
     assert deliver_next(machine)[0] == "b"
     blocked.limit = 1
+    machine.wake(blocked)
     assert [turn[0] for turn in deliver_all(machine)] == ["a", "c"]
 
 
@@ -184,6 +185,7 @@ def test_returned_offsets_come_first_and_flagged():
     deliver_all(machine)
     machine.return_([(1, 2), (3, 4)])
     machine.consumers[0].limit = 100
+    machine.wake()
     assert deliver_all(machine) == [
         ("a", 1, 2, True),
         ("a", 3, 4, True),
@@ -429,7 +431,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), limit=LIMITS)
     def change_limit(self, data, limit):
-        data.draw(st.sampled_from(self.consumers)).limit = limit
+        consumer = data.draw(st.sampled_from(self.consumers))
+        consumer.limit = limit
+        self.machine.wake(consumer)
 
     @rule(at_most=st.sampled_from([0, 1, 2, 5_000]))
     def turn(self, at_most):
@@ -596,7 +600,9 @@ class QueueAgainstMessages(RuleBasedStateMachine):
             self.acquired.pop(offset, None)
         assert (self.machine.counts, self.machine.acquired) == (self.counts, self.acquired)
         for consumer in self.consumers:
-            consumer.held -= offsets
+            if consumer.held & offsets:
+                consumer.held -= offsets
+                self.machine.wake(consumer)
 
     @rule()
     def purge(self):
@@ -644,3 +650,38 @@ TestQueueAgainstMessages = QueueAgainstMessages.TestCase
 TestQueueAgainstMessages.settings = settings(
     max_examples=150, stateful_step_count=60, deadline=None
 )
+
+
+# Many consumers
+
+
+def test_who_can_take_nothing_is_not_asked_again_until_woken():
+    machine = queue(10_000)
+    asked = []
+
+    class Asked(FakeConsumer):
+        def capacity(self):
+            asked.append(self)
+            return super().capacity()
+
+    blocked = [Asked(limit=0) for _ in range(1_000)]
+    with_consumers(machine, *blocked, FakeConsumer("able"), FakeConsumer("other"))
+    assert len(deliver_all(machine)) > 30
+    assert len(asked) == 1_000
+    deliver_next(machine)
+    assert len(asked) == 1_000
+    blocked[500].limit = 1
+    machine.wake(blocked[500])
+    machine.committed(20_000)
+    assert machine.offer().consumer is blocked[500]
+    assert len(asked) == 1_001
+
+
+def test_consumers_come_and_go_without_a_look_at_the_others():
+    machine = queue(single_active=True)
+    consumers = [FakeConsumer() for _ in range(20_000)]
+    with_consumers(machine, *consumers)
+    for consumer in consumers:
+        assert machine.served == [consumer]
+        machine.remove_consumer(consumer)
+    assert machine.consumer_count == 0

@@ -143,6 +143,7 @@ def test_returned_records_are_redelivered_in_their_place(bench):
     bench.queue.return_([(0, 1), (2, 3)])
     consumer.got.clear()
     consumer.limit = 10
+    bench.queue.wake(consumer)
     bench.run()
     assert consumer.got == [(0, True), (2, True), (3, False)]
 

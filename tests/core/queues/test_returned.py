@@ -61,6 +61,7 @@ def test_what_waits_holds_nobody_up_and_comes_back():
     consumer = bench.consume(limit=2)
     bench.queue.return_([(0, 2)])
     consumer.limit = 10
+    bench.queue.wake(consumer)
     consumer.got.clear()
     bench.run()
     assert got(consumer) == [(2, False)]

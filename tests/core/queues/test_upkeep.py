@@ -259,6 +259,7 @@ def test_a_consumer_whose_socket_is_full_may_have_the_rest_later():
     bench.turn._work()
     assert (len(consumer.got), bench.ready) == (3, 5)
     consumer.room = 100
+    bench.queue.wake(consumer)
     bench.run()
     assert got(consumer) == list(range(8))
 
