@@ -231,14 +231,7 @@ class Connection:
                     if generation != self._generation:
                         self._generation = generation
                         self.reader.forget_routes()
-                event = self._again or reader.next()
-                self._again = None
-                if event is not None:
-                    self._event = event
-                    self._handle(*event)
-                    if self.outbox.is_full and not self._waiting:
-                        self._start(self.link.room())  # answers are no way to fill the memory
-                elif not self._goes_on():
+                if not self._take_step():
                     break
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
@@ -249,6 +242,18 @@ class Connection:
             self._event = None  # it may be a large message
         if reader.unread:
             reader.stash()
+
+    def _take_step(self) -> bool:
+        """Handle the next event. Returns whether there may be another."""
+        event = self._again or self.reader.next()
+        self._again = None
+        if event is None:
+            return self._goes_on()
+        self._event = event
+        self._handle(*event)
+        if self.outbox.is_full and not self._waiting:
+            self._start(self.link.room())  # answers are no way to fill the memory
+        return True
 
     def _goes_on(self) -> bool:
         """Take in what the reader gathered. Returns whether it has more for now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
