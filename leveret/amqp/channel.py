@@ -35,7 +35,7 @@ from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterator
 
     from pamqp import base
 
@@ -512,19 +512,38 @@ class Channel:
     def when_caught_up(
         self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:
-        """Do `then` when all that was published to `queue` so far is committed.
+        """Do `then` when all that was published to `queue` so far is committed and dealt out.
 
-        So a client reads its own writes. A queue that is deleted meanwhile looks empty to `then`.
+        So a client reads its own writes, but for what went to consumers that waited. A queue that
+        is deleted meanwhile looks empty to `then`.
         """
-        queue.flush()
-        return then() if queue.is_caught_up else self._after_commit(queue, then)
+        self.broker.turn.catch_up(queue)
+        return then() if queue.is_caught_up else self._after_commit([queue], then)
+
+    def when_effective(
+        self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
+    ) -> Awaitable[None] | None:
+        """Do `then` when what this client did before has had its effect on `queues`.
+
+        What it published goes to the consumers as they were then. Of others' publishes nothing is
+        waited for: who only consumes does not wait for a disk.
+        """
+        for queue in queues:
+            self.broker.turn.catch_up(queue)
+        if self.connection.reader.published.messages:
+            uncommitted = [queue for queue in queues if not queue.is_caught_up]
+            if uncommitted:
+                return self._after_commit(uncommitted, then)
+        return then()
 
     async def _after_commit(
-        self, queue: OpenQueue, then: Callable[[], Awaitable[None] | None]
+        self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
     ) -> None:
-        await self.connection.committed([queue])
+        await self.connection.committed(queues)
         if not self.alive:
             return  # nobody is left to be answered, or to hold a message
+        for queue in queues:
+            self.broker.turn.catch_up(queue)
         work = then()
         if work is not None:
             await work

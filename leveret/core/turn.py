@@ -3,10 +3,15 @@
 Reading touches queues and connections; the turn then flushes every touched queue, pumps each once,
 and lets each touched connection write once. So a hundred publishers share a batch and a hundred
 confirms a packet.
+
+What several queues deliver to is handed out in turn, whatever it is: a prefetch that consumers of a
+channel share, the room in a connection's output, a rate. The queue that delivered longest ago is
+pumped first, whoever touched it.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -18,6 +23,7 @@ class TouchedQueue(Protocol):
 
     touched: bool
     deleted: bool
+    delivered_in: int  # the number of the pump in which it last delivered something
 
     def flush(self) -> None:
         """Write gathered records."""
@@ -38,6 +44,7 @@ class Sender(Protocol):
         ...
 
 
+DELIVERED_IN = attrgetter("delivered_in")
 # A turn is worked off within a read after this many turns in a row that had one read only …
 LONE_READS_MIN = 4
 # … and every so many such turns one is scheduled again, to see whether it is still so.
@@ -60,13 +67,14 @@ class Turn:
     ) -> None:
         self._schedule = schedule
         self._report = report
-        self._queues: list[TouchedQueue] = []
+        self._queues: dict[TouchedQueue, None] = {}
         self._senders: list[Sender] = []
         self._scheduled = False
         self._reading = False
         self._reads = 0  # since the last turn
         self._lone_reads = 0  # turns in a row that had one read
         self._lone_turns = 0  # worked off within their read, since the last scheduled one
+        self.pump_number = 0  # of the pump under way, or of the last one
         self.is_lonely = False  # whether clients of late have waited for every answer
 
     def begin_read(self) -> None:
@@ -98,9 +106,20 @@ class Turn:
         """`queue` has something to write or to deliver."""
         if not queue.touched:
             queue.touched = True
-            self._queues.append(queue)
+            self._queues[queue] = None
             if not self._scheduled:
                 self._ensure_scheduled()
+
+    def catch_up(self, queue: TouchedQueue) -> None:
+        """Write and deliver now what `queue` was touched for, if it was.
+
+        For whoever asks something of it next: a method sees the effects of what came before.
+        """
+        if queue.touched:
+            queue.touched = False
+            self._queues.pop(queue, None)
+            self._flush(queue)
+            self._pump(queue)
 
     def touch_sender(self, sender: Sender) -> None:
         """`sender` has something to send."""
@@ -124,20 +143,12 @@ class Turn:
     def _work(self) -> None:
         self._scheduled = True  # what is touched from here on needs no callback of its own yet
         self._reads = 0
-        queues, self._queues = self._queues, []
-        # One queue's fault is not another's, nor one connection's.
+        queues, self._queues = self._queues, {}
         for queue in queues:
             queue.touched = False
-            try:
-                queue.flush()
-            except Exception as error:  # noqa: BLE001
-                self._report(queue, error)
-        for queue in queues:
-            try:
-                if not queue.deleted and queue.pump():
-                    self.touch(queue)
-            except Exception as error:  # noqa: BLE001
-                self._report(queue, error)
+            self._flush(queue)
+        for queue in queues if len(queues) == 1 else sorted(queues, key=DELIVERED_IN):
+            self._pump(queue)
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.touched = False
@@ -148,3 +159,19 @@ class Turn:
         self._scheduled = False
         if self._queues or self._senders:
             self._ensure_scheduled()
+
+    # One queue's fault is not another's, nor one connection's.
+
+    def _flush(self, queue: TouchedQueue) -> None:
+        try:
+            queue.flush()
+        except Exception as error:  # noqa: BLE001
+            self._report(queue, error)
+
+    def _pump(self, queue: TouchedQueue) -> None:
+        self.pump_number += 1
+        try:
+            if not queue.deleted and queue.pump():
+                self.touch(queue)
+        except Exception as error:  # noqa: BLE001
+            self._report(queue, error)

@@ -283,6 +283,102 @@ def test_a_queue_deleted_while_its_commit_is_awaited(stage, client, method, answ
     client.call(commands.Basic.Get(queue="b"))
 
 
+# -- methods see the effects of what came before
+
+
+def wires(*methods):
+    return b"".join(map(wire, methods))
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        (commands.Basic.Get(queue="a"), ("Basic.GetEmpty",)),
+        (commands.Queue.Declare(queue="a", passive=True), ("Queue.DeclareOk", 0)),
+        (commands.Queue.Purge(queue="a"), ("Queue.PurgeOk", 0)),
+        (commands.Basic.Cancel("waiting"), ("Basic.CancelOk", "waiting")),
+        (commands.Basic.Consume(queue="a", consumer_tag="new"), ("Basic.ConsumeOk",)),
+        (commands.Basic.Qos(0, 1, True), ("Basic.QosOk",)),
+        (commands.Queue.Delete(queue="a"), ("Queue.DeleteOk", 0)),
+    ],
+)
+@pytest.mark.parametrize("commits_at_once", [True, False])
+def test_what_was_published_goes_first_to_who_waits(stage, client, method, answer, commits_at_once):
+    client.consume("a", "waiting")
+    if commits_at_once:
+        stage.log("a").durability = Durability.OS
+    client.feed(message("a", b"1") + message("a", b"2") + wires(method))
+    if not commits_at_once:
+        assert client.received() == []
+        commit(stage, "a")
+    delivered = [("Basic.Deliver", "waiting", tag) for tag in (1, 2)]
+    found = [told for told in client.methods() if told[0] not in ("header", "body")]
+    assert found == [*delivered, answer]
+
+
+def test_messages_go_to_who_was_preferred_when_they_came(client, stage):
+    client.consume("a", "low")
+    client.consume("a", "high", arguments={"x-priority": 1})
+    client.feed(message("a", b"m") * 10 + wires(commands.Basic.Cancel("high")))
+    commit(stage, "a")
+    tags = [told[1] for told in client.methods() if told[0] == "Basic.Deliver"]
+    assert tags == ["high"] * 10
+
+
+@pytest.mark.covers("B-143")
+def test_a_get_behind_a_requeue_sees_a_queue_within_its_limit():
+    client = Client(Stage()).open()
+    client.declare("q", arguments={"x-max-length": 1})
+    client.publish("q", b"old")
+    client.send(commands.Basic.Get(queue="q"))
+    client.publish("q", b"new")
+    client.received()
+    client.send(commands.Basic.Nack(1), commands.Basic.Get(queue="q"))
+    assert client.deliveries() == [Delivery(2, b"new")]
+
+
+def test_an_ack_brings_the_next_delivery_before_a_cancel():
+    client = Client(Stage()).open()
+    client.declare("q")
+    client.prefetch(1)
+    client.consume("q")
+    client.publish("q", b"1", b"2")
+    client.received()
+    client.send(commands.Basic.Ack(1), commands.Basic.Cancel("c"))
+    assert [told[0] for told in client.methods()] == [
+        "Basic.Deliver",
+        "header",
+        "body",
+        "Basic.CancelOk",
+    ]
+
+
+def test_who_only_consumes_does_not_wait_for_what_others_published(stage, client):
+    other = Client(stage).open()
+    other.consume("a", "first")
+    client.publish("a", b"m")
+    other.consume("a", "second")
+    other.prefetch(1, global_=True)
+    other.send(commands.Basic.Cancel("first"))
+    assert other.names() == ["Basic.CancelOk"]
+
+
+def test_a_consumer_of_a_queue_that_went_meanwhile_finds_none(stage, client):
+    client.publish("a", b"m")
+    client.send(commands.Basic.Consume(queue="a"))
+    stage.broker.delete_queue(stage.broker.vhosts["/"], stage.queue("a"))
+    text = "NOT_FOUND - no queue 'a' in vhost '/'"
+    assert client.methods() == [("Channel.Close", 404, text, 60, 20)]
+
+
+def test_a_cancel_of_a_consumer_whose_queue_went_meanwhile_is_answered(stage, client):
+    client.consume("a")
+    client.publish("a", b"m")
+    client.send(commands.Basic.Cancel("c"))
+    stage.broker.delete_queue(stage.broker.vhosts["/"], stage.queue("a"))
+    assert client.names() == ["Basic.CancelOk"]
+
+
 # -- basic.get
 
 

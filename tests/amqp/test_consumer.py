@@ -193,6 +193,88 @@ def test_one_turn_sends_one_outbox_at_most(client, monkeypatch):
     assert len(client.deliveries()) + delivered == 5
 
 
+# -- what is shared is handed out in turn
+
+
+def shared(stage, names, count, **options):
+    """A client that consumes from several queues, with `count` messages in each."""
+    publisher = Client(stage).open()
+    for name in names:
+        publisher.declare(name)
+        publisher.publish(name, *numbered(0, count))
+    consumer = Client(stage).open()
+    if options.get("prefetch"):
+        consumer.prefetch(options["prefetch"], global_=True)
+    consumer.connection.outbox.size_max = options.get("outbox_bytes", 1 << 20)
+    return consumer, publisher
+
+
+def consume_all(client, names):
+    client.send(*(commands.Basic.Consume(queue=name, consumer_tag=name) for name in names))
+
+
+def consumed(client):
+    """The tags of the consumers of everything that came."""
+    return [told[1] for told in client.methods() if told[0] == "Basic.Deliver"]
+
+
+@pytest.mark.covers("B-121")
+@pytest.mark.parametrize("prefetch", [1, 5])
+def test_queues_take_turns_with_a_prefetch_that_they_share(stage, prefetch):
+    client, _ = shared(stage, "abc", 100, prefetch=prefetch)
+    consume_all(client, "abc")
+    came = []
+    while len(came) < 99:
+        came += consumed(client)
+        client.send(commands.Basic.Ack(0, multiple=True))
+    assert all(28 <= came.count(name) <= 38 for name in "abc")
+
+
+@pytest.mark.covers("B-121")
+def test_a_queue_that_is_published_to_takes_no_more_than_its_turn(stage):
+    client, publisher = shared(stage, "abc", 40, prefetch=1)
+    consume_all(client, "abc")
+    came = consumed(client)
+    while len(came) < 90:  # both are read in the same turn
+        publisher.connection.received(memoryview(message("a", b"more")))
+        client.send(commands.Basic.Ack(0, multiple=True))
+        came += consumed(client)
+    assert all(28 <= came.count(name) <= 32 for name in "abc")
+
+
+def test_queues_take_turns_with_the_room_in_a_connections_output(stage):
+    names = [f"q{number}" for number in range(10)]
+    client, _ = shared(stage, names, 100, outbox_bytes=1000)
+    consume_all(client, names)
+    came = consumed(client)
+    while len(came) < 500:
+        client.connection.channels.wake_consumers()
+        came += consumed(client)
+    assert all(30 <= came.count(name) <= 70 for name in names)
+
+
+def test_an_ack_wakes_only_the_queue_whose_consumer_can_take_more(stage, client):
+    client.declare("r")
+    client.prefetch(1)
+    client.consume("q", "one")
+    client.consume("r", "two")
+    client.publish("q", *numbered(0, 2))
+    client.publish("r", *numbered(0, 2))
+    client.received()
+    client.connection.received(memoryview(wire(commands.Basic.Ack(1))))
+    assert (stage.queue("q").touched, stage.queue("r").touched) == (True, False)
+
+
+def test_a_prefetch_that_does_not_grow_wakes_nobody(stage, client):
+    client.prefetch(2, global_=True)
+    client.consume("q")
+    client.publish("q", *numbered(0, 3))
+    client.received()
+    for count in (2, 1):
+        client.connection.received(memoryview(wire(commands.Basic.Qos(0, count, True))))
+        assert not stage.queue("q").touched
+
+
 # -- redelivery
 
 

@@ -21,6 +21,7 @@ class Queue:
     def __init__(self, name, events, pumps=0):
         self.name, self.events, self.pumps = name, events, pumps
         self.touched = self.deleted = False
+        self.delivered_in = 0
         self.on_flush = lambda: None
 
     def flush(self):
@@ -106,6 +107,59 @@ def test_a_queue_with_more_to_deliver_takes_turns_with_others(loop):
         "pump long",
     ]
     assert loop.scheduled == []
+
+
+def test_who_delivered_longest_ago_is_pumped_first(loop):
+    events = []
+    queues = {name: Queue(name, events) for name in "abc"}
+    for name, delivered_in in (("a", 9), ("b", 3), ("c", 5)):
+        queues[name].delivered_in = delivered_in
+        loop.turn.touch(queues[name])
+    loop.run()
+    assert events == ["flush a", "flush b", "flush c", "pump b", "pump c", "pump a"]
+
+
+def test_each_pump_has_a_number_of_its_own(loop):
+    numbers = []
+    queues = [Queue(name, []) for name in "ab"]
+    for queue in queues:
+        queue.pump = lambda: numbers.append(loop.turn.pump_number)
+        loop.turn.touch(queue)
+    loop.turn.catch_up(queues[1])
+    loop.run()
+    assert numbers == sorted(set(numbers))
+
+
+def test_catching_up_is_done_at_once_and_only_for_what_was_touched(loop):
+    events = []
+    asked, other, idle = (Queue(name, events) for name in ("asked", "other", "idle"))
+    loop.turn.touch(other)
+    loop.turn.touch(asked)
+    for queue in (asked, idle, asked):
+        loop.turn.catch_up(queue)
+    assert events == ["flush asked", "pump asked"]
+    loop.run()
+    assert events[2:] == ["flush other", "pump other"]
+    loop.turn.touch(asked)
+    loop.run()
+    assert events[4:] == ["flush asked", "pump asked"]
+
+
+def test_who_caught_up_and_has_more_goes_on_in_the_turn(loop):
+    events = []
+    queue = Queue("a", events, pumps=1)
+    loop.turn.touch(queue)
+    loop.turn.catch_up(queue)
+    loop.run()
+    assert events == ["flush a", "pump a"] * 2
+
+
+def test_a_fault_met_while_catching_up_is_the_queues(loop):
+    queue = Queue("a", [])
+    queue.pump = lambda: 1 / 0
+    loop.turn.touch(queue)
+    loop.turn.catch_up(queue)
+    assert [subject for subject, _ in loop.reported] == [queue]
 
 
 def test_a_deleted_queue_is_not_pumped(loop):

@@ -30,35 +30,49 @@ GET_PAUSE_MS_MAX = 1000  # a limit that was lifted is noticed this late
 OFFSET = AddedField(STREAM_OFFSET)  # consumers of streams are told where each message stands
 
 
-def qos(channel: Channel, method: commands.Basic.Qos) -> None:
+def qos(channel: Channel, method: commands.Basic.Qos) -> Awaitable[None] | None:
     """Limit unsettled deliveries: of the channel (`global`), or of consumers started later.
 
     As in RabbitMQ, a limit for consumers to come lifts the channel's.
     """
     if method.prefetch_size:
         raise ConnectionClosingError(540, f"prefetch_size!=0 ({method.prefetch_size})")
-    shared = channel.prefetch
-    if method.global_:
-        channel.prefetch = method.prefetch_count
-    else:
+    if not method.global_:
         channel.consumer_prefetch = method.prefetch_count
-        channel.prefetch = 0
-    if shared and (channel.prefetch > shared or not channel.prefetch):
-        channel.wake_consumers()  # only more than before lets somebody go on
+    shared = method.prefetch_count if method.global_ else 0
+    if shared == channel.prefetch:
+        channel.send(commands.Basic.QosOk())
+        return None
+    queues = dict.fromkeys(consumer.queue for consumer in channel.consumers.values())
+    return channel.when_effective(queues, lambda: _share(channel, shared))
+
+
+def _share(channel: Channel, prefetch: int) -> None:
+    """Let the channel's consumers have so many unsettled deliveries together."""
+    grows = not prefetch or 0 < channel.prefetch < prefetch
+    channel.prefetch = prefetch
+    if grows:
+        channel.wake_consumers()
     channel.send(commands.Basic.QosOk())
 
 
-def consume(channel: Channel, method: commands.Basic.Consume) -> None:
+def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None] | None:
     """Start a consumer."""
     channel.broker.admission.check_consumer(len(channel.consumers))
     name = channel.queue_named(stripped(method.queue))
     if name == direct_reply.REPLY_NAME:
         direct_reply.consume(channel, method)
-        return
+        return None
     tag = method.consumer_tag or channel.broker.random_name("amq.ctag-")
     channel.check_new_tag(tag)
     channel.require("read", "queue", name)
-    queue = channel.queue(name)
+    return channel.when_effective(
+        [channel.queue(name)], lambda: _start_consumer(channel, name, tag, method)
+    )
+
+
+def _start_consumer(channel: Channel, name: str, tag: str, method: commands.Basic.Consume) -> None:
+    queue = channel.queue(name)  # while this waited, it may have gone
     arguments = plain_table(method.arguments)
     check_consumer_arguments(queue.definition, arguments)
     check_filterable(queue, arguments)
@@ -100,8 +114,14 @@ def _described(queue: OpenQueue) -> str:
     return resource("queue", queue.name, queue.definition.vhost)
 
 
-def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
+def cancel(channel: Channel, method: commands.Basic.Cancel) -> Awaitable[None] | None:
     """Stop a consumer; an unknown tag is no error."""
+    consumer = channel.consumers.get(method.consumer_tag or "")
+    queues = [] if consumer is None else [consumer.queue]
+    return channel.when_effective(queues, lambda: _end_consumer(channel, method))
+
+
+def _end_consumer(channel: Channel, method: commands.Basic.Cancel) -> None:
     tag = method.consumer_tag or ""
     consumer = channel.consumers.get(tag)
     if consumer is not None:
@@ -128,6 +148,8 @@ def get(channel: Channel, method: commands.Basic.Get) -> Awaitable[None] | None:
         )
     if queue.rates is not None or channel.connection.limits.consume:
         return _get_within_rates(channel, queue, no_ack=method.no_ack)
+    if queue.touched:
+        channel.broker.turn.catch_up(queue)
     if queue.is_caught_up:
         return _get_ready(channel, queue, no_ack=method.no_ack)
     return _get_when_caught_up(channel, queue, no_ack=method.no_ack)

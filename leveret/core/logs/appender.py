@@ -84,6 +84,7 @@ class Appender(ABC):
         "_waiting",
         "builder",
         "deleted",
+        "delivered_in",
         "held",
         "log",
         "touched",
@@ -97,6 +98,7 @@ class Appender(ABC):
         self.builder.owner = self
         self.touched = False
         self.deleted = False
+        self.delivered_in = 0  # see turn.TouchedQueue
         self.held = False  # what must be known to append is being learned: records wait
         self._turn = turn
         self._report = report

@@ -55,6 +55,7 @@ class AtomicWrites:
     ) -> None:
         self.touched = False
         self.deleted = False
+        self.delivered_in = 0
         self.wall_ms = wall_ms
         self.report = report
         self._topics = topics

@@ -101,6 +101,7 @@ class OnceWriter:
     def __init__(self, producers: Producers, seen: SeenTopic, services: OnceServices) -> None:
         self.touched = False
         self.deleted = False
+        self.delivered_in = 0
         self.producers = producers
         self.seen = seen
         self._services = services

@@ -441,6 +441,7 @@ class Queue(OpenQueue):
             if batches is None:
                 break
             delivered += self.deliver(offer, batches)
+            self.delivered_in = self._turn.pump_number
         else:
             return True
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
@@ -451,6 +452,8 @@ class Queue(OpenQueue):
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
+        if delivered:
+            self.delivered_in = self._turn.pump_number
         if more or self._upkeep is None:
             return more
         return self._upkeep.enforce(delivered=delivered > 0)

@@ -180,6 +180,7 @@ class Stream(OpenQueue):
             if count:
                 self._ready[cursor] = None
                 passed += count
+                self.delivered_in = self._turn.pump_number
         return bool(self._ready)
 
     def _advance(self, cursor: Cursor) -> int:
