@@ -49,12 +49,13 @@ class Bucket:
     milliseconds; a clock that is set back stops the bucket for no time at all.
     """
 
-    __slots__ = ("_at_ms", "_milli", "rate")
+    __slots__ = ("_at_ms", "_milli", "_wakes_ms", "rate")
 
     def __init__(self, rate: Rate, now_ms: int) -> None:
         self.rate = rate
         self._at_ms = now_ms
         self._milli = rate.burst * MILLI
+        self._wakes_ms = now_ms
 
     def change(self, rate: Rate, now_ms: int) -> None:
         """Go by another rate from now on. What was taken too much stays taken."""
@@ -81,6 +82,18 @@ class Bucket:
         if not self.rate.per_second:
             return None
         return -(-missing // self.rate.per_second)
+
+    def wake_ms(self, count: int, now_ms: int) -> int | None:
+        """When who waits for `count` shall look again: all at one moment, to be served in turn.
+
+        That is whenever `count` may pass for the first of them. None: never.
+        """
+        wait_ms = self.wait_ms(count, now_ms)
+        if wait_ms is None:
+            return None
+        if not now_ms < self._wakes_ms <= now_ms + wait_ms:
+            self._wakes_ms = now_ms + max(wait_ms, 1)
+        return self._wakes_ms
 
     def _refill(self, now_ms: int) -> None:
         elapsed_ms = now_ms - self._at_ms

@@ -312,6 +312,22 @@ def test_the_consumers_of_a_queue_share_its_rate(kind):
     assert 9 <= len(delivered(first)) + len(delivered(second)) <= 11
 
 
+@pytest.mark.covers("C-216")
+def test_queues_take_turns_with_a_rate_that_they_share():
+    stage = node(consume=Rate(1000, 50))
+    publisher, client = opened(stage), opened(stage)
+    for name in "abc":
+        publisher.declare(name)
+        publisher.publish(name, *bodies(2000))
+    for name in "abc":
+        client.send(commands.Basic.Consume(queue=name, consumer_tag=name))
+        stage.advance(0.003)  # so that they do not wait from the same moment on
+    client.received()
+    pass_time(stage, 1.5)
+    came = [told[1] for told in client.methods() if told[0] == "Basic.Deliver"]
+    assert all(len(came) / 4 < came.count(name) < len(came) / 2 for name in "abc")
+
+
 def test_a_limit_on_consuming_that_is_set_and_lifted_counts_at_once():
     stage = Stage()
     client = opened(stage)

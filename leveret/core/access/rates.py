@@ -311,10 +311,19 @@ class ConsumeMeter:
         now_ms = self._wall_ms()
         count = min(bucket.available(now_ms) for bucket in self._buckets)
         if count == 0 and self._timer.due_ms is None:
-            wait_ms = self.wait_ms(CONSUME_PARTS)
-            if wait_ms is not None:
-                self._timer.set(now_ms + max(wait_ms, 1))
+            self._timer.set(self._wake_ms(now_ms))
         return count
+
+    def _wake_ms(self, now_ms: int) -> int | None:
+        """When a part of what a second brings may pass; None: it never may."""
+        latest = now_ms + 1
+        for bucket in self._buckets:
+            if not bucket.available(now_ms):
+                wake_ms = bucket.wake_ms(max(bucket.rate.per_second // CONSUME_PARTS, 1), now_ms)
+                if wake_ms is None:
+                    return None
+                latest = max(latest, wake_ms)
+        return latest
 
     def delivered(self, count: int) -> None:
         """So many were."""
@@ -322,15 +331,12 @@ class ConsumeMeter:
         for bucket in self._buckets:
             bucket.take(count, now_ms)
 
-    def wait_ms(self, parts: int = 0) -> int | None:
-        """Milliseconds until a part of what a second brings may pass; None: it never may.
-
-        Without `parts`: until one message may.
-        """
+    def wait_ms(self) -> int | None:
+        """Milliseconds until one message may pass; None: it never may."""
         now_ms = self._wall_ms()
         longest = 0
         for bucket in self._buckets:
-            wait_ms = _wait_ms(bucket, parts, now_ms)
+            wait_ms = bucket.wait_ms(1, now_ms)
             if wait_ms is None:
                 return None
             longest = max(longest, wait_ms)
@@ -344,4 +350,4 @@ class ConsumeMeter:
 def _wait_ms(bucket: Bucket, parts: int, now_ms: int) -> int | None:
     if bucket.available(now_ms):
         return 0
-    return bucket.wait_ms(max(bucket.rate.per_second // parts, 1) if parts else 1, now_ms)
+    return bucket.wait_ms(max(bucket.rate.per_second // parts, 1), now_ms)
