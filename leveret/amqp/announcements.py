@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.amqp import reports
 from leveret.core.telemetry.events import address_term
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ def login_accepted(connection: Connection) -> None:
     _login(connection, "user.authentication.success", connection.user)
 
 
-def login_refused(connection: Connection, user: str) -> None:
+def login_refused(connection: Connection, user: str, reason: str) -> None:
     """It is not: for the operator's log, and for whoever listens to events."""
-    connection.link.login_refused(user, connection.mechanism)
+    reports.login_refused(connection, user, reason)
     error = f"user '{user}' - invalid credentials"
     _login(connection, "user.authentication.failure", user, error=error)
 
@@ -50,6 +51,7 @@ def _login(connection: Connection, key: str, user: str, **more: object) -> None:
 
 def connection_opened(connection: Connection) -> None:
     """It has entered its virtual host."""
+    reports.connection_opened(connection)
     events = connection.broker.events
     if not events.wanted:
         events.churn.happened("connection.created")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
-from leveret.amqp import announcements
+from leveret.amqp import announcements, reports
 from leveret.amqp.channel import Channel
 from leveret.amqp.methods import NO_METHOD, build, closing, encode_method
 from leveret.amqp.timeouts import check_acknowledged
@@ -63,6 +63,7 @@ class Channels:
         channel = self.by_number.get(number)
         if channel is None or not channel.alive:
             return
+        reports.channel_failed(self._connection, number, error)
         channel.release(failed=failed)
         self._send(number, closing(commands.Channel.Close, error))
 

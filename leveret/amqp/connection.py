@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pamqp import commands
 
-from leveret.amqp import announcements, handshake
+from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.channels import CHANNEL_ENDS, CHANNEL_METHODS, Channels
 from leveret.amqp.deliveries import Outbox
 from leveret.amqp.description import describe, describe_channels, describe_flows, holder_of
@@ -373,6 +373,7 @@ class Connection:
         ):
             return data[:0]
         if self._header not in handshake.PROTOCOL_HEADERS:
+            reports.not_amqp(self, self._header)
             self.outbox.write(handshake.PROTOCOL_HEADER)
             self.close_socket()
             return data[:0]
@@ -422,6 +423,7 @@ class Connection:
         """Close the connection with a reply code and text; wait a while for its close-ok."""
         if self.state in (State.CLOSING, CLOSED):
             return
+        reports.connection_failed(self, error)
         self.state = State.CLOSING
         self.send(closing(commands.Connection.Close, error))
         self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
@@ -448,8 +450,9 @@ class Connection:
             self.broker.release_owner(self.vhost, self)
             announcements.connection_closed(self)
 
-    def lost(self) -> None:
-        """The socket is gone."""
+    def lost(self, reason: str = "", *, cut: bool = False) -> None:
+        """The socket is gone, for `reason` if it is known; `cut`: this side has cut it."""
+        reports.lost(self, self.state, reason, cut=cut)
         self.state = CLOSED
         self.release()
 

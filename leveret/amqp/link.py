@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from leveret.core.clients import Endpoints
     from leveret.core.logs.appender import Committing
     from leveret.ports.authentication import Rights
+
+
+class LogLevel(IntEnum):
+    """How much a line of the log matters; the numbers are those of Python's logging."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
 
 
 class Link(Protocol):
@@ -81,8 +91,11 @@ class Link(Protocol):
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         ...
 
-    def login_refused(self, user: str, mechanism: str) -> None:
-        """The peer is not whom it claims to be."""
+    def log(self, category: str, level: LogLevel, text: str, fields: Mapping[str, object]) -> None:
+        """Tell the operator; `fields` are the parts of `text` for programs.
+
+        `category` is `connection` or `channel`, which the operator may log from other levels on.
+        """
         ...
 
     async def pause(self, seconds: float) -> None:

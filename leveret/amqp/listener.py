@@ -22,10 +22,13 @@ from leveret.amqp.poller import BusyPoller
 from leveret.core.access.permissions import is_loopback
 from leveret.core.clients import Endpoints
 from leveret.errors import LeveretError
+from leveret.ports.authentication import attempt_source
+from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
+    from leveret.amqp.link import LogLevel
     from leveret.amqp.tls import TlsContexts
     from leveret.config import Configuration
     from leveret.core.broker import Broker
@@ -44,6 +47,7 @@ CLOSE_SECONDS_MAX = 10.0
 # gives up between two and three intervals.
 SILENT_CHECKS_MAX = 5
 EXPIRY_CHECK_SECONDS_MAX = 3600.0  # a clock that was set is noticed this late
+LOGGERS = {name: logging.getLogger(f"leveret.{name}") for name in ("connection", "channel")}
 HANDSHAKE_STATES = (State.HEADER, State.START, State.TUNE, State.OPEN)
 
 
@@ -98,6 +102,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._held = False  # while an alarm stands
         self._stopping = False
         self._sent = False
+        self._cut_because = ""  # where this side has cut the socket
         self._heartbeat_seconds = 0
         self._handshake: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -162,7 +167,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self.close()
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # however it ended
+    def connection_lost(self, exc: Exception | None) -> None:
         """Give everything back."""
         for timer in (self._handshake, self._heartbeat, self._closing, self._expiry):
             if timer is not None:
@@ -171,7 +176,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self.writable = False
         self._transport = None
         self._unclog()
-        self._connection.lost()
+        if self._cut_because:
+            self._connection.lost(self._cut_because, cut=True)
+        else:
+            self._connection.lost(one_line(exc) if exc else "")
 
     def pause_writing(self) -> None:
         """The peer does not keep up."""
@@ -290,9 +298,11 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """Until all that was published to `queues` so far is committed; False if some was lost."""
         return await self._listener.committed(queues)
 
-    def login_refused(self, user: str, mechanism: str) -> None:
-        """For the operator; the client is told nothing but to look here."""
-        logger.warning("refused the login of %s as %r by %s", self.peer, user, mechanism)
+    def log(self, category: str, level: LogLevel, text: str, fields: Mapping[str, object]) -> None:
+        """Tell the operator of clients from outside: whoever asked within hears it himself."""
+        if self.rights is None and LOGGERS[category].isEnabledFor(level):
+            about = {"source": attempt_source(self.endpoints.peer_host), "fields": fields}
+            LOGGERS[category].log(level, "%s", text, extra=about)
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
@@ -330,7 +340,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def _handshake_expired(self) -> None:
         if self._connection.state in HANDSHAKE_STATES and self._transport is not None:
-            logger.warning("%s did not finish its handshake in time; closed", self.peer)
+            seconds = self._listener.configuration.handshake_timeout_seconds
+            self._cut_because = f"it did not finish its handshake in time, {seconds:g} s"
             self._transport.abort()
 
     def set_heartbeat(self, seconds: int) -> None:
@@ -366,9 +377,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._silent_checks = 0 if self._heard or paused else self._silent_checks + 1
         self._heard = False
         if self._silent_checks >= SILENT_CHECKS_MAX:
-            logger.warning(
-                "closing %s: missed heartbeats, timeout %ss", self.peer, self._heartbeat_seconds
-            )
+            self._cut_because = f"missed heartbeats, timeout {self._heartbeat_seconds} s"
             self._transport.abort()
             return
         self._heartbeat = self._loop.call_later(self._heartbeat_seconds / 2, self._beat)

@@ -14,6 +14,7 @@ import jwt
 
 from leveret.auth.scopes import Scopes, TooManyScopesError, collect_scopes, parse_scopes
 from leveret.ports.authentication import SecretRefusedError
+from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ class TokenAuthenticator:
         try:
             return await self.verified(login.password)
         except InvalidTokenError as error:
-            logger.info("no token of user %r was accepted: %s", login.user, error)
+            logger.info("no token of user '%s' was accepted: %s", one_line(login.user), error)
             return None
 
     async def verified(self, token: str) -> TokenRights:
@@ -167,9 +168,9 @@ class TokenRights:
         try:
             rights = await self._source.verified(secret)
         except InvalidTokenError as error:
-            logger.info("no new token of user %r was accepted: %s", self.user, error)
+            logger.info("no new token of user '%s' was accepted: %s", one_line(self.user), error)
             raise SecretRefusedError(str(error)) from None
         if rights.user != self.user:
-            logger.info("a new token of user %r names another user", self.user)
+            logger.info("a new token of user '%s' names another user", one_line(self.user))
             raise SecretRefusedError("it names another user")
         return rights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import time
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,24 @@ STOP_SECONDS_MAX = 120.0  # clients are told, logs flushed and closed
 POLL_SECONDS = 0.05  # while somebody waits for the end
 
 app = Group("A running node as a whole.")
+
+
+class LogLevel(StrEnum):
+    """From which on lines are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    NONE = "none"
+
+
+class LogCategory(StrEnum):
+    """What lines are about."""
+
+    NODE = "node"
+    CONNECTION = "connection"
+    CHANNEL = "channel"
 
 
 @app.command("status")
@@ -56,6 +75,34 @@ def name(
         typer.echo(json_text.dumps(found, ensure_ascii=False))
     else:
         typer.echo(printable(found["name"] or "no name was given: the configuration has one"))
+
+
+@app.command("log-level")
+def log_level(
+    level: Annotated[
+        LogLevel | None, typer.Argument(help="Log from this level on; without it, show the levels.")
+    ] = None,
+    category: Annotated[
+        LogCategory,
+        typer.Option(help="`connection`: who comes, goes and is refused; `node`: all the rest."),
+    ] = LogCategory.NODE,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Show or change from which level on a running node logs, until it stops.
+
+    The settings log_level, log_connection_level and log_channel_level say it for each start.
+    """
+    if level is None:
+        found = ask(data_dir, "node.log_levels")
+    else:
+        names = {"category": category.value, "level": level.value}
+        found = ask(data_dir, "node.set_log_level", **names)
+    if json:
+        typer.echo(json_text.dumps(found))
+        return
+    for name, value in found.items():
+        typer.echo(f"{name}: {value}")
 
 
 @app.command("stop")

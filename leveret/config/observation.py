@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -10,12 +10,34 @@ from leveret.config.settings import Settings
 
 __all__ = ["ObservationSettings"]
 
+LogLevelName: TypeAlias = Literal["debug", "info", "warning", "error", "none"]
+
 
 class ObservationSettings(Settings):
     """Logs, statistics, usage, alerts and the audit log."""
 
     log_format: Literal["text", "json"] = Field(
         "text", description="Log lines on standard error: `text`, or `json`: an object a line."
+    )
+    log_level: LogLevelName = Field(
+        "info",
+        description="From which level on lines are logged. `leveret node log-level` changes it "
+        "while the node runs.",
+    )
+    log_connection_level: LogLevelName | Literal[""] = Field(
+        "",
+        description="The same of connections: who comes and goes, refused logins, errors that "
+        "close a connection; empty is `log_level`. `warning` leaves out those that come and go.",
+    )
+    log_channel_level: LogLevelName | Literal[""] = Field(
+        "", description="The same of errors that close a channel; empty is `log_level`."
+    )
+    log_lines_per_second_max: int = Field(
+        50,
+        ge=1,
+        description="Lines a second of each kind that are logged for long, and a fifth of it about "
+        "each address; twenty times as many may come at once. The rest is counted, and the count "
+        "is logged: a client must not fill the disk by making errors.",
     )
     log_exchange: bool = Field(
         False,

@@ -3,7 +3,9 @@
     {"time": "2026-03-01T09:30:00.125Z", "level": "error", "logger": "leveret.node",
      "message": "…", "node": "leveret@host", "exception": "Traceback …"}
 
-`exception` is there only when there was one. However long or hostile a message is, it is one line.
+`exception` is there only when there was one; lines about clients have `connection`, `user`,
+`vhost`, `channel` and `code` (AMQP's reply code), as far as they are known. However long or hostile
+a message is, it is one line.
 """
 
 from __future__ import annotations
@@ -32,13 +34,14 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {
+        line: dict[str, object] = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
             "node": self._node_name,
         }
+        line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         elif record.exc_text:

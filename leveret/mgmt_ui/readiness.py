@@ -4,12 +4,17 @@ On standard output stands one line, which scripts and tests wait for:
 
     ready amqp=127.0.0.1:5672 http=127.0.0.1:15672 prometheus=127.0.0.1:15692 data=/var/lib/leveret
 
+Where lines of the log are JSON, so is this one:
+
+    {"ready": {"amqp": "127.0.0.1:5672", "http": "127.0.0.1:15672", …, "data": "/var/lib/leveret"}}
+
 systemd (`Type=notify`) and whoever else speaks its protocol are told through the socket that they
 have named in the environment; see sd_notify(3).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -27,16 +32,37 @@ log = logging.getLogger(__name__)
 
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 # What the ready line calls a protocol, where RabbitMQ's name for it is no word.
+ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104  # to be recognised, not to be listened on
 SCHEMES = {"amqp/ssl": "amqps", "http/prometheus": "prometheus"}
 
 
-def tell_ready(listeners: Sequence[Listener], data_dir: Path) -> None:
-    """The node takes clients now."""
-    addresses = " ".join(
-        f"{SCHEMES.get(each.protocol, each.protocol)}={each.host}:{each.port}" for each in listeners
-    )
-    print(f"ready {addresses} data={data_dir}", flush=True)
+def tell_ready(
+    listeners: Sequence[Listener], data_dir: Path, seconds: float, log_format: str
+) -> None:
+    """The node takes clients now, so many seconds after it was started."""
+    bound = {SCHEMES.get(each.protocol, each.protocol): _address(each) for each in listeners}
+    addresses = " ".join(f"{name}={address}" for name, address in bound.items())
+    if log_format == "json":
+        print(json.dumps({"ready": {**bound, "data": str(data_dir)}}), flush=True)
+    else:
+        print(f"ready {addresses} data={data_dir}", flush=True)
+    pages = _pages(listeners)
+    log.info("ready after %.1f s%s", seconds, f": the web UI is at {pages}" if pages else "")
     _notify(f"READY=1\nSTATUS=Serving {addresses}")
+
+
+def _address(listener: Listener) -> str:
+    return f"{listener.host}:{listener.port}"
+
+
+def _pages(listeners: Sequence[Listener]) -> str:
+    """Where a browser on this machine finds the web UI; empty where there is none."""
+    for each in listeners:
+        if each.protocol in {"http", "https"}:
+            host = "localhost" if each.host in ANY_HOST else each.host
+            name = f"[{host}]" if ":" in host else host
+            return f"{each.protocol}://{name}:{each.port}/"
+    return ""
 
 
 def tell_stopping() -> None:
@@ -56,4 +82,4 @@ def _notify(state: str) -> None:
             notifying.connect(address)
             notifying.send(state.encode())
     except OSError as error:
-        log.warning("cannot tell the service manager %r: %s", state.partition("=")[0], error)
+        log.warning("cannot tell the service manager '%s': %s", state.partition("=")[0], error)

@@ -87,7 +87,9 @@ class Webhooks:
         if lane is None:
             reason = self._no_room(vhost)
             if reason:
-                logger.error("alert %r of vhost %r is not sent: %s", alert.rule.name, name, reason)
+                logger.error(
+                    "alert '%s' of vhost '%s' is not sent: %s", alert.rule.name, name, reason
+                )
                 return
             self._vhosts[name] = vhost
             lane = vhost.lanes[address] = _Lane()

@@ -9,21 +9,26 @@ import asyncio
 import contextlib
 import gc
 import logging
+import platform
 import resource
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import uvloop
 
+from leveret import __version__
 from leveret.amqp.inner import InnerClients
 from leveret.amqp.listener import AmqpListener
 from leveret.config import ConfigurationError
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import DefinitionsError, decode
 from leveret.errors import LeveretError, StorageError
-from leveret.mgmt_ui.log_format import formatter
+from leveret.mgmt_ui.log_budget import TOLD_EVERY_SECONDS, LineBudget
+from leveret.mgmt_ui.log_output import open_log
 from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.config import Configuration
+    from leveret.mgmt_ui.log_output import LogOutput
     from leveret.node.core import Core
     from leveret.node.stores import Stores
     from leveret.node.telemetry import Telemetry
@@ -60,9 +66,19 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
 
     `notices` are about its settings, for the log.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter(configuration.log_format, node_name()))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    began = time.monotonic()
+    output = open_log(
+        configuration,
+        node_name(),
+        LineBudget(configuration.log_lines_per_second_max, time.monotonic),
+    )
+    logger.info(
+        "starting leveret %s on Python %s: node %s, data directory %s",
+        __version__,
+        platform.python_version(),
+        node_name(),
+        configuration.data_dir,
+    )
     for notice in notices:
         logger.warning("%s", notice)
     _allow_open_files()
@@ -70,7 +86,7 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     gc.freeze()  # what was imported stays
     gc.set_threshold(*COLLECTIONS)
     try:
-        return uvloop.run(_run(configuration))
+        return uvloop.run(_run(configuration, output, began))
     except LeveretError as error:
         logger.error("cannot start: %s", error)  # noqa: TRY400  # the text says all there is to say
         return 1
@@ -82,7 +98,7 @@ def _allow_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(configuration: Configuration) -> int:
+async def _run(configuration: Configuration, output: LogOutput, began: float) -> int:
     """Start, serve until a signal, stop; the exit status.
 
     Raises LeveretError where the node cannot start.
@@ -98,7 +114,8 @@ async def _run(configuration: Configuration) -> int:
             async with asyncio.TaskGroup() as tasks:
                 process = Process(configuration, tasks)
                 process.watch_signals()
-                await _serve(process, lock)
+                process.spawn(_tell_left_out(output))
+                stopping_since = await _serve(process, lock, began)
                 process.cancel_tasks()
         except* LeveretError as group:
             failure = group.exceptions[0]
@@ -106,11 +123,24 @@ async def _run(configuration: Configuration) -> int:
                 raise failure from None
             logger.error("stopped, and not all was written: %s", failure)  # noqa: TRY400  # says it all
             status = 1
+    output.tell_left_out()
+    if not status:
+        logger.info("stopped in %.1f s", time.monotonic() - stopping_since)
     return status
 
 
-async def _serve(process: Process, lock: DirectoryLock) -> None:
-    """Enter every part in order; at the signal they are left in the order opposite."""
+async def _tell_left_out(output: LogOutput) -> None:
+    """Tell how many lines were left out, also when no more come."""
+    while True:
+        await asyncio.sleep(TOLD_EVERY_SECONDS)
+        output.tell_left_out()
+
+
+async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
+    """Enter every part in order; at the signal they are left in the order opposite.
+
+    `began` is the start of the process, on the monotonic clock. Returns when it began to stop.
+    """
     configuration = process.configuration
     async with contextlib.AsyncExitStack() as parts:
         enter = parts.enter_async_context
@@ -124,6 +154,7 @@ async def _serve(process: Process, lock: DirectoryLock) -> None:
         )
         administered = _administered(stores, core, telemetry, runtime)
         await _import_definitions(administered, runtime.configuration)
+        await _tell_recovered(administered, began)
         await enter(open_control(process, administered))
         http = await enter(open_http(process))
         amqp = await enter(open_amqp(listener, broker))
@@ -131,7 +162,9 @@ async def _serve(process: Process, lock: DirectoryLock) -> None:
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
         listeners = runtime.listeners = (*amqp, *http.listeners)
-        tell_ready(listeners, configuration.data_dir)
+        tell_ready(
+            listeners, configuration.data_dir, time.monotonic() - began, configuration.log_format
+        )
         http.start(
             ManagedNode(
                 broker.node_name,
@@ -146,8 +179,22 @@ async def _serve(process: Process, lock: DirectoryLock) -> None:
         )
         parts.callback(broker.pulls.close)
         await process.stopping.wait()
-        logger.info("stopping")
+        logger.info("stopping: %d connections are open", len(broker.connections))
         tell_stopping()
+        return time.monotonic()
+
+
+async def _tell_recovered(administered: Administered, began: float) -> None:
+    """Say what there is again after the start."""
+    totals = await object_totals(administered)
+    messages = totals["messages_ready"] + totals["messages_unacknowledged"]
+    logger.info(
+        "%d virtual hosts, %d queues and %d messages are there after %.1f s",
+        totals["vhosts"],
+        totals["queues"],
+        messages,
+        time.monotonic() - began,
+    )
 
 
 def _administered(

@@ -95,9 +95,9 @@ class Process:
     def _log(subject: object, error: Exception) -> None:
         about = {"subject": subject}
         if isinstance(error, ToleratedError):
-            logger.warning("%r: %s", subject, error, extra=about)
+            logger.warning("%s: %s", subject, error, extra=about)
         elif isinstance(error, LeveretError):
-            logger.error("%r: %s", subject, error, extra=about)
+            logger.error("%s: %s", subject, error, extra=about)
         else:
-            text = "%r failed: please report this as a bug"
+            text = "%s failed: please report this as a bug"
             logger.error(text, subject, exc_info=error, extra=about)

@@ -20,6 +20,7 @@ from leveret.features.alerts import Condition
 from leveret.mgmt_ui.operations.audit import Audit
 from leveret.mgmt_ui.process import memory_bytes_used, node_gauges, read_process
 from leveret.mgmt_ui.webhooks import Webhooks
+from leveret.ports.log_text import one_line, quoted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -177,12 +178,12 @@ def _tell_alert(webhooks: Webhooks, alert: Alert) -> None:
     """For the operator, and for whoever the rule names."""
     rule = alert.rule
     logger.warning(
-        "alert %r in vhost %r %s: %s %s is %g %s",
-        rule.name,
-        rule.vhost,
+        "alert '%s' in vhost '%s' %s: %s %s is %g %s",
+        one_line(rule.name),
+        one_line(rule.vhost),
         "fires" if alert.is_firing else "is over",
         rule.condition.value,
-        f"of queue {alert.subject!r}" if alert.subject else "of the node",
+        f"of queue {quoted(alert.subject)}" if alert.subject else "of the node",
         alert.value,
         rule.condition.unit,
     )

@@ -199,7 +199,7 @@ class FileTopicStore:
             mark = self._marks.pop(self._mark_key(directory), None)
             recovered = recover(self._files, directory, mark)
         for finding in recovered.findings:
-            logger.warning("queue %r in virtual host %r: %s", topic, vhost, finding)
+            logger.warning("queue '%s' in vhost '%s': %s", topic, vhost, finding)
         log = PartitionLog(
             self._services, directory, durability, recovered, retention=retention, key=key
         )

@@ -1,3 +1,4 @@
+import json
 import signal
 import socket
 import subprocess
@@ -25,16 +26,29 @@ def manager(request, tmp_path, monkeypatch):
 
 
 def test_ready_line_and_service_manager_say_the_same(manager, capsys):
-    tell_ready(LISTENERS, Path("/data"))
+    tell_ready(LISTENERS, Path("/data"), 0.1, "text")
     assert capsys.readouterr().out == f"ready {LINE} data=/data\n"
     assert manager.recv(1000).decode() == f"READY=1\nSTATUS=Serving {LINE}"
     tell_stopping()
     assert manager.recv(1000) == b"STOPPING=1"
 
 
+def test_ready_line_is_json_where_the_log_is(capsys, monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    tell_ready(LISTENERS, Path("/data"), 0.1, "json")
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"ready": {"amqps": "127.0.0.1:1", "prometheus": "::1:2", "data": "/data"}}
+
+
+def test_ready_tells_where_the_pages_are(caplog):
+    caplog.set_level("INFO")
+    tell_ready([Listener("http", "0.0.0.0", 15672)], Path("/data"), 1.25, "text")
+    assert "ready after 1.2 s: the web UI is at http://localhost:15672/" in caplog.text
+
+
 def test_without_a_manager_the_line_is_all(capsys, monkeypatch, caplog):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    tell_ready(LISTENERS, Path("/data"))
+    tell_ready(LISTENERS, Path("/data"), 0.1, "text")
     assert capsys.readouterr().out.startswith("ready ")
     assert not caplog.records
 

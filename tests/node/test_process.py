@@ -30,7 +30,7 @@ async def test_a_background_task_that_fails_is_reported_and_stops_nobody_else(ca
 
     await with_process(use)
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
-        (logging.ERROR, "'background task': no such file")
+        (logging.ERROR, "background task: no such file")
     ]
 
 
@@ -63,9 +63,9 @@ async def test_a_full_disk_is_told_at_once(caplog):
     await with_process(use)
     assert told == ["disk"]
     assert [each.getMessage() for each in caplog.records] == [
-        "'a log': no space",
-        "'a log': gone",
-        "'a log': no space",
+        "a log: no space",
+        "a log: gone",
+        "a log: no space",
     ]
 
 

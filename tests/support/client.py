@@ -38,7 +38,7 @@ class FakeLink:
         self.certificate_login = ""
         self.rights = None
         self.expires_at_ms: int | None = None
-        self.refused: tuple[str, str] | None = None
+        self.logged: list[tuple[str, int, str]] = []
         self.endpoints = Endpoints("127.0.0.1", 50_000, "127.0.0.1", 5672)
         self.heartbeat_seconds: int | None = None
         self.sent = b""
@@ -77,8 +77,8 @@ class FakeLink:
     def hold(self, *, held: bool) -> None:
         self.held = held
 
-    def login_refused(self, user: str, mechanism: str) -> None:
-        self.refused = (user, mechanism)
+    def log(self, category: str, level: int, text: str, fields: object) -> None:
+        self.logged.append((category, level, text))
 
     def set_expiry(self, at_ms: int | None) -> None:
         self.expires_at_ms = at_ms

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
-from leveret.amqp import announcements, handshake
+from leveret.amqp import announcements, handshake, reports
 from leveret.amqp.client_properties import client_properties
 from leveret.amqp.handshake import State
 from leveret.amqp.methods import FRAME_OVERHEAD_BYTES, NO_METHOD
 from leveret.amqp.rate_hold import ConnectionLimits
 from leveret.amqp.sasl import parse_response, refusal
-from leveret.core.access.authentication import check_vhost
+from leveret.core.access.authentication import check_vhost, explain_refusal
 from leveret.errors import ConnectionClosingError
 from leveret.ports.authentication import SecretRefusedError, TooManyGuessesError
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 def handle_connection_method(connection: Connection, method: base.Frame) -> Awaitable[None] | None:
     """Handle a method of channel 0, in whatever state the connection is."""
     if isinstance(method, commands.Connection.Close):
+        if connection.state is not State.CLOSING:
+            reports.closed_by_client(connection, method)
         connection.send(commands.Connection.CloseOk())
         connection.close_socket()
         return None
@@ -79,20 +81,30 @@ async def _authenticated(connection: Connection, method: commands.Connection.Sta
     link, configuration = connection.link, connection.configuration
     if link.rights is not None:
         return link.rights
-    credentials = parse_response(
-        method.mechanism,
-        _octets(method.response),
-        link.certificate_login,
-        configuration.anonymous_login_user,
-    )
+    try:
+        credentials = parse_response(
+            method.mechanism,
+            _octets(method.response),
+            link.certificate_login,
+            configuration.anonymous_login_user,
+        )
+    except ConnectionClosingError as error:
+        if error.code == 403:
+            announcements.login_refused(connection, "", "the response is malformed")
+        raise
+    user, reason = credentials.user, ""
     try:
         rights = await connection.broker.authenticate(*credentials, link.endpoints.peer_host)
-    except TooManyGuessesError:
+    except TooManyGuessesError as error:
         rights = None
-    if rights is None or not (
-        link.peer_is_loopback or rights.user not in configuration.loopback_users
-    ):
-        announcements.login_refused(connection, credentials.user)
+        reason = f"too many failed logins, the next one counts in {error.wait_ms / 1000:.1f} s"
+    if rights is None:
+        access, backends = connection.broker.access, configuration.auth_backends
+        reason = reason or explain_refusal(access, backends, user)
+    elif not link.peer_is_loopback and rights.user in configuration.loopback_users:
+        reason = "this user may connect from this machine only (loopback_users)"
+    if rights is None or reason:
+        announcements.login_refused(connection, user, reason)
         raise refusal(method.mechanism)
     return rights
 

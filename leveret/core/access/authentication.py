@@ -9,13 +9,14 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from leveret.config import AuthBackend
 from leveret.core.access.passwords import PasswordCache
 from leveret.core.access.permissions import known_as
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from leveret.core.access.permissions import AccessControl
     from leveret.ports.authentication import (
@@ -34,6 +35,7 @@ __all__ = [
     "authorise",
     "authorise_topic",
     "check_vhost",
+    "explain_refusal",
     "log_in",
 ]
 
@@ -60,6 +62,16 @@ async def log_in(authenticators: Iterable[Authenticator], login: Login) -> Right
         if rights is not None:
             return rights
     return None
+
+
+def explain_refusal(access: AccessControl, backends: Sequence[str], user: str) -> str:
+    """Why none of `backends` has accepted a login, for the operator's log and nobody else."""
+    if tuple(backends) != (AuthBackend.INTERNAL,):
+        return f"none of auth_backends accepts it: {', '.join(backends)}"
+    known = access.user(user)
+    if known is None:
+        return "unknown user"
+    return "wrong password" if known.password_hash else "the user has no password"
 
 
 def check_vhost(rights: Rights, vhost: str) -> None:

@@ -30,6 +30,7 @@ from leveret.core.delay.scheduled import (
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import LeveretError, StorageError
 from leveret.features.delay import schedule_id
+from leveret.ports.log_text import quoted
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class DelayedMessages:
             self._learning = False
         else:
             services.spawn(self._learn_ids(self.room.log.committed))
+
+    def __str__(self) -> str:
+        return f"delayed messages of vhost {quoted(self.vhost.name)}"
 
     def __repr__(self) -> str:
         return f"DelayedMessages({self.vhost.name!r})"

@@ -16,6 +16,7 @@ from leveret.core.logs.appender import Appender
 from leveret.core.once.dedup import DedupWindow
 from leveret.core.once.dedup_keys import message_key, text_key
 from leveret.features.dedup import WINDOW_MS_MAX
+from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class SeenTopic(Appender):
         self.duplicates: dict[str, int] = {}  # by exchange: not stored since the start
         self.window = DedupWindow(self, services, keeps=True)
         self.window.restore()
+
+    def __str__(self) -> str:
+        return f"de-duplication log of vhost {quoted(self._vhost.name)}"
 
     def __repr__(self) -> str:
         return f"SeenTopic({self._vhost.name!r})"

@@ -19,6 +19,7 @@ from leveret.errors import LeveretError, StorageError
 from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
 from leveret.features.prepared import PREPARE_ID, Half, read_half
 from leveret.ports.contents import headers_table
+from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table
 
@@ -97,6 +98,9 @@ class PreparedMessages(Appender):
         self.held = log.first < log.end
         if self.held:
             services.spawn(self._restore())
+
+    def __str__(self) -> str:
+        return f"prepared messages of vhost {quoted(self.vhost.name)}"
 
     def __repr__(self) -> str:
         return f"PreparedMessages({self.vhost.name!r})"

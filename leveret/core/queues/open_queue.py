@@ -20,6 +20,7 @@ from leveret.ports.counters import (
     GET_NO_ACK,
     Counters,
 )
+from leveret.ports.log_text import quoted
 from leveret.ports.usage import Account, Subject, Usage
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ class OpenQueue(Appender):
     def _make_window(self, services: DedupServices) -> DedupWindow:
         keeps = self.definition.durable and not self.definition.exclusive
         return DedupWindow(self, services, keeps=keeps)
+
+    def __str__(self) -> str:
+        return f"queue {quoted(self.definition.name)} in vhost {quoted(self.definition.vhost)}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.definition.vhost!r}, {self.definition.name!r})"

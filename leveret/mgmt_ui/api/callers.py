@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from leveret.core.access.authentication import answered, authorise, authorise_topic
+from leveret.core.access.authentication import (
+    answered,
+    authorise,
+    authorise_topic,
+    explain_refusal,
+)
 from leveret.errors import ChannelError
 from leveret.mgmt_ui.api.problems import (
     ApiError,
@@ -31,7 +36,8 @@ from leveret.mgmt_ui.operations.performing import perform
 from leveret.mgmt_ui.origin import require_own_site
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
 from leveret.ports.audit import Actor, Way
-from leveret.ports.authentication import TooManyGuessesError, UnansweredError
+from leveret.ports.authentication import TooManyGuessesError, UnansweredError, attempt_source
+from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +66,6 @@ logger = logging.getLogger(__name__)
 ADMINISTRATORS = frozenset({"administrator"})
 MONITORS = frozenset({"administrator", "monitoring"})
 MANAGERS = frozenset({"administrator", "monitoring", "policymaker", "management"})
-SHOWN_MAX = 255  # characters of a name that nobody has proved; a form may bring a million
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -212,7 +217,7 @@ class Caller:
         return Actor(self.name, self.peer, self.way)
 
     def _refused(self, reason: str) -> ApiError:
-        logger.warning("HTTP access denied: user %r - %s", self.name, reason)
+        logger.warning("HTTP access denied: user %s - %s", quoted(self.name), reason)
         return not_authorised(reason)
 
 
@@ -256,7 +261,13 @@ async def log_in(request: Request, user: str, password: str) -> Caller:
     except TooManyGuessesError as error:
         raise too_many_requests(error.wait_ms) from None
     if rights is None:
-        logger.warning("HTTP access denied: wrong user or password for %r", user[:SHOWN_MAX])
+        logger.warning(
+            "HTTP access denied: user %s from %s - %s",
+            quoted(user),
+            _peer_host(request),
+            explain_refusal(node.broker.access, node.configuration.auth_backends, user),
+            extra={"source": attempt_source(_peer_host(request))},
+        )
         # Slow guessing down, as the AMQP handshake does.
         await asyncio.sleep(node.configuration.login_delay_seconds)
         raise not_authorized()

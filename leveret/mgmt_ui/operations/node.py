@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret import __version__
+from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.definitions.well_formed import check_name
+from leveret.mgmt_ui import log_output
 from leveret.mgmt_ui.operations.diagnosis import diagnose
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.overview import measure
@@ -71,7 +73,28 @@ async def _cluster_set_name(node: Administered, parameters: Parameters) -> None:
     node.administration.set_global_parameter(GlobalParameterDefinition(CLUSTER_NAME, name))
 
 
+async def _log_levels(node: Administered, _: Parameters) -> dict[str, str]:
+    """From which level on each category is logged."""
+    runtime_of(node)
+    return log_output.levels()
+
+
+async def _set_log_level(node: Administered, parameters: Parameters) -> dict[str, str]:
+    """Log a category from another level on, until the node stops."""
+    runtime_of(node)
+    for name, known in (("category", log_output.CATEGORIES), ("level", log_output.LEVELS)):
+        if parameters[name] not in known:
+            choices = ", ".join(known)
+            raise AdministrationError(
+                "invalid", f"no {name} '{parameters[name]}': there are {choices}"
+            )
+    log_output.set_level(parameters["category"], parameters["level"])
+    return log_output.levels()
+
+
 NODE: Final[Operations] = {
+    "node.log_levels": (_log_levels, {}),
+    "node.set_log_level": (_set_log_level, {"category": str, "level": str}),
     "cluster.show": (_cluster_show, {}),
     "cluster.set_name": (_cluster_set_name, {"name": str}),
     "node.status": (_status, {}),

@@ -1,0 +1,185 @@
+"""What connections tell the operator: who came, who was refused and why, what failed.
+
+Each line names the connection as lists and metrics do. A client hears AMQP's reply text only, which
+does not say why a login failed; the log does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pamqp import commands
+
+from leveret.amqp.handshake import State
+from leveret.amqp.link import LogLevel
+from leveret.errors import REPLY_NAMES
+from leveret.ports.log_text import one_line, quoted
+
+if TYPE_CHECKING:
+    from leveret.amqp.connection import Connection
+    from leveret.errors import AmqpError
+
+__all__ = [
+    "channel_failed",
+    "closed_by_client",
+    "connection_failed",
+    "connection_opened",
+    "login_refused",
+    "lost",
+    "not_amqp",
+]
+
+CONNECTION: Final = "connection"
+CHANNEL: Final = "channel"
+REPLY_SUCCESS: Final = 200
+CONNECTION_FORCED: Final = 320  # by the operator, or because the node stops
+INTERNAL_ERROR: Final = 541
+LOGIN_REFUSED: Final = 403
+METHOD_NAMES: Final = {
+    (index >> 16, index & 0xFFFF): method.name.lower()  # type: ignore[attr-defined]  # they are classes
+    for index, method in commands.INDEX_MAPPING.items()
+}
+HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"PRI ")
+
+
+def connection_opened(connection: Connection) -> None:
+    """Tell who has entered which virtual host."""
+    secured = " over TLS" if connection.link.endpoints.is_secure else ""
+    _tell(
+        connection,
+        LogLevel.INFO,
+        f"opened by user {quoted(connection.user)} in vhost {quoted(connection.vhost.name)}, "
+        f"authenticated by {one_line(connection.mechanism)}{secured}{_client(connection)}",
+    )
+
+
+def closed_by_client(connection: Connection, method: commands.Connection.Close) -> None:
+    """Tell that the client has ended it in order, and why where it says why."""
+    said = ""
+    if method.reply_code not in {0, REPLY_SUCCESS}:
+        said = f", which says {method.reply_code} {quoted(method.reply_text)}"
+    _tell(connection, LogLevel.INFO, f"closed by the client{said}{_after(connection)}")
+
+
+def lost(connection: Connection, state: State, reason: str, *, cut: bool) -> None:
+    """Tell that the socket has gone although nobody had closed the connection.
+
+    `cut` says that this side has; otherwise, `reason` is empty where the client has just closed it.
+    Who has sent nothing, as load balancers that look whether the port answers, is not news.
+    """
+    if state in {State.CLOSING, State.CLOSED}:
+        return
+    reason = reason or "the client closed the socket without connection.close"
+    if state is State.RUNNING:
+        _tell(connection, LogLevel.WARNING, f"lost: {reason}{_after(connection)}")
+    elif state is State.HEADER and not cut:
+        _tell(connection, LogLevel.DEBUG, f"ended before any byte of AMQP: {reason}")
+    else:
+        text = f"lost during the handshake (state {state.value}): {reason}{_client(connection)}"
+        _tell(connection, LogLevel.WARNING, text)
+
+
+def connection_failed(connection: Connection, error: AmqpError) -> None:
+    """Tell the error that closes a connection; a refused login has its own line."""
+    if connection.state is State.START and error.code == LOGIN_REFUSED:
+        return
+    level = {CONNECTION_FORCED: LogLevel.INFO, INTERNAL_ERROR: LogLevel.ERROR}.get(
+        error.code, LogLevel.WARNING
+    )
+    _tell(connection, level, f"closed with {_error(error)}{_about(connection)}", code=error.code)
+
+
+def channel_failed(connection: Connection, number: int, error: AmqpError) -> None:
+    """Tell the error that closes one channel."""
+    connection.link.log(
+        CHANNEL,
+        LogLevel.ERROR if error.code == INTERNAL_ERROR else LogLevel.WARNING,
+        f"channel {number} of connection {connection.link.endpoints} closed with {_error(error)}"
+        f"{_about(connection)}",
+        {**_fields(connection), "channel": number, "code": error.code},
+    )
+
+
+def login_refused(connection: Connection, user: str, reason: str) -> None:
+    """Tell why somebody was not let in; the client is told that the log has it."""
+    connection.link.log(
+        CONNECTION,
+        LogLevel.WARNING,
+        f"connection {connection.link.endpoints}: refused the login of user {quoted(user)} by "
+        f"{one_line(connection.mechanism)}: {reason}{_client(connection)}",
+        {**_fields(connection), "user": user},
+    )
+
+
+def not_amqp(connection: Connection, header: bytes) -> None:
+    """Tell what a client speaks that does not speak AMQP 0-9-1, and where it should go."""
+    _tell(connection, LogLevel.WARNING, f"closed: it began with {_guess(header)}")
+
+
+def _guess(header: bytes) -> str:
+    if header.startswith(HTTP_METHODS):
+        return "an HTTP request; the web UI and the HTTP API are on http_port, metrics on theirs"
+    if header.startswith(b"\x16\x03"):
+        return "a TLS handshake on the port without TLS; TLS is on tls_port, with a certificate"
+    if header.startswith((b"PROXY ", b"\r\n\r\n\x00\r\nQ")):
+        return "a PROXY header, which is read with proxy_protocol = true only"
+    if header.startswith(b"AMQP"):
+        version = "-".join(str(octet) for octet in header[5:8])
+        return f"the header of AMQP {version or 'of another version'}; this port speaks 0-9-1 only"
+    return f"{header!r}, which is not AMQP"[1:]
+
+
+def _tell(connection: Connection, level: LogLevel, text: str, **more: object) -> None:
+    line = f"connection {connection.link.endpoints} {text}"
+    connection.link.log(CONNECTION, level, line, {**_fields(connection), **more})
+
+
+def _error(error: AmqpError) -> str:
+    """Reply code and text, whole: a short string cuts it, the log does not."""
+    method = METHOD_NAMES.get(error.method_ids or (0, 0))
+    where = f" on {method}" if method else ""
+    return f"{error.code} {REPLY_NAMES[error.code]}{where}: {one_line(error.explanation, 1000)}"
+
+
+def _about(connection: Connection) -> str:
+    """Whose connection it is, as far as it has come."""
+    parts = []
+    if connection.user:
+        parts.append(f"user {quoted(connection.user)}")
+    if connection.name:  # it has entered one
+        parts.append(f"vhost {quoted(connection.vhost.name)}")
+    parts += _software(connection)
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _client(connection: Connection) -> str:
+    parts = _software(connection)
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _software(connection: Connection) -> list[str]:
+    """What the client says of itself: its own name for the connection, product and version."""
+    said = {
+        key: one_line(value)
+        for key, value in connection.client_properties.items()
+        if key in {"connection_name", "product", "version"} and isinstance(value, str)
+    }
+    product = " ".join(said[key] for key in ("product", "version") if key in said)
+    parts = [f"name '{said['connection_name']}'"] if "connection_name" in said else []
+    return [*parts, f"client {product}"] if product else parts
+
+
+def _after(connection: Connection) -> str:
+    seconds = (connection.link.wall_ms() - connection.connected_at_ms) / 1000
+    lasted = f", after {max(seconds, 0):.1f} s" if connection.name else ""
+    return f"{lasted}{_about(connection)}"
+
+
+def _fields(connection: Connection) -> dict[str, object]:
+    """For lines of JSON."""
+    fields: dict[str, object] = {"connection": str(connection.link.endpoints)}
+    if connection.user:
+        fields["user"] = connection.user
+    if connection.name:
+        fields["vhost"] = connection.vhost.name
+    return fields
