@@ -94,10 +94,10 @@ def log_level(
     The settings log_level, log_connection_level and log_channel_level say it for each start.
     """
     if level is None:
-        found = ask(data_dir, "node.log_levels")
+        found = ask(data_dir, "log.show")
     else:
         names = {"category": category.value, "level": level.value}
-        found = ask(data_dir, "node.set_log_level", **names)
+        found = ask(data_dir, "log.set_level", **names)
     if json:
         typer.echo(json_text.dumps(found))
         return

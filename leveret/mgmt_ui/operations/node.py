@@ -93,8 +93,8 @@ async def _set_log_level(node: Administered, parameters: Parameters) -> dict[str
 
 
 NODE: Final[Operations] = {
-    "node.log_levels": (_log_levels, {}),
-    "node.set_log_level": (_set_log_level, {"category": str, "level": str}),
+    "log.show": (_log_levels, {}),
+    "log.set_level": (_set_log_level, {"category": str, "level": str}),
     "cluster.show": (_cluster_show, {}),
     "cluster.set_name": (_cluster_set_name, {"name": str}),
     "node.status": (_status, {}),
