@@ -25,8 +25,8 @@ from interop_tests import users
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LEVERET_COMMAND = [sys.executable, "-m", "leveret"]
-# What makes Leveret call itself a RabbitMQ that clients know how to treat.
-AS_RABBITMQ = {"LEVERET_PRODUCT": "RabbitMQ", "LEVERET_VERSION": "3.12.14"}
+# What makes Leveret call itself what no client knows.
+UNDER_OWN_NAME = {"LEVERET_PRODUCT": "Leveret", "LEVERET_VERSION": "1.0.0"}
 RABBITMQ_HOME_PATTERN = "rabbitmq_server-*"
 # What RabbitMQ 3.10 ships as plugins and Leveret has built in.
 RABBITMQ_PLUGINS = (

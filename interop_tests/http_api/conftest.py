@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interop_tests import users
-from interop_tests.brokers import AS_RABBITMQ, LeveretBroker, RabbitBroker
+from interop_tests.brokers import LeveretBroker, RabbitBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ def rabbitmq_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitBr
 
 @pytest.fixture(scope="module")
 def leveret_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretBroker]:
-    broker = LeveretBroker(tmp_path_factory.mktemp("leveret"), AS_RABBITMQ)
+    broker = LeveretBroker(tmp_path_factory.mktemp("leveret"))
     broker.start()
     users.add_to_leveret(broker.data_dir)
     yield broker

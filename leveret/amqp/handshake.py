@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
 
+from leveret import __version__
 from leveret.errors import ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def start(
             "platform": platform,
             "product": settings.product,
             "version": settings.version,
+            "leveret_version": __version__,
         },
         mechanisms=" ".join(mechanisms),
         locales="en_US",

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from leveret import __version__
 from leveret.config.settings import MIB, Settings
 
-__all__ = ["HandshakeSettings"]
+__all__ = ["PRODUCT", "PRODUCT_VERSION", "HandshakeSettings"]
+
+# Whose behaviour clients may count on: docs/decisions/0050. Our own version stands beside it.
+PRODUCT = "RabbitMQ"
+PRODUCT_VERSION = "3.13.7"
 
 
 class HandshakeSettings(Settings):
     """What clients are told and offered, and how long they may take."""
 
-    # kombu switches features on by `product` and `version`.
-    product: str = Field("Leveret", description="Product name in connection.start.")
-    version: str = Field(__version__, description="Version in connection.start.")
+    product: str = Field(
+        PRODUCT,
+        description="Product name in connection.start and the HTTP API. Clients switch features "
+        "on for this one only: kombu and Celery change a prefetch while they run, others use "
+        "confirms.",
+    )
+    version: str = Field(
+        PRODUCT_VERSION,
+        description="Version beside it. kombu takes a prefetch for unchangeable from 4.0 on; our "
+        "own version is told as leveret_version.",
+    )
     cluster_name: str = Field("leveret", description="Cluster name in connection.start.")
 
     frame_max: int = Field(

@@ -1,6 +1,7 @@
 import pytest
 from pamqp import commands, frame
 
+from leveret import __version__
 from leveret.amqp import handshake
 from leveret.amqp.client_properties import CAPABILITIES_MAX
 from leveret.amqp.connection import REMEMBERED_BYTES_MAX
@@ -124,10 +125,15 @@ def test_the_server_says_who_it_is(stage):
     assert (start.version_major, start.version_minor) == (0, 9)
     assert start.mechanisms == "PLAIN AMQPLAIN"
     assert start.locales == "en_US"
-    assert start.server_properties["product"] == "Leveret"
+    told = {key: start.server_properties[key] for key in ("product", "version", "leveret_version")}
+    assert told == {
+        "product": "RabbitMQ",
+        "version": "3.13.7",
+        "leveret_version": __version__,
+    }
     assert start.server_properties.keys() == {
         *("capabilities", "cluster_name", "copyright", "information", "platform"),
-        *("product", "version"),
+        *("product", "version", "leveret_version"),
     }
     assert start.server_properties["capabilities"] == dict.fromkeys(
         [

@@ -6,6 +6,7 @@ import pytest
 from fastapi.routing import APIRoute
 from pamqp import commands
 
+from leveret import __version__
 from leveret.core.alarms import Resource
 from leveret.mgmt_ui import web
 from leveret.mgmt_ui.api import callers
@@ -137,7 +138,9 @@ async def test_overview(site, amqp):
     overview = await site.json("/api/overview")
     configuration = site.stage.configuration
     assert overview["product_name"] == configuration.product
-    assert overview["rabbitmq_version"] == overview["product_version"] == configuration.version
+    versions = {overview[f"{of}_version"] for of in ("rabbitmq", "product", "management")}
+    assert versions == {configuration.version}
+    assert overview["leveret_version"] == __version__
     assert overview["cluster_name"] == configuration.cluster_name
     assert overview["object_totals"] == {
         "channels": 1,

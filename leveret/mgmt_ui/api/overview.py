@@ -67,13 +67,14 @@ def _queue_totals(caller: Caller, query: Query, totals: Row) -> Row:
 def _identity(node: ManagedNode, query: Query) -> dict[str, Any]:
     configuration = node.configuration
     return {
-        "management_version": __version__,
+        "management_version": configuration.version,
         "rates_mode": "basic",
         "sample_retention_policies": retention_policies(),
         "exchange_types": exchange_types(),
         "product_name": configuration.product,
         "product_version": configuration.version,
         "rabbitmq_version": configuration.version,
+        "leveret_version": __version__,
         "cluster_name": node.cluster_name,
         "cluster_tags": {},
         "node_tags": {},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret import __version__
 from leveret.core.alarms import Resource
 from leveret.core.dead_letters.toll import DISABLED, Death
 from leveret.core.queues.head import head_timestamp
@@ -40,12 +41,13 @@ def _low(resource: Resource) -> Callable[[Reading], int]:
 
 
 def build_info(reading: Reading) -> Group[Mapping[str, str]]:
-    """Which product the node says to be, and in which version."""
+    """Which product the node answers as, and in which version; and which it is."""
     configuration = reading.node.configuration
     labels = {
         "rabbitmq_version": configuration.version,
         "product_name": configuration.product,
         "product_version": configuration.version,
+        "leveret_version": __version__,
     }
     return _told("build_info", "Version info of the product", labels)
 

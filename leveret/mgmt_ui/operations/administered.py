@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from leveret import __version__
+from leveret.config.handshake import PRODUCT, PRODUCT_VERSION
 from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Administered:
     vhosts: Mapping[str, Vhost]
     limits: NodeLimits | None = None
     usage: UsageRecords | None = None
-    product: str = "Leveret"
-    version: str = __version__
+    product: str = PRODUCT
+    version: str = PRODUCT_VERSION
     encryption: KeyAdministration | None = None  # None where a command does not ask for it
     broker: Broker | None = None  # of a running node
     alerting: Alerting | None = None  # of a running node

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
+from leveret import __version__
 from leveret.mgmt_ui.api.answers import message_counts
 from leveret.mgmt_ui.api.overview import object_totals
 from leveret.mgmt_ui.operations.alerts import alert_row
@@ -167,14 +168,16 @@ async def _node_facts(viewer: Viewer) -> dict[str, str]:
         return {}
     facts = await runtime.facts()
     count, size = formats.count, formats.size
+    configuration = viewer.node.configuration
     return {
         "Memory": f"{size(facts['memory_bytes'])} of {size(facts['memory_bytes_max'])}",
         "Free disk": f"{size(facts['disk_free_bytes'])}, "
         f"at least {size(facts['disk_free_bytes_min'])}",
         "Open files": f"{count(facts['open_files'])} of {count(facts['open_files_max'])}",
         "Up for": formats.duration(facts["uptime_ms"] / 1000),
-        "Version": viewer.node.configuration.version,
-        "Durability": viewer.node.configuration.durability.value,
+        "Version": __version__,
+        "Answers as": f"{configuration.product} {configuration.version}",
+        "Durability": configuration.durability.value,
     }
 
 
