@@ -24,7 +24,7 @@ __all__ = ["app"]
 
 app = Group("Messages that wait until they are due.")
 
-COLUMNS = ["id", "due", "exchange", "routing_key", "payload_bytes", "repeats"]
+COLUMNS = ["id", "due", "message_id", "exchange", "routing_key", "payload_bytes", "repeats"]
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Id = Annotated[str, typer.Argument(help="The message's id, as `schedule list` shows it.")]
@@ -33,6 +33,9 @@ Exchange = Annotated[str | None, typer.Option("--exchange", help="Published to t
 RoutingKey = Annotated[str | None, typer.Option("--routing-key", help="Published with this key.")]
 Header = Annotated[
     list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+]
+MessageId = Annotated[
+    str | None, typer.Option("--message-id", help="With this message id, which several may have.")
 ]
 DueFrom = Annotated[
     str | None, typer.Option("--due-from", help="Due then or later: ISO 8601, or ms since 1970.")
@@ -46,9 +49,11 @@ All = Annotated[bool, typer.Option("--all", help="Every message of the virtual h
 
 @app.command("list")
 def list_(
+    id_: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
     exchange: Exchange = None,
     routing_key: RoutingKey = None,
     header: Header = None,
+    message_id: MessageId = None,
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     queue: OfQueue = None,
@@ -58,7 +63,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """Show messages, the next one that is due first."""
-    common = _common(exchange, routing_key, header, due_from, due_before)
+    common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     rows = all_pages(
         limit,
         lambda count, after: ask(
@@ -66,6 +71,7 @@ def list_(
             "schedule.list",
             vhost=vhost,
             queue=queue,
+            id=id_,
             limit=count,
             after=after,
             **common,
@@ -82,7 +88,7 @@ def show(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show one message with its headers and its payload."""
+    """Show one message with its properties, its headers and its payload."""
     row = ask(data_dir, "schedule.show", vhost=vhost, queue=queue, id=id_)
     if not json:
         row["due"] = iso(row.pop("due_ms"))
@@ -95,6 +101,7 @@ def cancel(
     exchange: Exchange = None,
     routing_key: RoutingKey = None,
     header: Header = None,
+    message_id: MessageId = None,
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     all_: All = False,
@@ -104,7 +111,7 @@ def cancel(
     json: Json = False,
 ) -> None:
     """Never deliver one message, or those for which all holds that is stated."""
-    common = _common(exchange, routing_key, header, due_from, due_before)
+    common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     count = ask(data_dir, "schedule.cancel", vhost=vhost, queue=queue, id=id_, all=all_, **common)
     show_count(count, "cancelled", as_json=json)
 
@@ -115,6 +122,7 @@ def deliver_now(
     exchange: Exchange = None,
     routing_key: RoutingKey = None,
     header: Header = None,
+    message_id: MessageId = None,
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     all_: All = False,
@@ -123,7 +131,7 @@ def deliver_now(
     json: Json = False,
 ) -> None:
     """Deliver one message at once, or those for which all holds that is stated."""
-    common = _common(exchange, routing_key, header, due_from, due_before)
+    common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     count = ask(data_dir, "schedule.deliver_now", vhost=vhost, id=id_, all=all_, **common)
     show_count(count, "delivered", as_json=json)
 
@@ -140,6 +148,7 @@ def reschedule(
     exchange: Exchange = None,
     routing_key: RoutingKey = None,
     header: Header = None,
+    message_id: MessageId = None,
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     all_: All = False,
@@ -156,7 +165,7 @@ def reschedule(
         all=all_,
         due_ms=None if at is None else moment_ms(at),
         delay_ms=None if in_ is None else _interval(in_),
-        **_common(exchange, routing_key, header, due_from, due_before),
+        **_common(exchange, routing_key, header, message_id, due_from, due_before),
     )
     show_count(count, "rescheduled", as_json=json)
 
@@ -165,6 +174,7 @@ def _common(
     exchange: str | None,
     routing_key: str | None,
     header: list[str] | None,
+    message_id: str | None,
     due_from: str | None,
     due_before: str | None,
 ) -> dict[str, object]:
@@ -172,6 +182,7 @@ def _common(
         "exchange": exchange,
         "routing_key": routing_key,
         "headers": header_values(header),
+        "message_id": message_id,
         "due_from_ms": None if due_from is None else moment_ms(due_from),
         "due_before_ms": None if due_before is None else moment_ms(due_before),
     }
@@ -191,4 +202,5 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
         repeats = f"every {row['repeat_every_ms']} ms"
     if row["deliveries_left"] is not None:
         repeats += f", {row['deliveries_left']} left"
-    return {**row, "due": iso(row["due_ms"]), "repeats": repeats}
+    named = {"message_id": row["message_id"] or ""}
+    return {**row, **named, "due": iso(row["due_ms"]), "repeats": repeats}

@@ -9,19 +9,16 @@ whoever acts (see leveret.core.telemetry.events).
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.delay.scheduled import full_id, repetition_of, rescheduled
 from leveret.core.json_fields import plain
-from leveret.core.routing.message import StoredMessage
+from leveret.core.waiting.search import SCANNED_MAX, Cursor, Search, Selection, stored
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Sequence
+    from collections.abc import Callable
 
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.eta_hold import EtaHold
@@ -29,46 +26,7 @@ if TYPE_CHECKING:
     from leveret.core.telemetry.events import Emit
     from leveret.core.waiting.room import Waiting, WaitingRoom
 
-__all__ = ["Cursor", "Page", "Schedules", "Selection"]
-
-# Messages in one turn of the loop: some milliseconds, bodies of usual sizes included.
-PAGE_MESSAGES = 200
-OFFSET_LAST = (1 << 63) - 1
-
-Cursor = tuple[int, int]  # due time and offset of the last message seen
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which messages: those for which all holds that is stated.
-
-    Header values may be given as text, whatever they are on the wire.
-    """
-
-    exchange: str | None = None
-    routing_key: str | None = None
-    headers: Mapping[str, object] = field(default_factory=dict)
-    due_from_ms: int | None = None
-    due_before_ms: int | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        """Whether nothing is stated."""
-        return self == Selection()
-
-    def includes(self, message: Waiting) -> bool:
-        """Whether a message is one of those; its due time has been looked at."""
-        if self.exchange is not None and message.exchange != self.exchange.encode():
-            return False
-        if self.routing_key is not None and message.routing_key != self.routing_key.encode():
-            return False
-        if not self.headers:
-            return True
-        own = _stored(message).open_headers
-        return all(
-            name in own and (own[name] == wanted or _text(own[name]) == wanted)
-            for name, wanted in self.headers.items()
-        )
+__all__ = ["Cursor", "Page", "Schedules", "Selection", "row_of"]
 
 
 class Keeper(Protocol):
@@ -77,11 +35,6 @@ class Keeper(Protocol):
     @property
     def room(self) -> WaitingRoom | None:
         """The room, if there is one by now."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether everything in it is gone."""
         ...
 
     def find(self, id_: str) -> int | None:
@@ -137,33 +90,23 @@ class Schedules:
         *,
         queue: str | None = None,
     ) -> Page:
-        """The next `count_max` messages, in due order. Raises StorageError."""
+        """The next `count_max` messages, in due order, or fewer. Raises StorageError."""
         rows: list[dict[str, object]] = []
         last = after
-        keeper = self._keeper(vhost, queue)
-        if keeper is None:
+        search = self._search(self._keeper(vhost, queue), selection, after, SCANNED_MAX)
+        if search is None:
             return Page(rows, None)
-        async for found in self._found(keeper, selection, after):
+        async for found in search.found():
             for message in found:
                 if len(rows) == count_max:
                     return Page(rows, last)
                 rows.append(row_of(message))
                 last = (message.due_ms, message.offset)
-        return Page(rows, None)
+        return Page(rows, None if search.is_over else search.after)
 
-    async def show(
-        self, vhost: str, id_: str, *, queue: str | None = None
-    ) -> dict[str, object] | None:
-        """One message with its headers and its payload; None where none has the id."""
-        message = await self._by_id(self._keeper(vhost, queue), id_)
-        if message is None:
-            return None
-        body = message.body
-        try:
-            payload, encoding = body.decode(), "string"
-        except UnicodeDecodeError:
-            payload, encoding = b64encode(body).decode(), "base64"
-        return {**row_of(message), "payload": payload, "payload_encoding": encoding}
+    async def find(self, vhost: str, id_: str, *, queue: str | None = None) -> Waiting | None:
+        """One message; None where none has the id. Raises StorageError."""
+        return await self._by_id(self._keeper(vhost, queue), id_)
 
     # -- changing
 
@@ -213,8 +156,9 @@ class Schedules:
             message = await self._by_id(keeper, chosen)
             return int(message is not None and change(message))
         count = 0
-        if keeper is not None:
-            async for found in self._found(keeper, chosen, None):
+        search = self._search(keeper, chosen, None, None)
+        if search is not None:
+            async for found in search.found():
                 count += sum(map(change, found))
         return count
 
@@ -223,6 +167,14 @@ class Schedules:
     def _keeper(self, vhost: str, queue: str | None) -> Keeper | None:
         """Who keeps the messages of a virtual host, or the tasks of a queue."""
         return self._delayed.find(vhost) if queue is None else self._eta_hold(vhost, queue)
+
+    @staticmethod
+    def _search(
+        keeper: Keeper | None, selection: Selection, after: Cursor | None, scanned_max: int | None
+    ) -> Search | None:
+        if keeper is None or keeper.room is None:
+            return None
+        return Search(keeper.room, selection, after, keeper.is_pending, scanned_max)
 
     async def _by_id(self, keeper: Keeper | None, id_: str) -> Waiting | None:
         offset = None if keeper is None else keeper.find(id_)
@@ -233,39 +185,11 @@ class Schedules:
                 return message
         return None
 
-    async def _found(
-        self, keeper: Keeper, selection: Selection, after: Cursor | None
-    ) -> AsyncIterator[Sequence[Waiting]]:
-        room = keeper.room
-        if room is None:
-            return
-        stop = room.log.end
-        if after is None and selection.due_from_ms:
-            after = (selection.due_from_ms - 1, OFFSET_LAST)
-        while not keeper.closed:
-            places = room.scan(after, selection.due_before_ms, PAGE_MESSAGES)
-            if not places:
-                return
-            after = places[-1]
-            read = await room.read([offset for _, offset in places if offset < stop])
-            read.sort(key=lambda message: (message.due_ms, message.offset))
-            yield [
-                message
-                for message in read
-                if keeper.is_pending(message.offset) and selection.includes(message)
-            ]
-            await _pass()
-
-
-@coroutine
-def _pass() -> Generator[None, None, None]:
-    """Let the loop do what else there is to do."""
-    yield
-
 
 def row_of(message: Waiting) -> dict[str, object]:
     """A message as lists show it."""
     repetition = repetition_of(message)
+    held = stored(message)
     return {
         "id": full_id(message),
         "due_ms": message.due_ms,
@@ -276,14 +200,9 @@ def row_of(message: Waiting) -> dict[str, object]:
         "repeat_every_ms": None if repetition is None else repetition.every_ms,
         "cron": None if repetition is None else repetition.cron,
         "deliveries_left": None if repetition is None else repetition.count,
-        "headers": plain(_stored(message).open_headers),
+        "message_id": plain(held.property("message_id")),
+        "headers": plain(held.open_headers),
     }
-
-
-def _stored(message: Waiting) -> StoredMessage:
-    return StoredMessage(
-        message.exchange, message.routing_key, message.header, message.body, message.flags
-    )
 
 
 def _told(vhost: str, message: Waiting) -> dict[str, object]:
@@ -293,11 +212,3 @@ def _told(vhost: str, message: Waiting) -> dict[str, object]:
         "exchange": message.exchange.decode(errors="replace"),
         "routing_key": message.routing_key.decode(errors="replace"),
     }
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes | bytearray):
-        return value.decode(errors="replace")
-    return str(value)

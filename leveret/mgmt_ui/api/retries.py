@@ -1,11 +1,14 @@
 """/api/leveret/retries/VHOST/QUEUE: messages that failed and wait to be tried again.
 
-    GET    …                ?limit&after → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
+    GET    …                ?id&message_id&exchange&routing_key&header&due_from_ms&due_before_ms
+                            &limit&after
+                            → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
     GET    …/messages/ID    one of them, with its payload
     POST   …/retry          {"ids": […]} or {"all": true}: they come back at once → {"count": 3}
     POST   …/cancel         the same: they are not tried any more
 
-For who may consume from the queue.
+For who may consume from the queue. A request looks at a bounded number of messages: a search may
+answer few rows or none, and `after`, where the next request goes on.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ from typing import TYPE_CHECKING
 from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
-from leveret.mgmt_ui.api.bodies import flag, json_object, texts, whole_number
+from leveret.mgmt_ui.api.bodies import flag, headers, json_object, texts, whole_number
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.own import own_router
-from leveret.mgmt_ui.api.schedules import cursor, cursor_text
+from leveret.mgmt_ui.api.schedules import CRITERIA, cursor, cursor_text
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.callers import Caller
@@ -31,7 +34,13 @@ __all__ = ["router"]
 ROWS = 100
 EXAMPLE = {"ids": ["17"], "all": False}
 
-LISTED = {"limit": ROWS, "after": "1700000000000-17"}
+LISTED = {
+    "id": "17",
+    **CRITERIA,
+    "header": ["name=value"],
+    "limit": ROWS,
+    "after": "1700000000000-17",
+}
 
 router = own_router("/retries/{vhost}/{name}")
 
@@ -47,6 +56,9 @@ async def list_retries(
         "retry.list",
         vhost=vhost,
         queue=name,
+        **{key: query.get(key) for key in ("id", "message_id", "exchange", "routing_key")},
+        headers=headers(query),
+        **{key: whole_number(query, key) for key in ("due_from_ms", "due_before_ms")},
         limit=whole_number(query, "limit", ROWS),
         after=cursor(query.get("after")),
     )

@@ -1,16 +1,20 @@
 """/api/leveret/schedules/VHOST: messages that wait for their time, and what is done about them.
 
-    GET    …                    ?exchange&routing_key&header&due_from_ms&due_before_ms&limit&after
-                                &queue → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
-    GET    …/messages/ID        ?queue; one of them, with its payload
+    GET    …                    ?id&message_id&exchange&routing_key&header&due_from_ms
+                                &due_before_ms&limit&after&queue
+                                → {"rows": […], "after": "DUE-OFFSET" | null, "pending": 5}
+    GET    …/messages/ID        ?queue; one of them, with its properties and its payload
     POST   …/cancel             {"id"}, or what messages have in common, or {"all": true}; {"queue"}
     POST   …/deliver            the same, no queue: they come at once → {"count": 3}
     POST   …/reschedule         the same, no queue, and {"delay_ms"} or {"due_ms"}
 
 With `queue` it is about the Celery tasks that a queue holds, for who may browse that queue. Of the
 others, who may enter the virtual host may look; who may publish to the exchange that messages wait
-for may also see their headers, choose messages by them (without `exchange`: by those of every one),
-and do something about them. Times are milliseconds since 1970.
+for may also see their headers and message ids, choose messages by them (without `exchange`: by
+those of every one), and do something about them. Times are milliseconds since 1970.
+
+A request looks at a bounded number of messages: a search may answer few rows or none, and `after`,
+where the next request goes on.
 """
 
 from __future__ import annotations
@@ -33,18 +37,29 @@ if TYPE_CHECKING:
 
     from leveret.mgmt_ui.api.callers import Caller
 
-__all__ = ["cursor", "cursor_text", "read_cursor", "router", "with_open_headers"]
+__all__ = [
+    "CRITERIA",
+    "cursor",
+    "cursor_text",
+    "read_cursor",
+    "require_to_publish",
+    "router",
+    "with_open_headers",
+]
 
 ROWS = 100
 CURSOR_DIGITS_MAX = 18
+GUARDED = {"headers", "message_id"}
 CRITERIA = {
     "exchange": "orders",
     "routing_key": "k",
+    "message_id": "m-1",
     "due_from_ms": 1_700_000_000_000,
     "due_before_ms": 1_800_000_000_000,
 }
 LISTED = {
     **CRITERIA,
+    "id": "a1",
     "header": ["name=value"],
     "queue": "tasks",
     "limit": ROWS,
@@ -63,15 +78,18 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
     query = request.query_params
     queue = query.get("queue")
     await _require_to_look(caller, vhost, queue)
-    stated, exchange = headers(query), query.get("exchange")
-    if stated and queue is None:  # who finds messages by their headers learns these
-        await _require_to_publish(caller, vhost, exchange)
+    stated, exchange, message_id = headers(query), query.get("exchange"), query.get("message_id")
+    is_secret = bool(stated) or message_id is not None  # who finds messages by these learns them
+    if is_secret and queue is None:
+        await require_to_publish(caller, vhost, exchange)
     found = await caller.perform(
         "schedule.list",
         vhost=vhost,
         exchange=exchange,
         routing_key=query.get("routing_key"),
         headers=stated,
+        id=query.get("id"),
+        message_id=message_id,
         due_from_ms=whole_number(query, "due_from_ms"),
         due_before_ms=whole_number(query, "due_before_ms"),
         queue=queue,
@@ -81,21 +99,21 @@ async def list_schedules(caller: CallerHere, request: Request, vhost: Segment) -
     if queue is None:
         rows = await with_open_headers(caller, vhost, found["rows"])
         # An exchange that is gone is none of those that were asked about.
-        found["rows"] = [row for row in rows if "headers" in row] if stated else rows
+        found["rows"] = [row for row in rows if "headers" in row] if is_secret else rows
     return answer({**found, "after": cursor_text(found["after"])})
 
 
 async def with_open_headers(
     caller: Caller, vhost: str, rows: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Rows of delayed messages, without headers where the caller might not have published them."""
+    """Rows of delayed messages, without what only those may see who may have published them."""
     may: dict[str, bool] = {}
     shown = []
     for row in rows:
         name = row["exchange"] or "amq.default"
         if name not in may:
             may[name] = await caller.may(vhost, "exchange", name, "write")
-        shown.append({key: row[key] for key in row if key != "headers" or may[name]})
+        shown.append({key: row[key] for key in row if key not in GUARDED or may[name]})
     return shown
 
 
@@ -163,10 +181,10 @@ async def _require_to_change(caller: Caller, vhost: str, asked: dict[str, Any]) 
     if id_ is not None:
         held = await caller.perform("schedule.show", vhost=vhost, queue=None, id=id_)
         exchange = held["exchange"]
-    await _require_to_publish(caller, vhost, exchange)
+    await require_to_publish(caller, vhost, exchange)
 
 
-async def _require_to_publish(caller: Caller, vhost: str, exchange: str | None) -> None:
+async def require_to_publish(caller: Caller, vhost: str, exchange: str | None) -> None:
     """Raise ApiError unless the caller may publish to an exchange, or to every one."""
     exchanges = list(caller.vhost(vhost).exchanges) if exchange is None else [exchange]
     for name in exchanges:
@@ -181,6 +199,7 @@ def _chosen(vhost: str, asked: dict[str, Any]) -> dict[str, Any]:
         "exchange": text(asked, "exchange", None),
         "routing_key": text(asked, "routing_key", None),
         "headers": table(asked, "headers"),
+        "message_id": text(asked, "message_id", None),
         "due_from_ms": asked.get("due_from_ms"),
         "due_before_ms": asked.get("due_before_ms"),
         "all": flag(asked, "all"),

@@ -1,13 +1,19 @@
-"""Operations on messages that wait to be tried again (see leveret.mgmt_ui.operations)."""
+"""Operations on messages that wait to be tried again (see leveret.mgmt_ui.operations).
+
+A list looks at a bounded number of messages; `after` says where the next request goes on.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
+from leveret.core.waiting.search import SCANNED_MAX, Search
 from leveret.features import retry
-from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
+from leveret.mgmt_ui.operations.schedules import CRITERIA, cursor_of, selection_of
+from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
@@ -24,13 +30,23 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
     limit = min(max(parameters["limit"], 1), ROWS_MAX)
     if topic is None:
         return {"rows": [], "after": None, "pending": 0}
-    page = topic.room.scan(_after(parameters["after"]), None, limit)
-    found = {record.offset: record for record in await topic.room.read([at for _, at in page])}
-    return {
-        "rows": [_row(found[offset]) for _, offset in page if offset in found],
-        "after": list(page[-1]) if len(page) == limit else None,
-        "pending": topic.pending_count,
-    }
+    selection, after = selection_of(parameters), cursor_of(parameters["after"])
+    if parameters["id"] is not None:
+        held = await topic.room.read([_number(parameters["id"])])
+        rows = [_row(record) for record in held if selection.has(record)]
+        return {"rows": rows, "after": None, "pending": topic.pending_count}
+    search = Search(topic.room, selection, after, topic.room.waits, SCANNED_MAX)
+    rows = []
+    last: list[int] | None = None
+    async for found in search.found():
+        for record in found[: limit - len(rows)]:
+            rows.append(_row(record))
+            last = [record.due_ms, record.offset]
+        if len(rows) == limit:
+            break
+    else:
+        last = None if search.is_over or search.after is None else list(search.after)
+    return {"rows": rows, "after": last, "pending": topic.pending_count}
 
 
 async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
@@ -77,23 +93,20 @@ def _chosen(parameters: Parameters) -> list[int] | None:
     ids = parameters["ids"]
     if parameters["all"] == bool(ids):
         raise AdministrationError("invalid", "state either ids, or that all are meant")
-    if not all(id_.isascii() and id_.isdigit() and len(id_) < 20 for id_ in ids):
+    return None if parameters["all"] else [_number(id_) for id_ in ids]
+
+
+def _number(id_: str) -> int:
+    """The offset in the retry topic that an id is."""
+    if not (id_.isascii() and id_.isdigit() and len(id_) < 20):
         raise AdministrationError("invalid", "an id is a number, as `retry list` shows it")
-    return None if parameters["all"] else [int(id_) for id_ in ids]
-
-
-def _after(value: object) -> tuple[int, int] | None:
-    match value:
-        case None:
-            return None
-        case [due_ms, offset]:
-            return integer("after", due_ms), integer("after", offset)
-    raise AdministrationError("invalid", "bad parameter 'after'")
+    return int(id_)
 
 
 def _row(record: Waiting) -> dict[str, object]:
     offset, due_ms, flags, exchange, routing_key, header, body = record
-    noted = StoredMessage(exchange, routing_key, header, body, flags).headers
+    message = StoredMessage(exchange, routing_key, header, body, flags)
+    noted = message.headers
     first_at = noted.get(retry.FIRST_AT)
     return {
         "id": str(offset),
@@ -103,6 +116,7 @@ def _row(record: Waiting) -> dict[str, object]:
         "first_failure_at": int(first_at) if isinstance(first_at, int) else None,
         "exchange": exchange.decode(errors="replace"),
         "routing_key": routing_key.decode(errors="replace"),
+        "message_id": plain(message.property("message_id")),
         "payload_bytes": len(body),
         "headers": headers_of(header, flags),
     }
@@ -111,7 +125,7 @@ def _row(record: Waiting) -> dict[str, object]:
 _QUEUE: Final = {"vhost": str, "queue": str}
 _CHOSEN: Final = {**_QUEUE, "ids": list, "all": bool}
 RETRIES: Final[Operations] = {
-    "retry.list": (_list, {**_QUEUE, "limit": int, "after": object}),
+    "retry.list": (_list, {**_QUEUE, **CRITERIA, "id": None, "limit": int, "after": object}),
     "retry.show": (_show, {**_QUEUE, "id": str}),
     "retry.retry_now": (_retry_now, _CHOSEN),
     "retry.cancel": (_cancel, _CHOSEN),

@@ -1,7 +1,8 @@
 """Operations on delayed messages (see leveret.mgmt_ui.operations and leveret.core.delay.schedules).
 
 `id` names one message; without it, what is stated of the others is what messages have in common,
-and `all` that every message is meant. With `queue` it is about the Celery tasks that it holds.
+and `all` that every message is meant. With `queue` it is about the Celery tasks that it holds. A
+list looks at a bounded number of messages; `after` says where the next request goes on.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.delay.schedules import Selection
+from leveret.core.delay.schedules import row_of
+from leveret.core.waiting.search import Selection
 from leveret.errors import StorageError
 from leveret.features.delay import DELAY_MS_MAX
+from leveret.mgmt_ui.operations.shown import payload, properties
 from leveret.mgmt_ui.operations.waiting import has_failed
 
 if TYPE_CHECKING:
-    from leveret.core.delay.schedules import Cursor, Schedules
+    from leveret.core.delay.schedules import Schedules
+    from leveret.core.waiting.search import Cursor
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
-__all__ = ["SCHEDULES"]
+__all__ = ["CRITERIA", "SCHEDULES", "cursor_of", "selection_of"]
 
 ROWS_MAX = 10_000  # of one answer; whoever wants more asks for the next ones
 
@@ -27,22 +31,26 @@ ROWS_MAX = 10_000  # of one answer; whoever wants more asks for the next ones
 async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
     schedules = _schedules(node, parameters)
     limit = min(max(parameters["limit"], 0), ROWS_MAX)
-    selection, after = _selection(parameters), _cursor(parameters["after"])
+    selection, after = selection_of(parameters), cursor_of(parameters["after"])
     vhost, queue = parameters["vhost"], parameters["queue"]
+    pending = schedules.pending_count(vhost, queue)
+    if parameters["id"] is not None:
+        found = await schedules.find(vhost, parameters["id"], queue=queue)
+        rows = [row_of(found)] if found is not None and selection.has(found) else []
+        return {"rows": rows, "after": None, "pending": pending}
     page = await schedules.page(vhost, selection, limit, after, queue=queue)
-    return {
-        "rows": page.rows,
-        "after": None if page.following is None else list(page.following),
-        "pending": schedules.pending_count(vhost, queue),
-    }
+    following = None if page.following is None else list(page.following)
+    return {"rows": page.rows, "after": following, "pending": pending}
 
 
 async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
     schedules, vhost, queue = _schedules(node, parameters), parameters["vhost"], parameters["queue"]
-    found = await schedules.show(vhost, parameters["id"], queue=queue)
+    found = await schedules.find(vhost, parameters["id"], queue=queue)
     if found is None:
         raise _unknown(parameters)
-    return found
+    row = row_of(found)
+    told: Any = properties(found.header, found.flags)["properties"]
+    return {**row, "properties": {**told, "headers": row["headers"]}, **payload(found.body)}
 
 
 async def _cancel(node: Administered, parameters: Parameters) -> int:
@@ -90,7 +98,7 @@ def _schedules(node: Administered, parameters: Parameters) -> Schedules:
 
 
 def _chosen(parameters: Parameters) -> str | Selection:
-    selection = _selection(parameters)
+    selection = selection_of(parameters)
     stated = (
         (parameters["id"] is not None) + (not selection.is_everything) + (parameters["all"] is True)
     )
@@ -100,17 +108,20 @@ def _chosen(parameters: Parameters) -> str | Selection:
     return selection if parameters["id"] is None else parameters["id"]
 
 
-def _selection(parameters: Parameters) -> Selection:
+def selection_of(parameters: Parameters) -> Selection:
+    """What messages have in common that wait. Raises AdministrationError."""
     return Selection(
         parameters["exchange"],
         parameters["routing_key"],
         parameters["headers"],
         _optional("due_from_ms", parameters),
         _optional("due_before_ms", parameters),
+        parameters["message_id"],
     )
 
 
-def _cursor(value: object) -> Cursor | None:
+def cursor_of(value: object) -> Cursor | None:
+    """Where a list goes on. Raises AdministrationError."""
     match value:
         case None:
             return None
@@ -140,17 +151,18 @@ def _unknown(parameters: Parameters) -> AdministrationError:
     return AdministrationError("not_found", text)
 
 
-_COMMON: Final = {
-    "vhost": str,
+CRITERIA: Final = {
     "exchange": None,
     "routing_key": None,
     "headers": dict,
     "due_from_ms": object,
     "due_before_ms": object,
+    "message_id": None,
 }
+_COMMON: Final = {"vhost": str, **CRITERIA}
 _CHOSEN: Final = {**_COMMON, "id": None, "all": bool}
 SCHEDULES: Final[Operations] = {
-    "schedule.list": (_list, {**_COMMON, "queue": None, "limit": int, "after": object}),
+    "schedule.list": (_list, {**_COMMON, "id": None, "queue": None, "limit": int, "after": object}),
     "schedule.show": (_show, {"vhost": str, "queue": None, "id": str}),
     "schedule.cancel": (_cancel, {**_CHOSEN, "queue": None}),
     "schedule.deliver_now": (_deliver_now, _CHOSEN),

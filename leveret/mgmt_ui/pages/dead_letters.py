@@ -15,7 +15,7 @@ from leveret.core.dead_letters.topics import SUFFIX
 from leveret.core.queues.queue import Queue
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
-from leveret.mgmt_ui.api.problems import ApiError, bad_request
+from leveret.mgmt_ui.api.problems import ApiError
 from leveret.mgmt_ui.pages.acting import act, seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_offsets, readable_queue, readable_queues
@@ -24,6 +24,7 @@ from leveret.mgmt_ui.pages.forms import Form, FormHere
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.waiting import header_criterion
 from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
@@ -153,18 +154,12 @@ async def _status(viewer: Viewer, vhost: str, name: str) -> dict[str, Any] | Non
 
 def _selection(asked: Mapping[str, str], offsets: Sequence[int] = ()) -> dict[str, Any]:
     """Which messages, as operations take it. Raises ApiError 400."""
-    headers: dict[str, str] = {}
-    if asked["header"]:
-        header, equals, value = asked["header"].partition("=")
-        if not equals:
-            raise bad_request("a header is stated as name=value")
-        headers[header.strip()] = value.strip()
     return {
         "offsets": list(offsets),
         "message_ids": [asked["message_id"]] if asked["message_id"] else [],
         "reason": asked["reason"] or None,
         "source": asked["source"] or None,
-        "headers": headers,
+        "headers": header_criterion(asked["header"]),
         "since": epoch_ms(asked["since"]) if asked["since"] else None,
         "until": epoch_ms(asked["until"]) if asked["until"] else None,
     }

@@ -19,6 +19,7 @@ from leveret.mgmt_ui.pages.formats import path, with_query
 from leveret.mgmt_ui.pages.forms import Form, FormHere
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.viewing import Viewer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 ROWS = 50
+CRITERIA = ("exchange", "routing_key", "id", "message_id", "header", "due_from", "due_before")
 
 router = APIRouter(prefix="/retries")
 
@@ -54,14 +56,21 @@ async def list_retries(
 ) -> Response:
     """What waits for one queue, the next one first."""
     await readable_queue(viewer, vhost, name)
-    after = read_cursor(request.query_params.get("after", ""))
+    query = request.query_params
+    after = read_cursor(query.get("after", ""))
+    asked = {key: query.get(key, "") for key in CRITERIA}
     found = await viewer.caller.perform(
-        "retry.list", vhost=vhost, queue=name, limit=ROWS, after=after
+        "retry.list",
+        vhost=vhost,
+        queue=name,
+        limit=ROWS,
+        after=after,
+        **waiting_selection(asked),
     )
     rows = with_tasks(found["rows"])
-    following = None
+    here, following = path("retries", vhost, name), None
     if (place := cursor_text(found["after"])) is not None:
-        following = with_query(path("retries", vhost, name), after=place)
+        following = with_query(here, **asked, after=place)
     return page(
         request,
         viewer,
@@ -71,9 +80,34 @@ async def list_retries(
         rows=rows,
         has_tasks=any(row["task"] for row in rows),
         pending=found["pending"],
+        asked=asked,
+        is_filtered=any(asked.values()),
+        first=with_query(here, **asked),
         following=following,
         is_first=after is None,
         now_ms=viewer.now_ms,
+    )
+
+
+@router.get("/{vhost}/{name}/messages/{id}")
+async def show(
+    request: Request,
+    viewer: ViewerHere,
+    vhost: Segment,
+    name: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """One message that waits."""
+    await readable_queue(viewer, vhost, name)
+    found = await viewer.caller.perform("retry.show", vhost=vhost, queue=name, id=id)
+    return waiting_message(
+        request,
+        viewer,
+        found,
+        vhost=vhost,
+        room=f"Retries of {name}",
+        back=path("retries", vhost, name),
+        query={},
     )
 
 

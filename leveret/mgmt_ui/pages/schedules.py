@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.queues.queue import Queue
+from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.api.schedules import cursor_text, read_cursor, with_open_headers
+from leveret.mgmt_ui.api.schedules import (
+    cursor_text,
+    read_cursor,
+    require_to_publish,
+    with_open_headers,
+)
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.celery import with_tasks
 from leveret.mgmt_ui.pages.choosing import chosen_ids, readable_queue
@@ -24,6 +30,7 @@ from leveret.mgmt_ui.pages.histogram import histogram
 from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
+from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
 from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 ROWS = 50
+CRITERIA = ("exchange", "routing_key", "id", "message_id", "header", "due_from", "due_before")
 DRAWN_MAX = 2000  # messages in the drawing, the next ones
 
 router = APIRouter(prefix="/schedules")
@@ -45,9 +53,12 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
     vhost = query.get("vhost") or ("/" if "/" in names else next(iter(names), "/"))
     viewer.caller.vhost(vhost)
     holders = await _holders(viewer, vhost)
-    asked = {key: query.get(key, "") for key in ("exchange", "routing_key", "queue")}
+    asked = {key: query.get(key, "") for key in ("queue", *CRITERIA)}
     if asked["queue"] and asked["queue"] not in holders:  # another virtual host was chosen
         asked["queue"] = ""
+    is_secret = bool(asked["header"] or asked["message_id"]) and not asked["queue"]
+    if is_secret:
+        await require_to_publish(viewer.caller, vhost, asked["exchange"] or None)
     after = read_cursor(query.get("after", ""))
     found = await _list(viewer, vhost, asked, ROWS, after)
     upcoming = await _list(viewer, vhost, asked, DRAWN_MAX, None)
@@ -55,7 +66,8 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
     if (place := cursor_text(found["after"])) is not None:
         following = with_query("/schedules", vhost=vhost, **asked, after=place)
     if not asked["queue"]:
-        found["rows"] = await with_open_headers(viewer.caller, vhost, found["rows"])
+        shown = await with_open_headers(viewer.caller, vhost, found["rows"])
+        found["rows"] = [row for row in shown if "headers" in row] if is_secret else shown
     rows = with_tasks(found["rows"])
     for row in rows:
         exchange = row["exchange"] or "amq.default"
@@ -71,6 +83,7 @@ async def list_schedules(request: Request, viewer: ViewerHere) -> Response:
         rows=rows,
         has_tasks=any(row["task"] for row in rows),
         pending=found["pending"],
+        first=with_query("/schedules", vhost=vhost, **asked),
         following=following,
         is_first=after is None,
         is_filtered=any(asked.values()),
@@ -100,16 +113,39 @@ async def _list(
     found: dict[str, Any] = await viewer.caller.perform(
         "schedule.list",
         vhost=vhost,
-        exchange=asked["exchange"] or None,
-        routing_key=asked["routing_key"] or None,
-        headers={},
-        due_from_ms=None,
-        due_before_ms=None,
+        **waiting_selection(asked),
         queue=asked["queue"] or None,
         limit=limit,
         after=after,
     )
     return found
+
+
+@router.get("/messages/{id}")
+async def show(
+    request: Request,
+    viewer: ViewerHere,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """One message: for who might have published it, or may consume the task."""
+    query = request.query_params
+    vhost, queue = query.get("vhost", "/"), query.get("queue") or None
+    viewer.caller.vhost(vhost)
+    if queue is not None:
+        await readable_queue(viewer, vhost, queue)
+    found = await viewer.caller.perform("schedule.show", vhost=vhost, queue=queue, id=id)
+    if queue is None:
+        exchange = found["exchange"] or "amq.default"
+        await viewer.caller.require(vhost, "exchange", exchange, "write")
+    return waiting_message(
+        request,
+        viewer,
+        found,
+        vhost=vhost,
+        room="Schedules",
+        back=with_query("/schedules", vhost=vhost, queue=queue),
+        query={"vhost": vhost, "queue": queue},
+    )
 
 
 @router.post("/cancel")
@@ -156,6 +192,7 @@ async def _each(viewer: Viewer, form: Form, operation: str, done: str, **more: o
                 headers={},
                 due_from_ms=None,
                 due_before_ms=None,
+                message_id=None,
                 id=id_,
                 all=False,
                 **more,

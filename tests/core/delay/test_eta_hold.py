@@ -213,7 +213,7 @@ async def test_held_tasks_are_listed(stage: Stage, client: Client) -> None:
     schedules = stage.broker.schedules
     page = await schedules.page("/", Selection(), 10, queue="tasks")
     assert [row["id"] for row in page.rows] == ["@1", "@2", "@0"]
-    assert (await schedules.show("/", "@1", queue="tasks"))["payload"] == "1"
+    assert (await schedules.find("/", "@1", queue="tasks")).body == b"1"
     assert schedules.pending_count("/", "tasks") == 3
     assert schedules.pending_count("/") == 0
     assert await schedules.cancel("/", "@1", queue="tasks") == 1

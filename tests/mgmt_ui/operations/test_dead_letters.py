@@ -24,6 +24,7 @@ ANY = {
 THERE = {**ANY, "exchange": None, "routing_key": None, "routed": False, "rate": None}
 DLQ = {"vhost": "/", "queue": "q.dlq"}
 Q = {"vhost": "/", "queue": "q"}
+RETRIES = {**Q, "headers": {}}
 
 
 class Console:
@@ -46,7 +47,8 @@ class Console:
             answers.append(await perform(self.node, json.loads(json.dumps(request)), COMMAND_LINE))
 
         self.yard.stage.spawn(work())
-        self.yard.stage.run()
+        while not answers:  # whoever searches lets others have a turn
+            self.yard.stage.run()
         return json.loads(json.dumps(answers[0]))
 
     def ask(self, operation, **parameters):
@@ -147,7 +149,7 @@ def test_what_is_not_there_is_not_found(console):
     assert console.refusal("dlq.redrive", **{**THERE, "queue": "s"}) == "invalid"
     console.node.redrives = None
     assert console.refusal("dlq.status", **DLQ) == "invalid"
-    assert console.refusal("retry.list", **Q, limit=1, after=None) == "invalid"
+    assert console.refusal("retry.list", **RETRIES, limit=1, after=None) == "invalid"
 
 
 def test_deleting_says_which(console):
@@ -163,14 +165,14 @@ def test_deleting_says_which(console):
 
 def test_messages_that_wait_are_listed_brought_back_and_deleted():
     console = Console(**{"x-retry-delays": [60_000]})
-    assert console.ask("retry.list", **Q, limit=9, after=None)["rows"] == []
+    assert console.ask("retry.list", **RETRIES, limit=9, after=None)["rows"] == []
     assert console.ask("retry.retry_now", **Q, ids=[], all=True) == 0
     console.yard.die(4)
-    page = console.ask("retry.list", **Q, limit=3, after=None)
+    page = console.ask("retry.list", **RETRIES, limit=3, after=None)
     assert [row["id"] for row in page["rows"]] == ["0", "1", "2"]
     row = page["rows"][0]
     assert (row["retry_count"], row["last_failure"], row["routing_key"]) == (1, "rejected", "key")
-    page = console.ask("retry.list", **Q, limit=3, after=page["after"])
+    page = console.ask("retry.list", **RETRIES, limit=3, after=page["after"])
     assert [row["id"] for row in page["rows"]] == ["3"]
     assert console.ask("retry.show", **Q, id="2")["payload"] == "2"
     assert console.refusal("retry.show", **Q, id="x") == "not_found"
@@ -180,10 +182,29 @@ def test_messages_that_wait_are_listed_brought_back_and_deleted():
     assert console.ask("retry.retry_now", **Q, ids=[], all=True) == 2
     assert bodies(console.yard.drain("q")) == [b"0", b"3"]
     console.yard.stage.advance(1)
-    assert console.ask("retry.list", **Q, limit=3, after=None)["pending"] == 0
+    assert console.ask("retry.list", **RETRIES, limit=3, after=None)["pending"] == 0
     assert console.refusal("retry.cancel", **Q, ids=[], all=False) == "invalid"
     assert console.refusal("retry.cancel", **Q, ids=["x"], all=False) == "invalid"
-    assert console.refusal("retry.list", **Q, limit=3, after=[1]) == "invalid"
+    assert console.refusal("retry.list", **RETRIES, limit=3, after=[1]) == "invalid"
+
+
+def test_retries_are_searched():
+    console = Console(**{"x-retry-delays": [60_000]})
+    console.yard.die(3, headers={"color": "blue"})
+
+    def found(**asked):
+        parameters = {**RETRIES, "limit": 9, "after": None, **asked}
+        return [row["message_id"] for row in console.ask("retry.list", **parameters)["rows"]]
+
+    assert found() == ["id0", "id1", "id2"]
+    assert found(message_id="id1") == ["id1"]
+    assert found(id="2") == ["id2"]
+    assert found(id="2", message_id="id1") == []
+    assert found(headers={"color": "blue"}, routing_key="key") == ["id0", "id1", "id2"]
+    assert found(headers={"color": "red"}) == []
+    now_ms = console.yard.stage.now
+    assert found(due_before_ms=now_ms) == []
+    assert found(due_from_ms=now_ms) == ["id0", "id1", "id2"]
 
 
 @pytest.mark.parametrize("retries", [False, True])
@@ -195,7 +216,7 @@ def test_blind_copies_are_shown_and_found_by_nobody(retries):
         offset, _ = console.yard.queue.get()
         console.yard.queue.discard([(offset, offset + 1)])
         console.yard.stage.run()
-        [row] = console.ask("retry.list", **Q, limit=9, after=None)["rows"]
+        [row] = console.ask("retry.list", **RETRIES, limit=9, after=None)["rows"]
         shown = console.ask("retry.show", **Q, id=row["id"])
     else:
         here = {**ANY, **Q, "limit": 9, "after": None}

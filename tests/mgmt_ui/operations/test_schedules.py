@@ -119,6 +119,22 @@ async def test_one_message(node: Administered, stage: Stage) -> None:
     assert (error, text) == ("not_found", "no message with id '@7' waits in vhost '/'")
 
 
+async def test_messages_are_found_by_their_ids(node: Administered, client: Client) -> None:
+    client.publish("q", b"x", headers={"x-delay": 500}, message_id="m1", app_id="shop", priority=2)
+    assert await listed(node, message_id="m1") == ["@10"]
+    assert await listed(node, message_id="m2") == []
+    assert await listed(node, id="seven") == ["seven"]
+    assert await listed(node, id="seven", routing_key="q") == []
+    assert await listed(node, id="none") == []
+    page = await ask(node, "schedule.list", **COMMON, limit=1, after=None)
+    assert page["rows"][0]["message_id"] == "m1"
+    shown = await ask(node, "schedule.show", vhost="/", id="@10")
+    told = shown["properties"]
+    assert (told["message_id"], told["app_id"], told["priority"]) == ("m1", "shop", 2)
+    assert told["headers"] == shown["headers"] == {"x-delay": -500}
+    assert await change(node, "cancel", message_id="m1") == 1
+
+
 async def test_bytes_are_shown_as_base64(node: Administered, client: Client, stage: Stage) -> None:
     client.publish("q", b"\xff\0", headers={"x-delay": 100})
     shown = await ask(node, "schedule.show", vhost="/", id="@10")

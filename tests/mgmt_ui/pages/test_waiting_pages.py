@@ -29,7 +29,7 @@ def guest(address):
 
 
 def ids(text):
-    return re.findall(r'name="id" value="([^"]+)"', text)
+    return re.findall(r'type="checkbox" name="id" value="([^"]+)"', text)
 
 
 def offsets(text):
@@ -128,6 +128,47 @@ def test_retries(guest):
     assert "choose some messages" in guest.done("/retries/%2F/r/cancel")[0]
     assert "a number" in guest.done("/retries/%2F/r/cancel", id="x")[0]
     assert guest.client.get("/retries/%2F/nowhere").status_code == 404
+
+
+def test_delayed_messages_are_looked_for_and_looked_at(guest, address):
+    clear_schedules(guest)
+    for number in range(3):
+        headers = {"x-delay": HOUR_MS * (number + 1), "x-schedule-id": f"s{number}", "n": number}
+        delay(guest, headers=headers, message_id=f"m{number}", type="order", priority=3)
+    assert ids(guest.text("/schedules?id=s1")) == ["s1"]
+    assert ids(guest.text("/schedules?message_id=m2")) == ["s2"]
+    assert ids(guest.text("/schedules?header=n%3D0")) == ["s0"]
+    assert ids(guest.text("/schedules?due_from=2200-01-01T00:00")) == []
+    assert len(ids(guest.text("/schedules?due_before=2200-01-01T00:00"))) == 3
+    assert guest.client.get("/schedules?header=n").status_code == 400
+    text = guest.text("/schedules/messages/s1?vhost=%2F")
+    for shown in ("m1", "order", "x-schedule-id", '<pre class="card body" tabindex="0">x</pre>'):
+        assert shown in text
+    assert guest.client.get("/schedules/messages/none?vhost=%2F").status_code == 404
+    guest.done("/users", name="looker", password="looker", tags="management")
+    patterns = {"configure": ".*", "write": "^$", "read": ".*"}
+    guest.done("/users/looker/permissions", vhost="/", **patterns)
+    with Visitor(address, "looker") as looker:
+        assert "s1" in looker.text("/schedules")
+        assert "m1" not in looker.text("/schedules")
+        for path in ("?message_id=m1", "?header=n%3D1", "/messages/s1?vhost=%2F"):
+            assert looker.client.get(f"/schedules{path}").status_code == 403
+    clear_schedules(guest)
+
+
+def test_retries_are_looked_for_and_looked_at(guest):
+    guest.declare("rs", **{"x-retry-delays": [HOUR_MS]})
+    fail(guest, "rs", "zero", "one")
+    here = "/retries/%2F/rs"
+    eventually(lambda: len(ids(guest.text(here))) == 2)
+    [second] = ids(guest.text(f"{here}?message_id=m1"))
+    assert ids(guest.text(f"{here}?id={second}")) == [second]
+    assert ids(guest.text(f"{here}?header=x-retry-count%3D1")) != []
+    assert "No waiting message fits" in guest.text(f"{here}?message_id=other")
+    text = guest.text(f"{here}/messages/{second}")
+    assert "m1" in text
+    assert ">one</pre>" in text
+    assert guest.client.get(f"{here}/messages/999").status_code == 404
 
 
 def figure(text, name):

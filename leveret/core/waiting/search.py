@@ -1,0 +1,143 @@
+"""Searching what waits in a room, in due order: some records at a time, as far as a budget goes.
+
+A hundred thousand records may wait, and a rare one among them may be looked for. So a page of them
+is read in each turn of the loop, and a search that has looked at enough says where another goes on.
+What is added meanwhile is not met, what becomes due is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import coroutine
+from typing import TYPE_CHECKING
+
+from leveret.core.routing.message import StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+
+    from leveret.core.waiting.room import Waiting, WaitingRoom
+
+__all__ = ["SCANNED_MAX", "Cursor", "Search", "Selection", "stored"]
+
+# Records in one turn of the loop: some milliseconds, bodies of usual sizes included.
+PAGE_RECORDS = 200
+SCANNED_MAX = 10_000  # records of one search that somebody waits for: a fraction of a second
+OFFSET_LAST = (1 << 63) - 1
+
+Cursor = tuple[int, int]  # due time and offset of the last record seen
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages: those for which all holds that is stated.
+
+    Header values may be given as text, whatever they are on the wire.
+    """
+
+    exchange: str | None = None
+    routing_key: str | None = None
+    headers: Mapping[str, object] = field(default_factory=dict)
+    due_from_ms: int | None = None
+    due_before_ms: int | None = None
+    message_id: str | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is stated."""
+        return self == Selection()
+
+    def has(self, message: Waiting) -> bool:
+        """Whether a message is one of those."""
+        first, behind = self.due_from_ms, self.due_before_ms
+        if first is not None and message.due_ms < first:
+            return False
+        return (behind is None or message.due_ms < behind) and self.includes(message)
+
+    def includes(self, message: Waiting) -> bool:
+        """Whether a message is one of those; its due time has been looked at."""
+        if self.exchange is not None and message.exchange != self.exchange.encode():
+            return False
+        if self.routing_key is not None and message.routing_key != self.routing_key.encode():
+            return False
+        if self.message_id is not None and stored(message).property("message_id") != (
+            self.message_id
+        ):
+            return False
+        if not self.headers:
+            return True
+        own = stored(message).open_headers
+        return all(
+            name in own and (own[name] == wanted or _text(own[name]) == wanted)
+            for name, wanted in self.headers.items()
+        )
+
+
+class Search:
+    """One way through a room, for what is selected behind `after`.
+
+    `is_pending(offset)` says whether a record waits still. Without `scanned_max` it goes to the
+    end, for whoever changes what is found.
+    """
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        selection: Selection,
+        after: Cursor | None,
+        is_pending: Callable[[int], bool],
+        scanned_max: int | None = None,
+    ) -> None:
+        self._room = room
+        self._selection = selection
+        self._is_pending = is_pending
+        self._scanned_max = scanned_max
+        self.scanned = 0
+        if after is None and selection.due_from_ms:
+            after = (selection.due_from_ms - 1, OFFSET_LAST)
+        self.after = after  # the last record that was looked at
+        self.is_over = False  # nothing is left
+
+    async def found(self) -> AsyncIterator[Sequence[Waiting]]:
+        """What is selected, a page at a time. Raises StorageError."""
+        room, stop = self._room, self._room.log.end
+        while not room.deleted:
+            left = PAGE_RECORDS if self._scanned_max is None else self._scanned_max - self.scanned
+            if left <= 0:
+                return
+            count = min(left, PAGE_RECORDS)
+            places = room.scan(self.after, self._selection.due_before_ms, count)
+            if not places:
+                break
+            self.after = places[-1]
+            self.scanned += len(places)
+            read = await room.read([offset for _, offset in places if offset < stop])
+            read.sort(key=lambda message: (message.due_ms, message.offset))
+            yield [
+                message
+                for message in read
+                if self._is_pending(message.offset) and self._selection.includes(message)
+            ]
+            await _pass()
+        self.is_over = True
+
+
+def stored(message: Waiting) -> StoredMessage:
+    """A record that waits as the message that it is."""
+    return StoredMessage(
+        message.exchange, message.routing_key, message.header, message.body, message.flags
+    )
+
+
+@coroutine
+def _pass() -> Generator[None, None, None]:
+    """Let the loop do what else there is to do."""
+    yield
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes | bytearray):
+        return value.decode(errors="replace")
+    return str(value)

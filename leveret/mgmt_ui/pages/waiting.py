@@ -1,0 +1,63 @@
+"""What pages of messages that wait have in common: how these are looked for, and one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.mgmt_ui.api.problems import bad_request
+from leveret.mgmt_ui.pages.bodies import BODY_BYTES_MAX, FORMS, body_of, shown_as
+from leveret.mgmt_ui.pages.rendering import page
+from leveret.mgmt_ui.pages.times import epoch_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import Request, Response
+
+    from leveret.mgmt_ui.pages.viewing import Viewer
+
+__all__ = ["header_criterion", "waiting_message", "waiting_selection"]
+
+
+def header_criterion(stated: str) -> dict[str, str]:
+    """The header of a filter, `name=value`; none where nothing is typed. Raises ApiError 400."""
+    if not stated:
+        return {}
+    header, equals, value = stated.partition("=")
+    if not equals:
+        raise bad_request("a header is stated as name=value")
+    return {header.strip(): value.strip()}
+
+
+def waiting_selection(asked: Mapping[str, str]) -> dict[str, Any]:
+    """Which messages that wait, as operations take it. Raises ApiError 400."""
+    return {
+        **{key: asked[key] or None for key in ("id", "message_id", "exchange", "routing_key")},
+        "headers": header_criterion(asked["header"]),
+        "due_from_ms": epoch_ms(asked["due_from"]) if asked["due_from"] else None,
+        "due_before_ms": epoch_ms(asked["due_before"]) if asked["due_before"] else None,
+    }
+
+
+def waiting_message(
+    request: Request, viewer: Viewer, found: Mapping[str, Any], **more: Any
+) -> Response:
+    """The page of one message that waits; `query` goes with its address."""
+    body = body_of(found)
+    properties = dict(found["properties"])
+    headers = properties.pop("headers", None) or {}
+    form, text = shown_as(body[:BODY_BYTES_MAX], request.query_params.get("as", ""))
+    return page(
+        request,
+        viewer,
+        "waiting.html.j2",
+        message=found,
+        properties=properties,
+        headers=headers,
+        text=text,
+        is_truncated=len(body) > BODY_BYTES_MAX,
+        form=form,
+        forms=FORMS,
+        now_ms=viewer.now_ms,
+        **more,
+    )
