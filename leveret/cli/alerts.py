@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import iso, show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
+from leveret.cli.values import span
 
 __all__ = ["app"]
 
@@ -43,31 +45,34 @@ def clear(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Js
 
 
 @app.command("rules")
-def rules(vhost: InVhost = None, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_options_of(Listing)
+def rules(
+    *, vhost: InVhost = None, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
+) -> None:
     """Show the rules; secrets are hidden."""
     rows = ask(data_dir, "alert.list", vhost=vhost)
-    show_rows(rows, ["vhost", "name", "rule"], as_json=json)
+    show_list(whole(rows), ["vhost", "name", "rule"], options, as_json=json)
 
 
 @app.command("list")
+@with_options_of(Listing)
 def list_(
+    *,
     past: Annotated[
         bool, typer.Option("--past", help="What began or ended since the node started.")
     ] = False,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show what fires on a running node."""
     found = ask(data_dir, "alert.status", vhost=vhost)
     rows = found["past" if past else "firing"]
-    if not json:
-        for row in rows:
-            row["since"] = _ago(row)
-    show_rows(rows, [*FIRING, "firing"] if past else FIRING, as_json=json)
+    columns = [*FIRING, "firing"] if past else FIRING
+    show_list(whole(rows), columns, options, as_json=json, readable=_with_age)
 
 
-def _ago(row: dict[str, Any]) -> str:
-    since = datetime.fromtimestamp(row["since"] / 1000, UTC)
-    minutes = max(int(time.time() - since.timestamp()), 0) // 60
-    return f"{since:%Y-%m-%d %H:%M:%S}Z, {minutes} min"
+def _with_age(row: dict[str, Any]) -> dict[str, Any]:
+    seconds = max(int(time.time() - row["since"] / 1000), 0)
+    return {**row, "since": f"{iso(row['since'])} ({span(seconds)} ago)"}

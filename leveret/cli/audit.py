@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.output import show_rows
+from leveret.cli.listing import Cut, Source, show_list
+from leveret.cli.options import with_options_of
 from leveret.cli.session import DATA_DIR, DataDir, Json, OfUser, ask
 
 __all__ = ["audit"]
 
-COLUMNS = ["at", "user", "way", "peer", "operation", "parameters", "error"]
+COLUMNS = ["number", "at", "user", "way", "peer", "operation", "parameters", "error"]
 
 
+@with_options_of(Cut)
 def audit(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="So many.")] = 50,
+    *,
     user: OfUser = None,
     operation: Annotated[
         str | None,
@@ -27,12 +28,13 @@ def audit(
     ] = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
-    """Show what administrators have changed, or were refused, the latest first (UTC)."""
-    rows = ask(data_dir, "audit.list", limit=limit, before=before, user=user, operation=operation)[
-        "rows"
-    ]
-    if not json:
-        for row in rows:
-            row["at"] = datetime.fromtimestamp(row["at"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    show_rows(rows, ["number", *COLUMNS], as_json=json)
+    """Show what administrators have changed, or were refused, the latest first."""
+
+    def page(count: int, after: int | None) -> dict[str, Any]:
+        stated = {"before": before if after is None else after, "user": user}
+        found = ask(data_dir, "audit.list", limit=count, operation=operation, **stated)
+        return {"rows": found["rows"], "after": found["before"]}
+
+    show_list(Source(page), COLUMNS, options, as_json=json)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list
+from leveret.cli.listing import Listing, asked, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
-from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
+from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, fail
 from leveret.cli.values import Arguments, arguments_of
 
 __all__ = ["app"]
@@ -42,7 +42,12 @@ def list_(
 ) -> None:
     """Show bindings; those of the default exchange, whose name is empty, included."""
     stated = {"vhost": vhost, "source": source, "destination": destination}
-    show_list(data_dir, "binding.list", COLUMNS, options, as_json=json, **stated)
+    show_list(
+        asked(data_dir, "binding.list", options, **stated),
+        COLUMNS,
+        options,
+        as_json=json,
+    )
 
 
 @app.command("declare")
@@ -73,10 +78,11 @@ def delete(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Take a binding away: that of just this key and these arguments."""
+    """Delete a binding: the one with just this key and these arguments."""
     binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
-    ask(data_dir, "binding.delete", vhost=vhost, **binding)
-    show_done(f"'{destination}' is not bound to exchange '{source}' in this way", as_json=json)
+    if not ask(data_dir, "binding.delete", vhost=vhost, **binding):
+        fail(f"no such binding: '{destination}' is not bound to exchange '{source}' in this way")
+    show_done(f"'{destination}' was unbound from exchange '{source}'", as_json=json)
 
 
 def _binding(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path  # read when the command is built
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
 from leveret.cli.session import Json
 from leveret.errors import LeveretError
 
@@ -26,12 +27,15 @@ ConfigFile = Annotated[
 
 
 @app.command("show")
+@with_options_of(Listing)
 def show(
+    *,
     config: ConfigFile = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only settings that something has set.")
     ] = False,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show all settings of the file and the environment, each with its source.
 
@@ -41,7 +45,7 @@ def show(
 
     loaded = _load(config)
     plain = loaded.configuration.model_dump(mode="json")  # which masks secrets
-    rows: list[dict[str, object]] = [
+    rows: list[dict[str, Any]] = [
         {
             "setting": name,
             "value": plain[name] if json else setting_text(getattr(loaded.configuration, name)),
@@ -51,7 +55,7 @@ def show(
         for name, _ in fields
         if not changed or name in loaded.sources
     ]
-    show_rows(rows, ["setting", "value", "source"], as_json=json)
+    show_list(whole(rows), ["setting", "value", "source"], options, as_json=json)
 
 
 @app.command("check")

@@ -7,27 +7,31 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list
+from leveret.cli.listing import Listing, asked, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, ask, ask_if_there, fail
-from leveret.cli.values import all_pages, show_one
+from leveret.cli.values import all_rows, show_one
 
 __all__ = ["app", "channels", "consumers"]
 
 app = Group("Clients of a running node.")
 channels = Group("Channels of clients.")
-consumers = Group("Who consumes from which queue.")
+consumers = Group("Consumers and their queues.")
 
-COLUMNS = ["name", "user", "vhost", "state", "channels", "ssl"]
+COLUMNS = ["name", "client_name", "user", "vhost", "state", "channels", "ssl"]
 CHANNEL_COLUMNS = [
     "name", "user", "vhost", "consumer_count", "messages_unacknowledged", "messages_unconfirmed",
     "prefetch_count", "confirm",
 ]  # fmt: skip
 CONSUMER_COLUMNS = [
-    "queue.vhost", "queue.name", "consumer_tag", "channel_details.name", "ack_required",
-    "prefetch_count", "messages_unacknowledged",
+    "vhost", "queue", "consumer_tag", "channel", "ack_required", "prefetch_count",
+    "messages_unacknowledged",
 ]  # fmt: skip
+CLIENT_NAME = {"client_name": "client_properties.connection_name"}
+CONSUMER_NAMES = {
+    "vhost": "queue.vhost", "queue": "queue.name", "channel": "channel_details.name",
+}  # fmt: skip
 
 Name = Annotated[str, typer.Argument(help="The connection's name, `1.2.3.4:5 -> 6.7.8.9:5672`.")]
 
@@ -43,12 +47,18 @@ def list_(
     **options: Any,
 ) -> None:
     """Show connections."""
-    show_list(data_dir, "connection.list", COLUMNS, options, as_json=json, vhost=vhost, user=user)
+    show_list(
+        asked(data_dir, "connection.list", options, vhost=vhost, user=user),
+        COLUMNS,
+        options,
+        as_json=json,
+        aliases=CLIENT_NAME,
+    )
 
 
 @app.command("show")
 def show(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show all there is to say of one connection."""
+    """Show one connection."""
     show_one(ask(data_dir, "connection.show", name=name), as_json=json)
 
 
@@ -79,8 +89,8 @@ def close(
 def _close_all(data_dir: Any, user: str | None, vhost: str | None, reason: str) -> int:
     """Close all that are there now. Returns how many; one that ends by itself meanwhile is none."""
     stated = {"user": user, "vhost": vhost, "sort": None, "reverse": False}
-    rows = all_pages(
-        0, lambda count, after: ask(data_dir, "connection.list", limit=count, after=after, **stated)
+    rows = all_rows(
+        lambda count, after: ask(data_dir, "connection.list", limit=count, after=after, **stated)
     )
     return sum(
         ask_if_there(data_dir, "connection.close", name=row["name"], reason=reason) for row in rows
@@ -99,7 +109,12 @@ def list_channels(
 ) -> None:
     """Show channels, and what on them is not settled yet."""
     stated = {"vhost": vhost, "user": user}
-    show_list(data_dir, "channel.list", CHANNEL_COLUMNS, options, as_json=json, **stated)
+    show_list(
+        asked(data_dir, "channel.list", options, **stated),
+        CHANNEL_COLUMNS,
+        options,
+        as_json=json,
+    )
 
 
 @consumers.command("list")
@@ -114,4 +129,10 @@ def list_consumers(
 ) -> None:
     """Show consumers, by their queues."""
     stated = {"vhost": vhost, "queue": queue}
-    show_list(data_dir, "consumer.list", CONSUMER_COLUMNS, options, as_json=json, **stated)
+    show_list(
+        asked(data_dir, "consumer.list", options, **stated),
+        CONSUMER_COLUMNS,
+        options,
+        as_json=json,
+        aliases=CONSUMER_NAMES,
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
@@ -21,9 +23,12 @@ Exchange = Annotated[str | None, typer.Option("--exchange", help="The window of 
 
 
 @app.command("list")
-def list_(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_options_of(Listing)
+def list_(
+    *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
+) -> None:
     """Show the windows: keys in memory, and messages that were not stored since the start."""
-    show_rows(ask(data_dir, "dedup.list", vhost=vhost), COLUMNS, as_json=json)
+    show_list(whole(ask(data_dir, "dedup.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
 @app.command("show")
@@ -35,13 +40,13 @@ def show(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show one window; with an id, when the message was taken (ms since 1970)."""
+    """Show one window; with an id, when the message was stored."""
     row = ask(data_dir, "dedup.show", vhost=vhost, queue=queue, exchange=exchange, id=id_)
     show_rows([row], list(row), as_json=json)
 
 
-@app.command("forget")
-def forget(
+@app.command("delete")
+def delete(
     id_: Annotated[str, typer.Argument(help="An x-dedup-id, or message-id.")],
     queue: Queue = None,
     exchange: Exchange = None,
@@ -51,4 +56,4 @@ def forget(
 ) -> None:
     """Let a message with this id be stored again."""
     ask(data_dir, "dedup.forget", vhost=vhost, queue=queue, exchange=exchange, id=id_)
-    show_done(f"message '{id_}' may come again", as_json=json)
+    show_done(f"id '{id_}' was deleted: a message with it is stored again", as_json=json)

@@ -10,14 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
+from leveret.cli.listing import Cut, Source, show_list
 from leveret.cli.options import with_options_of
-from leveret.cli.output import show_rows
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
 from leveret.cli.values import (
-    SHOWN_ROWS,
-    Limit,
-    all_pages,
     header_values,
     moment_ms,
     show_count,
@@ -60,23 +57,24 @@ class Selected:
 
 
 @app.command("list")
+@with_options_of(Cut)
 @with_options_of(Selected)
 def list_(
     *,
     queue: Queue,
-    limit: Limit = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
-    **selected: Any,
+    **stated: Any,
 ) -> None:
     """Show messages, the oldest first; those too that a consumer has just now."""
-    common = _common(vhost, queue, selected)
-    rows = all_pages(
-        limit,
-        lambda count, after: ask(data_dir, "dlq.list", limit=count, after=after, **common),
+    common = _common(vhost, queue, stated)
+    show_list(
+        Source(lambda count, after: ask(data_dir, "dlq.list", limit=count, after=after, **common)),
+        COLUMNS,
+        stated,
+        as_json=json,
     )
-    show_rows(rows, COLUMNS, as_json=json)
 
 
 @app.command("show")
@@ -118,7 +116,7 @@ def redrive(
     """Send messages back to where they came from: all, or those that are selected.
 
     Each returns to the queue in which it died; where that is gone, what it had been published with
-    decides. Its attempts begin anew.
+    decides. Its attempts begin anew. Ends with status 1 if any were unroutable or refused.
     """
     status = ask(
         data_dir,
@@ -132,7 +130,9 @@ def redrive(
     if not detach:
         status = _watch(data_dir, vhost, queue, status, quiet=json)
     _show_status(status, as_json=json)
-    if status["phase"] == "failed":
+    if not detach and any(selected.values()) and not status["moved"]:
+        fail("no message was redriven: none is as stated, or none could be moved")
+    if status["phase"] == "failed" or status["unroutable"] or status["refused"]:
         raise typer.Exit(1)
 
 
@@ -140,7 +140,7 @@ def redrive(
 def status(
     queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
 ) -> None:
-    """How far a queue's redrive has come."""
+    """Show the progress of a queue's redrive."""
     _show_status(ask(data_dir, "dlq.status", vhost=vhost, queue=queue), as_json=json)
 
 
@@ -148,7 +148,7 @@ def status(
 def pause(
     queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
 ) -> None:
-    """Let a redrive rest."""
+    """Pause a redrive."""
     _show_status(ask(data_dir, "dlq.pause", vhost=vhost, queue=queue), as_json=json)
 
 
@@ -156,7 +156,7 @@ def pause(
 def resume(
     queue: QueueOption, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
 ) -> None:
-    """Let a redrive go on."""
+    """Resume a redrive."""
     _show_status(ask(data_dir, "dlq.resume", vhost=vhost, queue=queue), as_json=json)
 
 
@@ -180,7 +180,7 @@ def delete(
 ) -> None:
     """Delete the messages that are selected."""
     count = ask(data_dir, "dlq.delete", **_common(vhost, queue, selected))
-    show_count(count, "deleted", as_json=json)
+    show_count(count, "deleted", as_json=json, selected=True)
 
 
 @app.command("purge")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import printable
+from leveret.cli.output import iso, printable
 from leveret.cli.session import Json, fail
-from leveret.cli.values import iso
 from leveret.errors import CorruptBatchError, LeveretError
 
 if TYPE_CHECKING:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path  # read when the command is built
 from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import iso, show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, ask_about_keys, fail
 from leveret.errors import LeveretError
 
@@ -31,15 +32,18 @@ KeyFile = Annotated[
 
 
 @app.command("status")
+@with_options_of(Listing)
 def status(
+    *,
     vhost: InVhost = None,
     key_file: KeyFile = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show the keys, and how many segments each is needed for; `plain` ones are not encrypted."""
     rows = ask_about_keys(data_dir, key_file, "encryption.status", vhost=vhost)
-    show_rows([_readable(row) for row in rows], COLUMNS, as_json=json)
+    show_list(whole([_readable(row) for row in rows]), COLUMNS, options, as_json=json)
 
 
 @app.command("enable")
@@ -116,9 +120,4 @@ def generate_key(
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
     created = row.pop("created_ms")
-    if created is not None:
-        when = datetime.fromtimestamp(created / 1000, UTC)
-        row["created"] = when.isoformat(timespec="seconds").replace("+00:00", "Z")
-    else:
-        row["created"] = ""
-    return row
+    return {**row, "created": "" if created is None else iso(created)}

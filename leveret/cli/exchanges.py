@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list
+from leveret.cli.listing import Listing, asked, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
@@ -33,12 +33,17 @@ def list_(
     **options: Any,
 ) -> None:
     """Show exchanges, the predeclared ones included."""
-    show_list(data_dir, "exchange.list", COLUMNS, options, as_json=json, vhost=vhost, name=name)
+    show_list(
+        asked(data_dir, "exchange.list", options, vhost=vhost, name=name),
+        COLUMNS,
+        options,
+        as_json=json,
+    )
 
 
 @app.command("show")
 def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show all there is to say of one exchange."""
+    """Show one exchange."""
     show_one(ask(data_dir, "exchange.show", vhost=vhost, name=name), as_json=json)
 
 
@@ -74,7 +79,7 @@ def declare(
         internal=internal,
         arguments=arguments_of(argument),
     )
-    show_done(f"exchange '{name}' is there", as_json=json)
+    show_done(f"exchange '{name}' is declared", as_json=json)
 
 
 @app.command("delete")

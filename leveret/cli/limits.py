@@ -1,14 +1,16 @@
-"""`leveret limits …`: how much a virtual host or a user may have."""
+"""`leveret limit …`: how much a virtual host or a user may have."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
@@ -57,7 +59,8 @@ def clear(
 
 
 @app.command("list")
-def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_options_of(Listing)
+def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
     """Show all limits."""
     rows = ask(data_dir, "limits.list")
-    show_rows(rows, ["kind", "name", "limit", "value"], as_json=json)
+    show_list(whole(rows), ["kind", "name", "limit", "value"], options, as_json=json)

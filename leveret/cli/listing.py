@@ -1,70 +1,195 @@
-"""Lists of what there is on a running node: their options, and how they are shown."""
+"""Lists: their options, and how they are asked for, cut and shown. All lists are shown here.
+
+Programs get a list whole; a terminal gets its beginning. Whatever was left out is said on standard
+error, so that neither a person nor a script takes a part for all.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import show_rows
+from leveret.cli.output import is_for_people, show_rows
 from leveret.cli.session import ask
-from leveret.cli.values import SHOWN_ROWS, Limit, all_pages
+from leveret.mgmt_ui.cells import cell, rank
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["Listing", "show_list"]
 
-SORTED_ROWS_MAX = 5000  # of a list that is sorted by a column: it comes in one page
+__all__ = ["Cut", "Listing", "Source", "asked", "show_list", "whole"]
+
+TERMINAL_ROWS = 100  # more than anybody reads; programs get all
+PAGE_ROWS = 1000  # of a list that a node tells page by page
+SORTED_ROWS_MAX = 5000  # that a node sorts; longer lists are sorted here
+
+Columns = Annotated[
+    str | None, typer.Option("--columns", help="Show these, NAME,NAME; --json has them all.")
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", min=0, help="At most so many rows; 0: all.  [default: all; on a terminal 100]"
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Options of every such list."""
+class Cut:
+    """Options of every list."""
 
-    columns: Annotated[
-        str | None, typer.Option("--columns", help="Show these, NAME,NAME; --json has them all.")
-    ] = None
+    columns: Columns = None
+    limit: Limit = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Cut):
+    """Options of lists that can be put in another order."""
+
     sort: Annotated[
         str | None, typer.Option("--sort", help="By this column; without it, by name.")
     ] = None
     reverse: Annotated[bool, typer.Option("--reverse", help="The highest first; needs --sort.")] = (
         False
     )
-    limit: Limit = SHOWN_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from: `page(count, after)`, and `ranked(count, column)` where a node sorts.
+
+    Both return {"rows", "after", "total" where it is known}: at most `count` rows, those behind
+    `after`, which is the page's before.
+    """
+
+    page: Callable[[int, Any], Mapping[str, Any]]
+    ranked: Callable[[int, str], Mapping[str, Any]] | None = None
+
+
+def asked(
+    data_dir: Path, operation: str, options: Mapping[str, Any], **parameters: object
+) -> Source:
+    """A list that the node pages, and sorts where few rows are wanted."""
+    common = {**parameters, "reverse": options["reverse"]}
+    return Source(
+        lambda count, after: ask(
+            data_dir, operation, limit=count, after=after, sort=None, **common
+        ),
+        lambda count, sort: ask(data_dir, operation, limit=count, after=None, sort=sort, **common),
+    )
+
+
+def whole(rows: list[dict[str, Any]]) -> Source:
+    """A list that came in one piece."""
+    return Source(lambda _count, _after: {"rows": rows, "after": None})
 
 
 def show_list(
-    data_dir: Path,
-    operation: str,
+    source: Source,
     columns: list[str],
     options: dict[str, Any],
     *,
     as_json: bool,
-    **parameters: object,
+    aliases: Mapping[str, str] | None = None,
+    readable: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> None:
-    """Ask for a list and show it; `options` are the values of Listing's."""
-    chosen = (options["columns"] or "").split(",") if options["columns"] else []
-    common = {"sort": options["sort"], "reverse": options["reverse"], **parameters}
+    """Show a list; `options` are the values of Cut's or Listing's.
+
+    `aliases` are columns' names for what stands elsewhere in a row: {"queue": "queue.name"};
+    `readable` makes a row for people of one for programs.
+    """
+    aliases = aliases or {}
+    sort, reverse = options.get("sort"), options.get("reverse", False)
+    if reverse and sort is None:
+        raise typer.BadParameter("it needs --sort", param_hint="--reverse")
     limit = options["limit"]
-    if options["sort"] is not None:
-        limit = limit or SORTED_ROWS_MAX
-        rows = ask(data_dir, operation, limit=limit, after=None, **common)["rows"]
+    if limit is None:
+        limit = TERMINAL_ROWS if is_for_people() and not as_json else 0
+    if sort is None:
+        rows, total = _first(source, limit)
     else:
-        rows = all_pages(
-            limit,
-            lambda count, after: ask(data_dir, operation, limit=count, after=after, **common),
-        )
+        path = aliases.get(sort, sort)
+        rows, total = _ranked(source, path, limit, reverse=reverse)
+        _check("--sort", [sort], rows, columns, aliases)
+    _show(rows, columns, options["columns"], aliases, readable, as_json=as_json)
+    _tell_rest(len(rows), total)
+
+
+def _show(
+    rows: list[dict[str, Any]],
+    columns: list[str],
+    stated: str | None,
+    aliases: Mapping[str, str],
+    readable: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    as_json: bool,
+) -> None:
+    chosen = [name.strip() for name in stated.split(",")] if stated else []
+    if as_json and not chosen:
+        show_rows(rows, columns, as_json=True)
+        return
+    if not as_json:
+        rows = [readable(row) for row in rows]
+    _check("--columns", chosen, rows, columns, aliases)
     shown = chosen or columns
-    if chosen or not as_json:
-        rows = [{name: _shown(row, name) for name in shown} for row in rows]
-    show_rows(rows, shown, as_json=as_json)
+    cells = [{name: cell(row, aliases.get(name, name)) for name in shown} for row in rows]
+    show_rows(cells, shown, as_json=as_json)
 
 
-def _shown(row: dict[str, Any], column: str) -> object:
-    """A column of a row; `queue.name` is a part of one."""
-    value: Any = row
-    for part in column.split("."):
-        value = value.get(part, "") if isinstance(value, dict) else ""
-    return value
+def _first(source: Source, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+    """The first rows (0: all), and how many there are; None: more than that."""
+    rows: list[dict[str, Any]] = []
+    after: Any = None
+    total: int | None = None
+    while True:
+        found = source.page(min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS, after)
+        total = found.get("total", total) if after is None else total
+        rows += found["rows"]
+        after = found["after"]
+        if after is None:
+            return (rows[:limit] if limit else rows), len(rows)
+        if limit and len(rows) >= limit:
+            return rows, total
+
+
+def _ranked(
+    source: Source, path: str, limit: int, *, reverse: bool
+) -> tuple[list[dict[str, Any]], int | None]:
+    """The first rows by a column; the node ranks them where it can and few are wanted."""
+    if source.ranked is not None and 0 < limit <= SORTED_ROWS_MAX:
+        found = source.ranked(limit, path)
+        return found["rows"], found["total"]
+    rows, total = _first(source, 0)
+    rows.sort(key=lambda row: rank(cell(row, path), reverse=reverse), reverse=reverse)
+    return (rows[:limit] if limit else rows), total
+
+
+def _check(
+    option: str,
+    stated: list[str],
+    rows: list[dict[str, Any]],
+    columns: list[str],
+    aliases: Mapping[str, str],
+) -> None:
+    """Refuse a column that no row has; a list without rows does not say what it lacks."""
+    known = {*columns, *aliases, *(name for row in rows for name in row)}
+    for name in stated:
+        path = aliases.get(name, name)
+        if not rows or name in known or any(cell(row, path) != "" for row in rows):
+            continue
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise typer.BadParameter(
+            f"no column '{name}'; {hint}there are {', '.join(sorted(known))}", param_hint=option
+        )
+
+
+def _tell_rest(shown: int, total: int | None) -> None:
+    if total is None:
+        typer.echo(f"the first {shown} shown; there are more: --limit 0 shows all", err=True)
+    elif total > shown:
+        typer.echo(f"{shown} of {total} shown; --limit 0 shows all", err=True)

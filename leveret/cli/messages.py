@@ -12,16 +12,13 @@ import typer
 
 from leveret.cli.completion import queue_names
 from leveret.cli.group import Group
+from leveret.cli.listing import Cut, Source, show_list
 from leveret.cli.options import with_options_of
-from leveret.cli.output import printable, show_rows
+from leveret.cli.output import iso, printable
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail, read_json
 from leveret.cli.values import (
-    SHOWN_ROWS,
-    Limit,
-    all_pages,
     header_values,
-    iso,
     moment_ms,
     show_count,
     show_one,
@@ -34,7 +31,7 @@ __all__ = ["app"]
 
 app = Group("Browse a queue without disturbing it; delete, move, copy and edit messages.")
 
-COLUMNS = ["offset", "state", "came", "message_id", "exchange", "routing_key", "payload_bytes"]
+COLUMNS = ["offset", "state", "stored_at", "message_id", "exchange", "routing_key", "payload_bytes"]
 # Of a request that deals with messages: what was done, and what was not, and why.
 LEFT = {
     "skipped": "with a consumer",
@@ -86,9 +83,10 @@ class Selected:
         None
     )
     since: Annotated[
-        str | None, typer.Option("--since", help="Came then or later: ISO 8601, or ms since 1970.")
+        str | None,
+        typer.Option("--since", help="Stored then or later: ISO 8601, or ms since 1970."),
     ] = None
-    until: Annotated[str | None, typer.Option("--until", help="Came before then.")] = None
+    until: Annotated[str | None, typer.Option("--until", help="Stored before then.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +106,11 @@ class Where:
 
 
 @app.command("list")
+@with_options_of(Cut)
 @with_options_of(Selected)
 def list_(
     *,
     queue: Queue,
-    limit: Limit = SHOWN_ROWS,
     newest_first: Annotated[
         bool, typer.Option("--newest-first", help="Begin at the queue's end.")
     ] = False,
@@ -129,14 +127,8 @@ def list_(
         found = ask(data_dir, "message.list", limit=count, after=after, **asked)
         return {"rows": found["messages"], "after": found["after"]}
 
-    rows = all_pages(limit, page)
-    if json:
-        typer.echo(json_text.dumps(rows, ensure_ascii=False))
-        return
-    for row in rows:
-        row["came"] = iso(row["time_ms"])
-        row["message_id"] = row["properties"].get("message_id", "")
-    show_rows(rows, COLUMNS, as_json=False)
+    names = {"stored_at": "time_ms", "message_id": "properties.message_id"}
+    show_list(Source(page), COLUMNS, selected, as_json=json, aliases=names)
 
 
 @app.command("show")
@@ -326,3 +318,6 @@ def _deal(
                 show_count(sums[name], f"left: {why}", as_json=False)
     if any(sums[name] for name in LEFT):
         raise typer.Exit(1)
+    # "until" alone is what every transfer states.
+    if not sums[done] and asked["select"].keys() - {"until"}:
+        fail("no message is as stated: nothing was done")

@@ -11,10 +11,19 @@ import typer
 
 from leveret.cli.group import Group
 from leveret.cli.health import PROBE_SECONDS_MAX, probe
-from leveret.cli.output import printable, show_done
-from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, patience
-from leveret.cli.values import MIB, iso, span
-from leveret.errors import NodeRunningError
+from leveret.cli.output import iso, printable, show_done
+from leveret.cli.session import (
+    DATA_DIR,
+    DataDir,
+    Json,
+    answer_of,
+    ask,
+    fail,
+    patience,
+    reason_of,
+)
+from leveret.cli.values import MIB, span
+from leveret.errors import NodeRunningError, StorageError
 from leveret.storage.lock import DirectoryLock
 
 if TYPE_CHECKING:
@@ -23,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["alarms", "app", "health"]
 
 STOP_SECONDS_MAX = 120.0  # clients are told, logs flushed and closed
+ERROR_STATUS = 2  # of `alarms`, whose 1 means that there are some
+NO_NODE_STATUS = 3
 POLL_SECONDS = 0.05  # while somebody waits for the end
 
 app = Group("A running node as a whole.")
@@ -145,17 +156,30 @@ def health(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
 
 
 def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show what a running node runs low on; ends with status 1 if there is anything.
+    """Show what a running node runs low on: while there is an alarm, publishers are held.
 
-    While an alarm stands, publishers are held.
+    Ends with status 0 without alarms, 1 with some, 3 where no node answers, 2 for other errors.
     """
-    low = ask(data_dir, "node.status")["alarms"]
+    low = _alarms(data_dir)
     if json:
         typer.echo(json_text.dumps(low))
     else:
         typer.echo(f"low on {' and '.join(low)}: publishers are held" if low else "no alarms")
     if low:
         raise typer.Exit(1)
+
+
+def _alarms(data_dir: Path) -> list[str]:
+    """What is low. Ends the command where that cannot be found out."""
+    try:
+        answer = answer_of(data_dir, "node.health")
+    except StorageError as error:
+        fail(str(error), NO_NODE_STATUS)
+    if not answer["ok"]:
+        is_stopped = answer["error"] == "not_running"
+        fail(reason_of(answer, data_dir), NO_NODE_STATUS if is_stopped else ERROR_STATUS)
+    low: list[str] = answer["result"]["alarms"]
+    return low
 
 
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:

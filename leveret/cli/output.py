@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["is_for_people", "printable", "show_done", "show_rows"]
+__all__ = ["MOMENTS", "is_for_people", "iso", "printable", "show_done", "show_rows"]
 
 COLUMN_GAP = "  "
 # What is coloured, and only in columns that say how something is: the rest is nobody's alarm.
@@ -29,6 +30,36 @@ STATE_STYLES = {
     "cancelled": "yellow",
     "failed": "red",
 }
+
+
+# Fields that hold a moment, in milliseconds since 1970: people are shown a time.
+MOMENTS = {
+    "at",
+    "connected_at",
+    "created",
+    "created_ms",
+    "died_at",
+    "due",
+    "due_ms",
+    "first_failure_at",
+    "last_at",
+    "next_check_at",
+    "prepared_at",
+    "seen_at",
+    "since",
+    "started",
+    "stored_at",
+    "time_ms",
+}
+
+
+def iso(ms: int) -> str:
+    """A time for people, from milliseconds since 1970; the number where no calendar has it."""
+    try:
+        moment = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError):
+        return f"{ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def show_rows(rows: list[dict[str, object]], columns: list[str], *, as_json: bool) -> None:
@@ -54,7 +85,7 @@ def _show_table(rows: list[dict[str, object]], columns: list[str]) -> None:
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
     for column in columns:
-        numeric = bool(rows) and all(_is_number(row[column]) for row in rows)
+        numeric = bool(rows) and all(_is_number(column, row[column]) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(column, row[column]) for column in columns))
@@ -65,16 +96,16 @@ def _cell(column: str, value: object) -> Text:
     """Names are text, whatever brackets they have."""
     from rich.text import Text
 
-    text = _text(value)
+    text = _text(column, value)
     return Text(text, style=STATE_STYLES.get(text, "") if column in STATE_COLUMNS else "")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(column: str, value: object) -> bool:
+    return column not in MOMENTS and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _show_columns(rows: list[dict[str, object]], columns: list[str]) -> None:
-    lines = [columns, *([_text(row[column]) for column in columns] for row in rows)]
+    lines = [columns, *([_text(column, row[column]) for column in columns] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -97,7 +128,11 @@ def _escaped(character: str) -> str:
     return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
 
 
-def _text(value: object) -> str:
+def _text(column: str, value: object) -> str:
+    if value is None:
+        return ""
+    if column in MOMENTS and type(value) is int:
+        return iso(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return printable(",".join(value))
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

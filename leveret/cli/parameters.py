@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["app", "global_app"]
@@ -55,15 +57,18 @@ def clear(
 
 
 @app.command("list")
+@with_options_of(Listing)
 def list_(
+    *,
     component: Annotated[str | None, typer.Option("--component", help="Only of this one.")] = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show parameters."""
     rows = ask(data_dir, "parameter.list", vhost=vhost, component=component)
-    show_rows(rows, ["vhost", "component", "name", "value"], as_json=json)
+    show_list(whole(rows), ["vhost", "component", "name", "value"], options, as_json=json)
 
 
 @global_app.command("set")
@@ -81,6 +86,9 @@ def clear_global(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -
 
 
 @global_app.command("list")
-def list_global(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_options_of(Listing)
+def list_global(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
     """Show parameters."""
-    show_rows(ask(data_dir, "global_parameter.list"), ["name", "value"], as_json=json)
+    show_list(
+        whole(ask(data_dir, "global_parameter.list")), ["name", "value"], options, as_json=json
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["operator_policies", "policies"]
@@ -64,14 +66,13 @@ def _commands(kind: str, help_: str, *, operator: bool) -> Group:
         show_done(f"{kind} '{name}' in vhost '{vhost}' was cleared", as_json=json)
 
     @app.command("list")
+    @with_options_of(Listing)
     def list_(
-        vhost: InVhost = None,
-        data_dir: DataDir = DATA_DIR,
-        json: Json = False,
+        *, vhost: InVhost = None, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
     ) -> None:
         """Show policies, in the order in which they are tried."""
         rows = ask(data_dir, "policy.list", vhost=vhost, operator=operator)
-        show_rows(rows, COLUMNS, as_json=json)
+        show_list(whole(rows), COLUMNS, options, as_json=json)
 
     return app
 
@@ -80,5 +81,7 @@ policies = _commands(
     "policy", "Settings for queues and exchanges whose names fit a pattern.", operator=False
 )
 operator_policies = _commands(
-    "operator policy", "Bounds on what policies and clients ask for.", operator=True
+    "operator policy",
+    "Policies of the operator: bounds on what other policies and clients set.",
+    operator=True,
 )

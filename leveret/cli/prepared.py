@@ -1,18 +1,20 @@
-"""`leveret prepared …`: half messages that wait to be committed, on a running node."""
+"""`leveret prepared …`: prepared messages that wait to be committed, on a running node."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
 
-app = Group("Half messages that wait to be committed.")
+app = Group("Prepared messages that wait to be committed.")
 
 COLUMNS = [
     "id",
@@ -28,9 +30,12 @@ Id = Annotated[str, typer.Argument(help="The message's x-prepare-id, or message-
 
 
 @app.command("list")
-def list_(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show them, the oldest first; times are ms since 1970."""
-    show_rows(ask(data_dir, "prepared.list", vhost=vhost), COLUMNS, as_json=json)
+@with_options_of(Listing)
+def list_(
+    *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
+) -> None:
+    """Show them, the oldest first."""
+    show_list(whole(ask(data_dir, "prepared.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
 @app.command("show")

@@ -1,13 +1,15 @@
-"""`leveret producers …`: publishers that number their messages, on a running node."""
+"""`leveret producer …`: publishers that number their messages, on a running node."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
@@ -18,18 +20,21 @@ COLUMNS = ["id", "epoch", "sequence", "last_at"]
 
 
 @app.command("list")
-def list_(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show how far each has come, and when (ms since 1970)."""
-    show_rows(ask(data_dir, "producers.list", vhost=vhost), COLUMNS, as_json=json)
+@with_options_of(Listing)
+def list_(
+    *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
+) -> None:
+    """Show how far each has come, and when."""
+    show_list(whole(ask(data_dir, "producers.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
-@app.command("forget")
-def forget(
+@app.command("delete")
+def delete(
     id_: Annotated[str, typer.Argument(help="The publisher's x-producer-id.")],
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Let a publisher begin anew, with any epoch and number 0."""
+    """Delete what is known of a publisher: it begins anew, with any epoch and number 0."""
     ask(data_dir, "producers.forget", vhost=vhost, id=id_)
-    show_done(f"producer '{id_}' is forgotten", as_json=json)
+    show_done(f"producer '{id_}' was deleted: it may begin anew", as_json=json)

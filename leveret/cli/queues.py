@@ -9,7 +9,7 @@ import typer
 
 from leveret.cli.completion import queue_names
 from leveret.cli.group import Group
-from leveret.cli.listing import Listing, show_list
+from leveret.cli.listing import Listing, asked, show_list
 from leveret.cli.options import with_options_of
 from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
@@ -41,12 +41,17 @@ def list_(
     **options: Any,
 ) -> None:
     """Show queues, and how full they are."""
-    show_list(data_dir, "queue.list", COLUMNS, options, as_json=json, vhost=vhost, name=name)
+    show_list(
+        asked(data_dir, "queue.list", options, vhost=vhost, name=name),
+        COLUMNS,
+        options,
+        as_json=json,
+    )
 
 
 @app.command("show")
 def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show all there is to say of one queue."""
+    """Show one queue: settings, messages, bytes, memory and rates."""
     show_one(ask(data_dir, "queue.show", vhost=vhost, name=name), as_json=json)
 
 
@@ -78,7 +83,7 @@ def declare(
         auto_delete=auto_delete,
         arguments=arguments_of(argument),
     )
-    show_done(f"queue '{made}' is there", as_json=json)
+    show_done(f"queue '{made}' is declared", as_json=json)
 
 
 @app.command("delete")
@@ -134,9 +139,9 @@ def pause(
 def resume(
     name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
 ) -> None:
-    """Let a paused queue go on."""
+    """Resume the delivery of a paused queue."""
     ask(data_dir, "queue.resume", vhost=vhost, name=name)
-    show_done(f"queue '{name}' goes on", as_json=json)
+    show_done(f"queue '{name}' is resumed", as_json=json)
 
 
 @app.command("rename")
@@ -147,21 +152,21 @@ def rename(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Give a queue another name; clients reach it by the old one, too, until that is forgotten."""
+    """Give a queue another name; the old one stays an alias until `queue remove-alias`."""
     ask(data_dir, "queue.rename", vhost=vhost, name=name, new_name=new_name)
-    show_done(f"queue '{name}' is called '{new_name}' now", as_json=json)
+    show_done(f"queue '{name}' was renamed to '{new_name}'", as_json=json)
 
 
-@app.command("forget-name")
-def forget_name(
+@app.command("remove-alias")
+def remove_alias(
     alias: Annotated[str, typer.Argument(help="A name that a queue had before.")],
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Let nobody reach a renamed queue by its old name any more."""
+    """Remove an old name of a renamed queue: clients that use it get 404."""
     ask(data_dir, "queue.alias.remove", vhost=vhost, alias=alias)
-    show_done(f"nothing is called '{alias}' any more", as_json=json)
+    show_done(f"alias '{alias}' was removed", as_json=json)
 
 
 @app.command("change")

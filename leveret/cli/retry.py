@@ -7,18 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_rows
+from leveret.cli.listing import Cut, Source, show_list
+from leveret.cli.options import with_options_of
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
-from leveret.cli.values import (
-    SHOWN_ROWS,
-    Limit,
-    all_pages,
-    header_values,
-    iso,
-    moment_ms,
-    show_count,
-    show_one,
-)
+from leveret.cli.values import header_values, moment_ms, show_count, show_one
 
 __all__ = ["app"]
 
@@ -41,7 +33,9 @@ All = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
 
 
 @app.command("list")
+@with_options_of(Cut)
 def list_(
+    *,
     queue: Queue,
     id_: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
     message_id: Annotated[
@@ -61,10 +55,10 @@ def list_(
         typer.Option("--due-from", help="Due then or later: ISO 8601, or ms since 1970."),
     ] = None,
     due_before: Annotated[str | None, typer.Option("--due-before", help="Due before then.")] = None,
-    limit: Limit = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show the messages that wait, the next one that is due first."""
     asked = {
@@ -76,14 +70,17 @@ def list_(
         "due_from_ms": None if due_from is None else moment_ms(due_from),
         "due_before_ms": None if due_before is None else moment_ms(due_before),
     }
-    rows = all_pages(
-        limit,
-        lambda count, after: ask(
-            data_dir, "retry.list", vhost=vhost, queue=queue, limit=count, after=after, **asked
+    show_list(
+        Source(
+            lambda count, after: ask(
+                data_dir, "retry.list", vhost=vhost, queue=queue, limit=count, after=after, **asked
+            )
         ),
+        COLUMNS,
+        options,
+        as_json=json,
+        aliases={"due": "due_ms"},
     )
-    shown = rows if json else [_readable(row) for row in rows]
-    show_rows(shown, COLUMNS, as_json=json)
 
 
 @app.command("show")
@@ -96,7 +93,7 @@ def show(
 ) -> None:
     """Show one message with its properties and its payload."""
     row = ask(data_dir, "retry.show", vhost=vhost, queue=queue, id=id_)
-    show_one(row if json else {**row, "due": iso(row["due_ms"])}, as_json=json)
+    show_one(row, as_json=json)
 
 
 @app.command("retry-now")
@@ -112,7 +109,7 @@ def retry_now(
     count = ask(
         data_dir, "retry.retry_now", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_
     )
-    show_count(count, "brought back", as_json=json)
+    show_count(count, "brought back", as_json=json, selected=not all_)
 
 
 @app.command("cancel")
@@ -126,8 +123,4 @@ def cancel(
 ) -> None:
     """Delete messages that wait: they never come back, and are no dead letters either."""
     count = ask(data_dir, "retry.cancel", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_)
-    show_count(count, "deleted", as_json=json)
-
-
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "due": iso(row["due_ms"]), "message_id": row["message_id"] or ""}
+    show_count(count, "deleted", as_json=json, selected=not all_)

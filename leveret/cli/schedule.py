@@ -7,14 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_rows
+from leveret.cli.listing import Cut, Source, show_list
+from leveret.cli.options import with_options_of
+from leveret.cli.output import iso
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail
 from leveret.cli.values import (
-    SHOWN_ROWS,
-    Limit,
-    all_pages,
     header_values,
-    iso,
     moment_ms,
     show_count,
     show_one,
@@ -48,7 +46,9 @@ All = Annotated[bool, typer.Option("--all", help="Every message of the virtual h
 
 
 @app.command("list")
+@with_options_of(Cut)
 def list_(
+    *,
     id_: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
     exchange: Exchange = None,
     routing_key: RoutingKey = None,
@@ -57,27 +57,31 @@ def list_(
     due_from: DueFrom = None,
     due_before: DueBefore = None,
     queue: OfQueue = None,
-    limit: Limit = SHOWN_ROWS,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show messages, the next one that is due first."""
     common = _common(exchange, routing_key, header, message_id, due_from, due_before)
-    rows = all_pages(
-        limit,
-        lambda count, after: ask(
-            data_dir,
-            "schedule.list",
-            vhost=vhost,
-            queue=queue,
-            id=id_,
-            limit=count,
-            after=after,
-            **common,
+    show_list(
+        Source(
+            lambda count, after: ask(
+                data_dir,
+                "schedule.list",
+                vhost=vhost,
+                queue=queue,
+                id=id_,
+                limit=count,
+                after=after,
+                **common,
+            )
         ),
+        COLUMNS,
+        options,
+        as_json=json,
+        readable=_readable,
     )
-    show_rows([row if json else _readable(row) for row in rows], COLUMNS, as_json=json)
 
 
 @app.command("show")
@@ -90,8 +94,6 @@ def show(
 ) -> None:
     """Show one message with its properties, its headers and its payload."""
     row = ask(data_dir, "schedule.show", vhost=vhost, queue=queue, id=id_)
-    if not json:
-        row["due"] = iso(row.pop("due_ms"))
     show_one(row, as_json=json)
 
 
@@ -113,7 +115,7 @@ def cancel(
     """Never deliver one message, or those for which all holds that is stated."""
     common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     count = ask(data_dir, "schedule.cancel", vhost=vhost, queue=queue, id=id_, all=all_, **common)
-    show_count(count, "cancelled", as_json=json)
+    show_count(count, "cancelled", as_json=json, selected=not all_)
 
 
 @app.command("deliver-now")
@@ -133,7 +135,7 @@ def deliver_now(
     """Deliver one message at once, or those for which all holds that is stated."""
     common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     count = ask(data_dir, "schedule.deliver_now", vhost=vhost, id=id_, all=all_, **common)
-    show_count(count, "delivered", as_json=json)
+    show_count(count, "delivered", as_json=json, selected=not all_)
 
 
 @app.command("reschedule")
@@ -167,7 +169,7 @@ def reschedule(
         delay_ms=None if in_ is None else _interval(in_),
         **_common(exchange, routing_key, header, message_id, due_from, due_before),
     )
-    show_count(count, "rescheduled", as_json=json)
+    show_count(count, "rescheduled", as_json=json, selected=not all_)
 
 
 def _common(

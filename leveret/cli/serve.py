@@ -25,7 +25,7 @@ class _Durability(StrEnum):  # what may be chosen for a node; the port's third v
 
 def serve(
     data_dir: Annotated[
-        Path | None, typer.Option(help="Directory of everything that survives.  [default: var]")
+        Path | None, typer.Option(help="Data directory: messages and definitions.  [default: var]")
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")
@@ -53,7 +53,10 @@ def serve(
     ] = None,
     durability: Annotated[
         _Durability | None,
-        typer.Option(help="What a confirmed persistent message survives.  [default: fsync]"),
+        typer.Option(
+            help="Durability of confirmed messages: fsync survives a power failure, os a crash "
+            "of the broker.  [default: fsync]"
+        ),
     ] = None,
     definitions: Annotated[
         Path | None,
@@ -67,7 +70,7 @@ def serve(
         typer.Option(envvar="LEVERET_CONFIG", help="TOML file with these and all other settings."),
     ] = None,
 ) -> None:
-    """Run a node until it is told to stop.
+    """Start the broker in the foreground.
 
     Each setting also comes from the environment (LEVERET_PORT) or the file; the command line wins.
     """

@@ -162,10 +162,12 @@ def read_json(text: str) -> Any:
         fail(str(error))
 
 
-def fail(explanation: str) -> NoReturn:
-    """End the command with a reason and status 1."""
-    typer.echo(f"leveret: {explanation}", err=True)
-    raise typer.Exit(1)
+def fail(explanation: str, status: int = 1) -> NoReturn:
+    """End the command with a reason, on standard error, and its status."""
+    for line in explanation.splitlines():
+        if line:
+            typer.echo(f"leveret: {line}", err=True)
+    raise typer.Exit(status)
 
 
 def _answer(

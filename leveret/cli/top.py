@@ -54,7 +54,9 @@ def top(
     ] = _Sort.IN,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=0, help="So many queues.  [default: what fits, else 20]"),
+        typer.Option(
+            "--limit", min=0, help="Number of queues shown.  [default: what fits, else 20]"
+        ),
     ] = None,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, max=60, help="Seconds that rates are taken of.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, OfUser, Vhost, ask
 
 __all__ = ["app"]
@@ -58,12 +60,15 @@ def clear(
 
 
 @app.command("list")
+@with_options_of(Listing)
 def list_(
+    *,
     user: OfUser = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Show topic permissions."""
     rows = ask(data_dir, "topic_permission.list", user=user, vhost=vhost)
-    show_rows(rows, ["vhost", "user", "exchange", "write", "read"], as_json=json)
+    show_list(whole(rows), ["vhost", "user", "exchange", "write", "read"], options, as_json=json)

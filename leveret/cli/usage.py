@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.output import show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import iso
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, ask
 
 __all__ = ["usage"]
 
 HOUR_SECONDS = 3600
+COLUMNS = [
+    "hour", "subject", "vhost", "name", "messages_in", "bytes_in", "messages_out", "bytes_out",
+]  # fmt: skip
 
 
 class _Subject(StrEnum):
@@ -23,8 +27,12 @@ class _Subject(StrEnum):
     QUEUE = "queue"
 
 
+@with_options_of(Listing)
 def usage(
-    hours: Annotated[int, typer.Option("--hours", min=1, help="So many, this one included.")] = 24,
+    *,
+    hours: Annotated[
+        int, typer.Option("--hours", min=1, help="Number of hours, including the current one.")
+    ] = 24,
     subject: Annotated[
         _Subject | None, typer.Option("--of", help="Of virtual hosts, users or queues only.")
     ] = None,
@@ -32,8 +40,9 @@ def usage(
     name: Annotated[str | None, typer.Option("--name", help="Of this user or queue only.")] = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
+    **options: Any,
 ) -> None:
-    """Show messages and bytes in and out by hour (UTC); a queue's in is what was stored in it."""
+    """Show messages and bytes in and out by hour; a queue's in is what was stored in it."""
     now = int(time.time())
     until = now - now % HOUR_SECONDS + HOUR_SECONDS
     rows = ask(
@@ -45,9 +54,8 @@ def usage(
         vhost=vhost,
         name=name,
     )
-    if not json:
-        for row in rows:
-            row["hour"] = datetime.fromtimestamp(row["hour"], UTC).strftime("%Y-%m-%d %H:00")
-    columns = ["hour", "subject", "vhost", "name"]
-    counts = ["messages_in", "bytes_in", "messages_out", "bytes_out"]
-    show_rows(rows, [*columns, *counts], as_json=json)
+    show_list(whole(rows), COLUMNS, options, as_json=json, readable=_readable)
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "hour": iso(row["hour"] * 1000)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, Json, PasswordStdin, ask, fail, read_password
 
 __all__ = ["app", "hash_password"]
@@ -53,9 +55,10 @@ def add(
 
 
 @app.command("list")
-def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_options_of(Listing)
+def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
     """Show all users and their tags."""
-    show_rows(ask(data_dir, "user.list"), ["name", "tags"], as_json=json)
+    show_list(whole(ask(data_dir, "user.list")), ["name", "tags"], options, as_json=json)
 
 
 @app.command("delete")

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leveret.cli.output import printable
+from leveret.cli.output import MOMENTS, iso, printable
 from leveret.cli.session import fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "MIB",
-    "SHOWN_ROWS",
     "Arguments",
-    "Limit",
-    "all_pages",
+    "all_rows",
     "arguments_of",
+    "counted",
     "header_values",
-    "iso",
     "moment_ms",
     "show_count",
     "show_one",
@@ -31,26 +29,23 @@ __all__ = [
 
 MIB = 1 << 20
 PAGE_ROWS = 1000  # of a list that a node tells page by page
-SHOWN_ROWS = 100  # of which so many are shown where nobody says
 
 Arguments = Annotated[
     list[str] | None,
     typer.Option("--argument", help="An argument, NAME=VALUE; VALUE is JSON, or text. Repeatable."),
 ]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many; 0: all.")]
 
 
-def all_pages(limit: int, ask_page: Callable[[int, Any], dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a list, at most `limit` (0: all); `ask_page(count, after)` gets some of them."""
+def all_rows(ask_page: Callable[[int, Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every row of a list; `ask_page(count, after)` gets some of them."""
     rows: list[dict[str, Any]] = []
     after: Any = None
-    while not limit or len(rows) < limit:
-        page = ask_page(min(limit - len(rows), PAGE_ROWS) if limit else PAGE_ROWS, after)
+    while True:
+        page = ask_page(PAGE_ROWS, after)
         rows += page["rows"]
         after = page["after"]
         if after is None:
-            break
-    return rows
+            return rows
 
 
 def header_values(stated: list[str] | None) -> dict[str, str]:
@@ -91,31 +86,33 @@ def moment_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def iso(ms: int) -> str:
-    """A time for people, from milliseconds since 1970; the number where no calendar has it."""
-    try:
-        moment = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError):
-        return f"{ms} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def show_count(count: int, done: str, *, as_json: bool) -> None:
-    """How many messages something was done to."""
+def show_count(count: int, done: str, *, as_json: bool, selected: bool = False) -> None:
+    """Show how many messages something was done to; `selected` ones must have been some."""
     if as_json:
         typer.echo(json_text.dumps({"count": count}))
     else:
-        typer.echo(f"{count} {'message was' if count == 1 else 'messages were'} {done}")
+        typer.echo(f"{counted(count, 'message')} {'was' if count == 1 else 'were'} {done}")
+    if selected and not count:
+        fail("no message is as stated: nothing was done")
 
 
-def show_one(fields: dict[str, object], *, as_json: bool) -> None:
-    """One thing: a line for each of its fields, or all in JSON."""
+def counted(count: int, noun: str) -> str:
+    """`1 queue`, `2 queues`, `3 policies`."""
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun.removesuffix('y')}ies" if noun.endswith("cy") else f"{count} {noun}s"
+
+
+def show_one(fields: Mapping[str, object], *, as_json: bool) -> None:
+    """Show one thing: a line for each of its fields, or all in JSON."""
     if as_json:
         typer.echo(json_text.dumps(fields, ensure_ascii=False))
         return
     for name, value in fields.items():
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
-        typer.echo(f"{name}: {printable(text)}")
+        if name in MOMENTS and type(value) is int:
+            text = iso(value)
+        typer.echo(f"{name.removesuffix('_ms') if name in MOMENTS else name}: {printable(text)}")
 
 
 def span(seconds: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done, show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
+from leveret.cli.output import show_done
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
@@ -52,22 +54,30 @@ def add(
 @app.command("set")
 def set_(
     name: Name,
-    description: Description = "",
-    tag: Tags = [],  # noqa: B006  # read, never changed
+    description: Annotated[
+        str | None, typer.Option("--description", help="What it is for.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="All its tags; may be repeated.")
+    ] = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove its tags.")] = False,
     default_queue_type: QueueType = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Replace a virtual host's description and tags, and its default queue type if given."""
-    ask(
-        data_dir,
-        "vhost.set",
-        name=name,
-        description=description,
-        tags=tag,
-        default_queue_type=default_queue_type,
-    )
-    show_done(f"the description of vhost '{name}' was replaced", as_json=json)
+    """Replace what is stated of a virtual host; all else stays."""
+    if tag and no_tags:
+        raise typer.BadParameter("either --tag or --no-tags")
+    stated = {
+        "description": description,
+        "tags": [] if no_tags else tag or None,
+        "default_queue_type": default_queue_type,
+    }
+    changed = [name.replace("_", " ") for name, value in stated.items() if value is not None]
+    if not changed:
+        raise typer.BadParameter("state what to replace: see --help")
+    ask(data_dir, "vhost.set", name=name, **stated)
+    show_done(f"vhost '{name}': replaced {' and '.join(changed)}", as_json=json)
 
 
 @app.command("protect")
@@ -85,9 +95,10 @@ def unprotect(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> N
 
 
 @app.command("list")
-def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+@with_options_of(Listing)
+def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -> None:
     """Show all virtual hosts."""
-    show_rows(ask(data_dir, "vhost.list"), VHOST_COLUMNS, as_json=json)
+    show_list(whole(ask(data_dir, "vhost.list")), VHOST_COLUMNS, options, as_json=json)
 
 
 @app.command("delete")

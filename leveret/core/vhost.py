@@ -278,14 +278,18 @@ class Vhost:
         routing_key: str,
         arguments: Arguments,
         owner: object | None,
-    ) -> None:
-        """Remove a binding to a queue; a missing one is fine, or a missing end of it. 403, 405."""
+    ) -> bool:
+        """Remove a binding to a queue; a missing one is fine, or a missing end of it. 403, 405.
+
+        Returns whether it was there.
+        """
         wanted = self._to_queue(queue_name, exchange, routing_key, arguments)
         # Clients tidy up in any order; RabbitMQ 3.10 was seen to allow it too.
         binding = self.topology.graph.find_binding(wanted)
         if binding is not None:
             self._check_access(self.queues[wanted.destination], owner)
             self.topology.unbind(binding)
+        return binding is not None
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
@@ -299,12 +303,13 @@ class Vhost:
 
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
-    ) -> None:
+    ) -> bool:
         """Remove a binding between exchanges; a missing one is fine, as in `unbind_queue`. 403."""
         wanted = self._to_exchange(destination, source, routing_key, arguments)
         binding = self.topology.graph.find_binding(wanted)
         if binding is not None:
             self.topology.unbind(binding)
+        return binding is not None
 
     # ----- policies, and the end, as the broker says
 

@@ -46,11 +46,16 @@ def test_users(leveret):
 
 def test_vhosts(leveret):
     leveret("vhost", "add", "v", "--description", "for tests")
-    leveret("vhost", "set", "v", "--description", "for more")
+    assert "description and tags" in leveret(
+        "vhost", "set", "v", "--description", "x", "--tag", "a"
+    )
+    told = leveret("vhost", "set", "v", "--description", "for more")
+    assert told == "vhost 'v': replaced description\n"
+    assert "state what" in leveret("vhost", "set", "v", status=2)
     assert json.loads(leveret("vhost", "list", "--json"))[1] == {
         "name": "v",
         "description": "for more",
-        "tags": [],
+        "tags": ["a"],
         "default_queue_type": "classic",
         "protected": False,
         "limits": {},

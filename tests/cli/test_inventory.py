@@ -46,7 +46,9 @@ def channel(port):
 
 def test_a_queue_is_declared_shown_purged_and_deleted(leveret, channel):
     argument = ("--argument", "x-max-length=5", "--argument", "x-overflow=reject-publish")
-    assert leveret("queue", "declare", "q", "--type", "quorum", *argument) == "queue 'q' is there\n"
+    assert (
+        leveret("queue", "declare", "q", "--type", "quorum", *argument) == "queue 'q' is declared\n"
+    )
     channel.basic_publish("", "q", b"m")
     channel.queue_declare("q", passive=True)
     assert leveret("queue", "list").splitlines() == [
@@ -87,7 +89,10 @@ def test_a_list_by_a_column(leveret, channel):
         ["two", "1"],
         ["one", "0"],
     ]
-    assert shown(leveret, "queue", "list", "--limit", "1", "--columns", "name") == [{"name": "one"}]
+    first = leveret("queue", "list", "--limit", "1", "--columns", "name", "--json")
+    assert first == '[{"name": "one"}]\n1 of 3 shown; --limit 0 shows all\n'
+    assert "no column 'foo'" in leveret("queue", "list", "--sort", "foo", "--limit", "1", status=2)
+    assert "-1" in leveret("queue", "list", "--limit", "-1", status=2)
     for name in ("one", "two", "three"):
         leveret("queue", "delete", name)
 
@@ -97,20 +102,20 @@ def test_a_queue_is_changed_while_it_is_used(leveret, channel):
     assert leveret("queue", "pause", "q") == "queue 'q' is paused\n"
     channel.basic_publish("", "q", b"m")
     assert channel.basic_get("q")[0] is None
-    assert leveret("queue", "resume", "q") == "queue 'q' goes on\n"
+    assert leveret("queue", "resume", "q") == "queue 'q' is resumed\n"
     assert channel.basic_get("q", auto_ack=True)[2] == b"m"
     change = ("--argument", "x-max-length=null", "--argument", "x-message-ttl=60000")
     assert leveret("queue", "change", "q", *change) == "queue 'q' was changed\n"
     assert shown(leveret, "queue", "show", "q")["arguments"]["x-message-ttl"] == 60_000
-    assert leveret("queue", "rename", "q", "r") == "queue 'q' is called 'r' now\n"
+    assert leveret("queue", "rename", "q", "r") == "queue 'q' was renamed to 'r'\n"
     channel.queue_declare("q", passive=True)
-    assert leveret("queue", "forget-name", "q") == "nothing is called 'q' any more\n"
+    assert leveret("queue", "remove-alias", "q") == "alias 'q' was removed\n"
     leveret("queue", "delete", "r")
 
 
 def test_exchanges_and_bindings(leveret):
     leveret("queue", "declare", "q")
-    assert leveret("exchange", "declare", "x", "--type", "headers") == "exchange 'x' is there\n"
+    assert leveret("exchange", "declare", "x", "--type", "headers") == "exchange 'x' is declared\n"
     leveret("exchange", "declare", "y", "--transient", "--internal", "--auto-delete")
     assert shown(leveret, "exchange", "show", "y")["internal"] is True
     matching = ("--argument", "x-match=any", "--argument", "shop=7")
@@ -124,6 +129,7 @@ def test_exchanges_and_bindings(leveret):
     assert "in use" in leveret("exchange", "delete", "x", "--if-unused", status=1)
     leveret("binding", "delete", "x", "q", *matching)
     leveret("binding", "delete", "x", "y", "--to-exchange")
+    assert "no such binding" in leveret("binding", "delete", "x", "q", *matching, status=1)
     assert shown(leveret, "binding", "list", "--source", "x") == []
     assert leveret("exchange", "delete", "x") == "exchange 'x' was deleted\n"
     leveret("queue", "delete", "q")
@@ -151,7 +157,9 @@ def test_channels_and_consumers(leveret, channel):
     tag = channel.basic_consume("q", lambda *_: None)
     (row,) = shown(leveret, "consumer", "list", "--queue", "q")
     assert (row["consumer_tag"], row["prefetch_count"]) == (tag, 7)
-    assert "queue.vhost  queue.name  consumer_tag" in leveret("consumer", "list")
+    assert "vhost  queue  consumer_tag" in leveret("consumer", "list")
+    line = leveret("consumer", "list", "--sort", "channel", "--columns", "queue,channel")
+    assert line.split()[:3] == ["queue", "channel", "q"]
     (row,) = shown(leveret, "channel", "list", "--user", "guest")
     assert (row["confirm"], row["messages_unconfirmed"]) == (True, 0)
     assert row["messages_unacknowledged"] == 1
@@ -195,6 +203,8 @@ def test_an_alarm_is_the_commands_status(tmp_path):
         command = [sys.executable, "-m", "leveret", "alarms", "--data-dir", tmp_path]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (1, "low on disk: publishers are held\n")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, "no node is running" in result.stderr) == (3, True)
 
 
 def test_a_stopped_node_has_none(tmp_path):

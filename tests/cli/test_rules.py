@@ -42,18 +42,18 @@ def test_a_bad_policy_is_refused_in_rabbitmqs_words(leveret):
 
 @pytest.mark.covers("B-404", "B-405")
 def test_limits(leveret):
-    leveret("limits", "set", "vhost", "/", "max-queues", "5")
-    leveret("limits", "set", "vhost", "/", "max-connections", "-1")
-    leveret("limits", "set", "user", "guest", "max-channels", "0")
-    assert [list(row.values()) for row in shown(leveret, "limits", "list")] == [
+    leveret("limit", "set", "vhost", "/", "max-queues", "5")
+    leveret("limit", "set", "vhost", "/", "max-connections", "-1")
+    leveret("limit", "set", "user", "guest", "max-channels", "0")
+    assert [list(row.values()) for row in shown(leveret, "limit", "list")] == [
         ["user", "guest", "max-channels", 0],
         ["vhost", "/", "max-connections", -1],
         ["vhost", "/", "max-queues", 5],
     ]
-    leveret("limits", "clear", "vhost", "/", "max-queues")
-    leveret("limits", "clear", "user", "guest")
-    assert [row["limit"] for row in shown(leveret, "limits", "list")] == ["max-connections"]
-    assert "Unrecognised" in leveret("limits", "set", "user", "guest", "max-queues", "1", status=1)
+    leveret("limit", "clear", "vhost", "/", "max-queues")
+    leveret("limit", "clear", "user", "guest")
+    assert [row["limit"] for row in shown(leveret, "limit", "list")] == ["max-connections"]
+    assert "Unrecognised" in leveret("limit", "set", "user", "guest", "max-queues", "1", status=1)
 
 
 @pytest.mark.covers("B-404")
@@ -159,8 +159,8 @@ def test_alert_rules(leveret):
 
 
 def test_what_was_changed_is_in_the_audit_log(leveret):
-    leveret("limits", "set", "vhost", "/", "max-queues", "5")
-    leveret("limits", "clear", "vhost", "none", status=1)
+    leveret("limit", "set", "vhost", "/", "max-queues", "5")
+    leveret("limit", "clear", "vhost", "none", status=1)
     rows = shown(leveret, "audit", "--operation", "limits.")
     assert [(row["operation"], row["error"], row["user"]) for row in rows] == [
         ("limits.clear", "not_found", "rmq-cli"),

@@ -224,11 +224,11 @@ class Administration:
     def describe_vhost(
         self,
         name: str,
-        description: str,
-        tags: Iterable[str],
+        description: str | None = None,
+        tags: Iterable[str] | None = None,
         default_queue_type: str | None = None,
     ) -> None:
-        """Replace a virtual host's description, tags and default queue type, if one is given.
+        """Replace what is given of a virtual host's description, tags and default queue type.
 
         Raises AdministrationError.
         """
@@ -236,8 +236,8 @@ class Administration:
         self.put_vhost(
             replace(
                 vhost,
-                description=description,
-                tags=tuple(tags),
+                description=vhost.description if description is None else description,
+                tags=vhost.tags if tags is None else tuple(tags),
                 default_queue_type=default_queue_type or vhost.default_queue_type,
             )
         )

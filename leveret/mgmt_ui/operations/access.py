@@ -99,11 +99,14 @@ async def _vhost_add(node: Administered, parameters: Parameters) -> None:
 
 
 async def _vhost_set(node: Administered, parameters: Parameters) -> None:
+    """Replace what is stated; None leaves as it is."""
+    tags = parameters["tags"]
+    if tags is not None and not (
+        isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+    ):
+        raise AdministrationError("invalid", "tags are a list of texts")
     node.administration.describe_vhost(
-        parameters["name"],
-        parameters["description"],
-        parameters["tags"],
-        parameters["default_queue_type"],
+        parameters["name"], parameters["description"], tags, parameters["default_queue_type"]
     )
 
 
@@ -166,7 +169,7 @@ ACCESS: Final[Operations] = {
     "user.delete": (_user_delete, {"name": str}),
     "user.list": (_user_list, {}),
     "vhost.add": (_vhost_add, _OF_VHOST),
-    "vhost.set": (_vhost_set, _OF_VHOST),
+    "vhost.set": (_vhost_set, {**_OF_VHOST, "description": None, "tags": object}),
     "vhost.protect": (_vhost_protect, {"name": str, "protected": bool}),
     "vhost.delete": (_vhost_delete, {"name": str}),
     "vhost.list": (_vhost_list, {}),

@@ -1,8 +1,9 @@
 """Operations that show what there is on a running node (see leveret.mgmt_ui.operations).
 
 Lists come page by page in the order of their keys: `after` is the key of the last row seen. Sorted
-by a column there is one page, the first. A node may hold a hundred thousand queues while its one
-event loop serves clients: lists are looked through in slices, with a pass of the loop between.
+by a column there is one page, the first. `total` is how many rows there are on all pages. A node
+may hold a hundred thousand queues while its one event loop serves clients: lists are looked through
+in slices, with a pass of the loop between.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.cells import cell, rank
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 
 if TYPE_CHECKING:
@@ -167,14 +169,31 @@ async def _page(
     column, after = parameters["sort"], _key(parameters["after"])
     if column is not None and after is not None:
         raise AdministrationError("invalid", "a list that is sorted by a column has one page")
+    counted = _Counted(entries)
     if column is not None:
-        return await _ranked(entries, row_of, column, limit, reverse=parameters["reverse"])
-    if after is not None:
-        entries = (entry for entry in entries if entry[0] > after)
-    found = await _first(entries, limit + 1, lambda entry: entry[0])
+        rows = await _ranked(counted, row_of, column, limit, reverse=parameters["reverse"])
+        return {"rows": rows, "after": None, "total": counted.count}
+    later = counted if after is None else (entry for entry in counted if entry[0] > after)
+    found = await _first(later, limit + 1, lambda entry: entry[0])
     more, found = len(found) > limit, found[:limit]
-    rows = [row_of(item) for _, item in found]
-    return {"rows": rows, "after": list(found[-1][0]) if more else None}
+    return {
+        "rows": [row_of(item) for _, item in found],
+        "after": list(found[-1][0]) if more else None,
+        "total": counted.count,
+    }
+
+
+class _Counted:
+    """Entries, and how many have been gone through."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = entries
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in self._entries:
+            self.count += 1
+            yield entry
 
 
 async def _ranked(
@@ -184,23 +203,13 @@ async def _ranked(
     limit: int,
     *,
     reverse: bool,
-) -> Row:
+) -> list[Row]:
     """The first rows by a column; of equal ones, those with the lower keys."""
     ranked = ((key, row_of(item)) for key, item in entries)
     found = await _first(
-        ranked, limit, lambda entry: _rank(entry[1].get(column), reverse=reverse), reverse=reverse
+        ranked, limit, lambda entry: rank(cell(entry[1], column), reverse=reverse), reverse=reverse
     )
-    return {"rows": [row for _, row in found], "after": None}
-
-
-def _rank(value: object, *, reverse: bool) -> tuple[int, Any]:
-    """Numbers first, then texts, then what has no order, whichever way these are sorted."""
-    kind, known = 0, value
-    if isinstance(value, str):
-        kind = 1
-    elif not isinstance(value, bool | int | float):
-        kind, known = 2, 0
-    return -kind if reverse else kind, known
+    return [row for _, row in found]
 
 
 async def _first(

@@ -158,12 +158,13 @@ async def _binding_declare(node: Administered, parameters: Parameters) -> None:
     _bind(node, parameters, wanted=True)
 
 
-async def _binding_delete(node: Administered, parameters: Parameters) -> None:
-    _bind(node, parameters, wanted=False)
+async def _binding_delete(node: Administered, parameters: Parameters) -> bool:
+    """Returns whether it was there."""
+    return bool(_bind(node, parameters, wanted=False))
 
 
-def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> None:
-    """Make a binding to a queue or an exchange, or take it away."""
+def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> bool | None:
+    """Make a binding to a queue or an exchange, or remove one and return whether it was there."""
     vhost = vhost_of(node, parameters)
     source, destination = parameters["source"], parameters["destination"]
     key, arguments = parameters["routing_key"], _arguments(parameters["arguments"])
@@ -173,10 +174,10 @@ def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> None:
             held = vhost.queues.get(destination)
             owner = None if held is None else held.owner
             bind = vhost.bind_queue if wanted else vhost.unbind_queue
-            bind(destination, source, key, arguments, owner)
+            return bind(destination, source, key, arguments, owner)
         case "exchange":
             bind_exchange = vhost.bind_exchange if wanted else vhost.unbind_exchange
-            bind_exchange(destination, source, key, arguments)
+            return bind_exchange(destination, source, key, arguments)
         case other:
             raise AdministrationError("invalid", f"bindings lead to a queue, not to '{other}'")
 
