@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -25,8 +26,26 @@ HELP_WIDTH_MAX = 110  # columns, where the terminal has as many
 PLACEHOLDERS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH"}
 
 
+# How a mistake in a value is told, in place of the validator's words.
+MISTAKES = (
+    (r"Input should be greater than or equal to (\S+)", r"it is at least \1"),
+    (r"Input should be less than or equal to (\S+)", r"it is at most \1"),
+    (r"Input should be a valid integer.*", "it is a whole number"),
+    (r"Input should be a valid number.*", "it is a number"),
+    (r"Input should be (.*)", r"it is \1"),
+)
+
+
 class Command(TyperCommand):
     """A command whose help shows arguments as everybody writes them, NAME."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Understand what was typed. Raises typer.BadParameter in plain words."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _plain(error.message)
+            raise
 
     def collect_usage_pieces(self, _: Any) -> list[str]:
         """`[OPTIONS] QUEUE [IDS]...`."""
@@ -51,6 +70,14 @@ class Command(TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+def _plain(message: str) -> str:
+    for pattern, words in MISTAKES:
+        message, found = re.subn(pattern, words, message)
+        if found:
+            break
+    return message
 
 
 def _argument(argument: TyperArgument) -> str:

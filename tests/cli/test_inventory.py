@@ -92,7 +92,8 @@ def test_a_list_by_a_column(leveret, channel):
     first = leveret("queue", "list", "--limit", "1", "--columns", "name", "--json")
     assert first == '[{"name": "one"}]\n1 of 3 shown; --limit 0 shows all\n'
     assert "no column 'foo'" in leveret("queue", "list", "--sort", "foo", "--limit", "1", status=2)
-    assert "-1" in leveret("queue", "list", "--limit", "-1", status=2)
+    assert "it is at least 0" in leveret("queue", "list", "--limit", "-1", status=2)
+    assert "it is a whole number" in leveret("queue", "list", "--limit", "x", status=2)
     for name in ("one", "two", "three"):
         leveret("queue", "delete", name)
 
