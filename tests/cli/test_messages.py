@@ -67,14 +67,16 @@ def test_messages_are_listed_and_shown_without_being_delivered(leveret, channel)
     assert lines[0].split() == [
         "offset",
         "state",
-        "came",
+        "stored_at",
         "message_id",
         "exchange",
         "routing_key",
         "payload_bytes",
     ]
     assert [line.split()[3] for line in lines[1:]] == ["m0", "m1", "m2", "m3"]
-    rows = json.loads(leveret("list", "q", "--newest-first", "--limit", "2", "--json"))
+    told = leveret("list", "q", "--newest-first", "--limit", "2", "--json").splitlines()
+    assert told[1] == "the first 2 shown; there are more: --limit 0 shows all"
+    rows = json.loads(told[0])
     assert [row["payload"] for row in rows] == ["body 3", "body 2"]
     assert "payload: body 1\n" in leveret("show", "q", str(rows[1]["offset"] - 1))
     assert "no message 99" in leveret("show", "q", "99", status=1)
