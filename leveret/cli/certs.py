@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import json as json_text
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from leveret.cli.session import Json, fail
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -55,6 +58,7 @@ def certs(
     ] = None,
     user: Annotated[str, typer.Option(help="User that the client's certificate names.")] = "guest",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    json: Json = False,
 ) -> None:
     """Make an authority, a server's and a client's certificate for tests."""
     hosts = [*(host or []), *LOOPBACK_HOSTS]
@@ -62,11 +66,17 @@ def certs(
     try:
         make_certificates(directory, hosts, user, now, overwrite=force)
     except FileExistsError as error:
-        typer.echo(f"leveret: {error.filename} exists; --force overwrites it", err=True)
-        raise typer.Exit(1) from None
+        fail(f"{error.filename} exists; --force overwrites it")
     except (OSError, ValueError) as error:
-        typer.echo(f"leveret: cannot make certificates in {directory}: {error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"cannot make certificates in {directory}: {error}")
+    if json:
+        files = {
+            f"{name}{key}": str(directory / f"{name}{suffix}.pem")
+            for name in NAMES
+            for key, suffix in (("_certificate_file", ""), ("_key_file", "-key"))
+        }
+        typer.echo(json_text.dumps({**files, "valid_days": VALID_DAYS, "user": user}))
+        return
     typer.echo(
         HOW_TO.format(
             names=", ".join(f"{name}.pem" for name in NAMES),

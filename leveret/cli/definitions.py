@@ -14,6 +14,7 @@ from leveret.cli.group import Group
 from leveret.cli.output import show_done
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
+from leveret.cli.values import counted
 
 __all__ = ["app"]
 
@@ -67,12 +68,20 @@ def import_(
     if json:
         typer.echo(json_text.dumps(summary, ensure_ascii=False))
         return
-    counts = ", ".join(f"{count} {section}" for section, count in summary["imported"].items())
-    typer.echo(f"imported {counts.replace('_', ' ') or 'nothing'}")
+    counts = [counted(count, _noun(section)) for section, count in summary["imported"].items()]
+    typer.echo(f"imported {', '.join(counts) or 'nothing'}")
     for place in summary["left_out"]:
         typer.echo(f"{place} was left out: one of its ends is not there", err=True)
     for place in summary["ignored"]:
         typer.echo(f"{place} means nothing here", err=True)
+
+
+def _noun(section: str) -> str:
+    """`topic permission` for topic_permissions, `policy` for policies."""
+    one = (
+        section.removesuffix("ies") + "y" if section.endswith("ies") else section.removesuffix("s")
+    )
+    return one.replace("_", " ")
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json as json_text
+import sys
 import time
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path  # read when the command is built
+from typing import Annotated, Any
 
 import typer
 
@@ -18,20 +21,27 @@ from leveret.cli.output import iso, printable
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask, fail, read_json
 from leveret.cli.values import (
+    arguments_of,
+    counted,
     header_values,
     moment_ms,
     show_count,
     show_one,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 __all__ = ["app"]
 
-app = Group("Browse a queue without disturbing it; delete, move, copy and edit messages.")
+app = Group(
+    "Browse a queue without disturbing it; publish, take, delete, move, copy and edit messages."
+)
 
 COLUMNS = ["offset", "state", "stored_at", "message_id", "exchange", "routing_key", "payload_bytes"]
+PUBLISHED_COUNT_MAX = 1000  # in one request
+# Properties whose values are text also where they look like a number: message_id=7.
+TEXT_PROPERTIES = {
+    "app_id", "cluster_id", "content_encoding", "content_type", "correlation_id", "expiration",
+    "message_id", "reply_to", "type", "user_id",
+}  # fmt: skip
 # Of a request that deals with messages: what was done, and what was not, and why.
 LEFT = {
     "skipped": "with a consumer",
@@ -142,6 +152,137 @@ def show(
     """Show one message with its properties and its payload."""
     one = {"offset": offset, "truncate": None, "encoding": None}
     show_one(ask(data_dir, "message.show", vhost=vhost, queue=queue, **one), as_json=json)
+
+
+@app.command("publish")
+def publish(
+    payload: Annotated[
+        str | None, typer.Argument(help="The body; without it, standard input or --file.")
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", help="To this queue.", autocompletion=queue_names),
+    ] = None,
+    exchange: Annotated[str | None, typer.Option("--exchange", help="Or to this exchange.")] = None,
+    routing_key: Annotated[
+        str, typer.Option("--routing-key", help="The key, for --exchange.")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--file", help="File with the body, of any bytes.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", help="A header, NAME=VALUE; VALUE is JSON, or text. Repeatable."),
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", help="A property, such as content_type=text/plain or priority=5."
+        ),
+    ] = None,
+    persistent: Annotated[
+        bool, typer.Option("--persistent/--transient", help="Whether it survives a restart.")
+    ] = True,
+    count: Annotated[int, typer.Option("--count", min=1, help="Publish it so many times.")] = 1,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Publish a message and wait for its confirm; status 1 if no queue took it."""
+    if (queue is None) == (exchange is None):
+        raise typer.BadParameter("state either --queue or --exchange")
+    if queue is not None and routing_key:
+        raise typer.BadParameter("--routing-key is for --exchange")
+    asked = {
+        "vhost": vhost,
+        "exchange": exchange or "",
+        "routing_key": routing_key if queue is None else queue,
+        "properties": _properties(property_, header, persistent=persistent),
+        **_payload(payload, file),
+    }
+    sums = {"published": 0, "routed": 0}
+    with progress("publishing", shown=not json) as bar:
+        bar.total(count)
+        while sums["published"] < count:
+            portion = min(count - sums["published"], PUBLISHED_COUNT_MAX)
+            told = ask(data_dir, "message.publish", count=portion, **asked)
+            for name, number in told.items():
+                sums[name] += number
+            bar.reach(sums["published"])
+    unroutable = sums["published"] - sums["routed"]
+    if json:
+        typer.echo(json_text.dumps(sums))
+    elif sums["routed"]:
+        show_count(sums["routed"], "published and confirmed", as_json=False)
+    if unroutable:
+        fail(f"{counted(unroutable, 'message')} went to no queue: nothing is bound for it")
+
+
+@app.command("take")
+@app.command("get", hidden=True)
+def take(
+    queue: Queue,
+    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="At most so many.")] = 1,
+    requeue: Annotated[
+        bool, typer.Option("--requeue", help="Put them back, marked as redelivered.")
+    ] = False,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Print the bodies alone, each with a line end.")
+    ] = False,
+    vhost: Vhost = "/",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Take messages off a queue: they are gone. `message list` and `show` only look.
+
+    Ends with status 1 if the queue is empty.
+    """
+    stated = {"vhost": vhost, "queue": queue, "count": count, "requeue": requeue}
+    rows = ask(data_dir, "message.take", **stated)["messages"]
+    if json:
+        typer.echo(json_text.dumps(rows, ensure_ascii=False))
+    elif payload:
+        for row in rows:
+            sys.stdout.buffer.write(_body(row) + b"\n")
+        sys.stdout.flush()
+    else:
+        for number, row in enumerate(rows):
+            if number:
+                typer.echo()
+            show_one(row, as_json=False)
+    if not rows:
+        fail(f"queue '{queue}' has no message that is ready")
+
+
+def _body(row: dict[str, Any]) -> bytes:
+    text: str = row["payload"]
+    return text.encode() if row["payload_encoding"] == "string" else b64decode(text)
+
+
+def _payload(stated: str | None, file: Path | None) -> dict[str, str]:
+    """The body, from where it was stated, as requests carry it."""
+    if stated is not None and file is not None:
+        raise typer.BadParameter("state either a payload or --file")
+    if stated is not None:
+        return {"payload": stated, "payload_encoding": "string"}
+    try:
+        body = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+    return {"payload": b64encode(body).decode(), "payload_encoding": "base64"}
+
+
+def _properties(
+    stated: list[str] | None, headers: list[str] | None, *, persistent: bool
+) -> dict[str, object]:
+    properties = {**arguments_of(stated, "--property"), "delivery_mode": 2 if persistent else 1}
+    for name in properties.keys() & TEXT_PROPERTIES:
+        properties[name] = next(
+            text.partition("=")[2] for text in reversed(stated or ()) if text.startswith(f"{name}=")
+        )
+    if headers:
+        properties["headers"] = arguments_of(headers, "--header")
+    return properties
 
 
 @app.command("trace")

@@ -51,8 +51,23 @@ def list_(
 
 @app.command("show")
 def show(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show one queue: settings, messages, bytes, memory and rates."""
-    show_one(ask(data_dir, "queue.show", vhost=vhost, name=name), as_json=json)
+    """Show one queue: settings, messages, memory and rates."""
+    row = ask(data_dir, "queue.show", vhost=vhost, name=name)
+    show_one(row if json else _readable(row), as_json=json)
+
+
+def _readable(row: dict[str, Any]) -> dict[str, object]:
+    """Rates in lines of their own, and what they belong to without them."""
+    flat = {**row, **row.get("message_stats", {})}
+    shown: dict[str, object] = {}
+    for name, value in flat.items():
+        rate = value.get("rate") if isinstance(value, dict) and name.endswith("_details") else None
+        if name == "message_stats" or rate is not None:
+            continue
+        details = flat.get(f"{name}_details", {})
+        per_second = details.get("rate", 0) if isinstance(details, dict) else 0
+        shown[name] = f"{value} ({per_second:+.1f}/s)" if per_second else value
+    return shown
 
 
 @app.command("declare")

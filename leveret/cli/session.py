@@ -75,7 +75,10 @@ InVhost = Annotated[
 ]
 OfUser = Annotated[str | None, typer.Option("--user", help="Only this user's.")]
 PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input, a line.")
+    bool,
+    typer.Option(
+        "--password-stdin", help="Read the password from standard input also on a terminal."
+    ),
 ]
 
 
@@ -139,15 +142,21 @@ def reason_of(answer: dict[str, Any], data_dir: Path) -> str:
     """Why something was refused, in a sentence."""
     if answer["error"] == "not_running":
         return f"no node is running on data directory {data_dir}: `leveret serve` starts one"
-    return str(answer["explanation"])
+    from leveret.cli.wording import in_words  # only who is refused waits for it
+
+    return in_words(answer["explanation"])
 
 
 def read_password(from_stdin: bool) -> str:
-    """A password from standard input or a prompt, never from an argument that `ps` shows."""
-    if from_stdin:
-        return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
-    if not sys.stdin.isatty():
-        fail("no terminal to ask for the password: use --password-stdin")
+    """A password from a prompt or, where there is no terminal, the first line of standard input.
+
+    Never from an argument, which `ps` shows.
+    """
+    if from_stdin or not sys.stdin.isatty():
+        line = sys.stdin.readline()
+        if not line:
+            fail("there was no password on standard input: pipe it in, or use a terminal")
+        return line.removesuffix("\n").removesuffix("\r")
     password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return password
 

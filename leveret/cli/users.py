@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json as json_text
 import os
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +20,11 @@ __all__ = ["app", "hash_password"]
 
 app = Group("Who may log in.")
 
+ADMINISTRATOR = "administrator"
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Do not ask, even if it is the last administrator.")
+]
 Name = Annotated[str, typer.Argument(help="The user's name.")]
 Tags = Annotated[
     list[str], typer.Option("--tag", help="A tag, such as administrator; may be repeated.")
@@ -48,7 +56,11 @@ def add(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Add a user, who may do nothing until `permission set`."""
+    """Add a user; the password is asked for, or is the first line of standard input.
+
+    `--tag administrator` lets the user sign in to the web UI and change everything. What it may
+    do as a client says `leveret permission set`.
+    """
     secret = _secret(password_stdin, password_hash, hashing_algorithm)
     ask(data_dir, "user.add", name=name, tags=tag, **secret)
     show_done(f"user '{name}' was added", as_json=json)
@@ -62,8 +74,9 @@ def list_(*, data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any) -
 
 
 @app.command("delete")
-def delete(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+def delete(name: Name, yes: Yes = False, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Delete a user and its permissions."""
+    _confirm_last_administrator(data_dir, name, yes=yes)
     ask(data_dir, "user.delete", name=name)
     show_done(f"user '{name}' was deleted", as_json=json)
 
@@ -87,23 +100,46 @@ def set_password(
 @app.command("set", hidden=True)
 def set_tags(
     name: Name,
-    tag: Annotated[list[str] | None, typer.Argument(help="All its tags; none takes them.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Argument(help="All its tags; without any it has none.")
+    ] = None,
+    yes: Yes = False,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Replace a user's tags."""
+    if ADMINISTRATOR not in (tag or ()):
+        _confirm_last_administrator(data_dir, name, yes=yes)
     ask(data_dir, "user.set_tags", name=name, tags=tag or [])
     show_done(f"the tags of user '{name}' were replaced", as_json=json)
 
 
-def hash_password(password_stdin: PasswordStdin = False) -> None:
+def _confirm_last_administrator(data_dir: Path, name: str, *, yes: bool) -> None:
+    """Ask before nobody is left who could sign in to the web UI."""
+    administrators = [
+        row["name"] for row in ask(data_dir, "user.list") if ADMINISTRATOR in row["tags"]
+    ]
+    if yes or administrators != [name]:
+        return
+    warning = (
+        f"user '{name}' is the last administrator: without it nobody can sign in to the web UI"
+    )
+    if not sys.stdin.isatty():
+        fail(f"{warning}; add another one before, or state --yes")
+    typer.confirm(f"{warning}. Go on?", abort=True, err=True)
+
+
+def hash_password(password_stdin: PasswordStdin = False, json: Json = False) -> None:
     """Print a password's hash as RabbitMQ's definitions have it (salted SHA-256)."""
     from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
 
     password = read_password(password_stdin)
     if not password:
         fail("a password cannot be blank")
-    typer.echo(hash_password_as_rabbitmq(password, os.urandom(RABBITMQ_SALT_BYTES)))
+    made = hash_password_as_rabbitmq(password, os.urandom(RABBITMQ_SALT_BYTES))
+    algorithm = "rabbit_password_hashing_sha256"
+    row = {"password_hash": made, "hashing_algorithm": algorithm}
+    typer.echo(json_text.dumps(row) if json else made)
 
 
 def _secret(

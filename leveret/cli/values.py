@@ -59,13 +59,13 @@ def header_values(stated: list[str] | None) -> dict[str, str]:
     return headers
 
 
-def arguments_of(stated: list[str] | None) -> dict[str, object]:
+def arguments_of(stated: list[str] | None, option: str = "--argument") -> dict[str, object]:
     """Arguments by name, of options NAME=VALUE; what is JSON is read as such, all else is text."""
     arguments: dict[str, object] = {}
     for text in stated or ():
         name, equals, value = text.partition("=")
         if not equals:
-            fail(f"--argument is NAME=VALUE, not {text!r}")
+            fail(f"{option} is NAME=VALUE, not {text!r}")
         try:
             arguments[name] = json_text.loads(value)
         except (ValueError, RecursionError):

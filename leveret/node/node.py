@@ -152,7 +152,8 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         runtime = Runtime(
             configuration, process.started_ms, process.clock.wall_ms, process.stopping
         )
-        administered = _administered(stores, core, telemetry, runtime)
+        sessions = InnerClients(listener)
+        administered = _administered(stores, core, telemetry, runtime, sessions)
         await _import_definitions(administered, runtime.configuration)
         await _tell_recovered(administered, began)
         await enter(open_control(process, administered))
@@ -171,7 +172,7 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
                 broker,
                 administered,
                 configuration,
-                InnerClients(listener),
+                sessions,
                 listeners,
                 lambda: runtime.is_serving,
                 instruments,
@@ -198,7 +199,7 @@ async def _tell_recovered(administered: Administered, began: float) -> None:
 
 
 def _administered(
-    stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime
+    stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime, sessions: InnerClients
 ) -> Administered:
     """What operations work on."""
     broker, configuration = core.broker, runtime.configuration
@@ -214,6 +215,7 @@ def _administered(
         alerting=telemetry.alerting,
         audit=telemetry.audit,
         runtime=runtime,
+        sessions=sessions,
     )
 
 

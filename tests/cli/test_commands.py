@@ -87,8 +87,24 @@ def test_refusals_say_why_and_fail(leveret):
     )
 
 
-def test_password_is_not_read_from_a_pipe_by_accident(leveret):
-    assert "--password-stdin" in leveret("user", "add", "u", stdin="pw\n", status=1)
+def test_a_password_is_read_from_a_pipe(leveret):
+    leveret("user", "add", "u", stdin="pw\n")
+    assert "no password on standard input" in leveret("user", "add", "v", status=1)
+    assert "cannot be blank" in leveret("user", "add", "v", stdin="\n", status=1)
+    hashed = json.loads(leveret("hash-password", "--json", stdin="pw\n"))
+    assert hashed["hashing_algorithm"] == "rabbit_password_hashing_sha256"
+    assert hashed["password_hash"]
+
+
+def test_the_last_administrator_is_not_lost_by_accident(leveret):
+    for command in (("delete", "guest"), ("set-tags", "guest", "monitoring")):
+        told = leveret("user", *command, status=1)
+        assert "'guest' is the last administrator" in told
+        assert "--yes" in told
+    leveret("user", "set-tags", "guest", "administrator", "more")
+    leveret("user", "add", "u", "--tag", "administrator", stdin="pw\n")
+    leveret("user", "set-tags", "guest")
+    leveret("user", "delete", "u", "--yes")
 
 
 def test_missing_data_directory_is_not_made(tmp_path):

@@ -104,7 +104,7 @@ def test_wrong_old_and_deleted_passwords_are_refused(port, leveret):
     assert_login_refused(port, "guest", "guest")
     with connected(port, "guest", "new"):
         pass
-    leveret("user", "delete", "guest")
+    leveret("user", "delete", "guest", "--yes")
     assert_login_refused(port, "guest", "new")
 
 

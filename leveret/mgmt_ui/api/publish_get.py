@@ -11,24 +11,21 @@ For people and tests. Applications pull with receipts (leveret.mgmt_ui.api.pull)
 
 from __future__ import annotations
 
-import base64
-import binascii
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.open_queue import OpenQueue
-from leveret.core.routing.message import StoredMessage, make_header, read_properties
+from leveret.core.routing.message import StoredMessage
 from leveret.errors import AmqpError
 from leveret.mgmt_ui.api.answers import Segment, answer
 from leveret.mgmt_ui.api.bodies import json_object
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_authorised, not_found
-from leveret.mgmt_ui.api.views import plain
+from leveret.mgmt_ui.contents import content_of, got_row
 from leveret.ports.sessions import OverRateError, RejectedError
 
 if TYPE_CHECKING:
@@ -37,9 +34,9 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.mgmt_ui.api.callers import Caller
     from leveret.mgmt_ui.api.views import Row
-    from leveret.ports.sessions import Got, Session
+    from leveret.ports.sessions import Session
 
-__all__ = ["payload_row", "publish_content", "publish_message", "router"]
+__all__ = ["publish_content", "publish_message", "router"]
 
 PUBLISH_BYTES_MAX = 32 << 20  # of a request; who sends larger messages uses AMQP
 GOT_BYTES_MAX = 64 << 20  # of bodies in one answer; fewer messages than asked for is no error
@@ -48,20 +45,6 @@ WAITED_SECONDS_MAX = 1  # for a rate; who would have to wait for longer is told 
 NO_ACK = {"ack_requeue_false"}
 REJECTING = {"reject_requeue_true": True, "reject_requeue_false": False}
 ACK_MODES = {"ack_requeue_true", *NO_ACK, *REJECTING}
-WHOLE_NUMBERS = {"delivery_mode": 255, "priority": 255, "timestamp": 2**63 - 1}
-TEXTS = {
-    "content_type",
-    "content_encoding",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "type",
-    "user_id",
-    "app_id",
-    "cluster_id",
-}
-
 MESSAGE = {
     "properties": {},
     "routing_key": "orders",
@@ -136,12 +119,14 @@ async def publish(caller: CallerHere, request: Request, vhost: Segment, name: Se
 
 async def publish_message(caller: Caller, vhost: str, name: str, asked: dict[str, Any]) -> bool:
     """Publish what somebody asks for as JSON; whether a queue has taken it. Raises ApiError."""
-    body = _body(asked)
-    header = _header(asked.get("properties") or {}, body)
+    try:
+        content = content_of(asked)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
     routing_key = asked.get("routing_key")
     if not isinstance(routing_key, str):
         raise bad_request("[{key_missing,routing_key}]")
-    return await publish_content(caller, vhost, name, routing_key, (header, body))
+    return await publish_content(caller, vhost, name, routing_key, content)
 
 
 async def publish_content(
@@ -169,52 +154,6 @@ def _publish_wait_seconds(caller: Caller, vhost: str, exchange: str, message: Me
     queues = [] if found is None else graph.route(found, [key], message)
     opened = [queue for queue in queues if isinstance(queue, OpenQueue)]
     return caller.node.broker.rates.publish_wait_seconds(caller.name, host.definition, opened)
-
-
-def _body(asked: dict[str, Any]) -> bytes:
-    payload = asked.get("payload")
-    if not isinstance(payload, str):
-        raise bad_request("[{key_missing,payload}]")
-    match asked.get("payload_encoding"):
-        case "string":
-            try:
-                return payload.encode()
-            except UnicodeEncodeError:
-                raise bad_request("payload is not Unicode text") from None
-        case "base64":
-            try:
-                return base64.b64decode(payload, validate=True)
-            except (binascii.Error, ValueError):
-                raise bad_request("payload is not base64") from None
-        case None:
-            raise bad_request("[{key_missing,payload_encoding}]")
-    raise bad_request("payload_encoding is string or base64")
-
-
-def _header(properties: object, body: bytes) -> bytes:
-    """The content header with properties that somebody wrote as JSON. Raises ApiError 400."""
-    if not isinstance(properties, dict):
-        if properties != []:  # an empty table of some languages
-            raise bad_request("properties is an object")
-        properties = {}
-    try:
-        checked = {name: _property(name, value) for name, value in properties.items()}
-        return make_header(checked, len(body))
-    except (InvalidFieldError, ValueError) as error:
-        raise bad_request(f"properties: {error}") from None
-
-
-def _property(name: str, value: object) -> object:
-    """What one property's JSON means; None is an absent one. Raises ValueError."""
-    if value is None:
-        return None
-    if name == "headers" and isinstance(value, dict):
-        return table_of(value)
-    if name in WHOLE_NUMBERS and type(value) is int and 0 <= value <= WHOLE_NUMBERS[name]:
-        return value
-    if name in TEXTS and isinstance(value, str):
-        return value
-    raise ValueError(f"{name} cannot be {value!r}"[:200])
 
 
 # -- getting
@@ -246,7 +185,7 @@ async def get(caller: CallerHere, request: Request, vhost: Segment, name: Segmen
                 break
             room -= len(got.body)
             tags.append(got.tag)
-            rows.append(_row(got, encoding, truncate))
+            rows.append(got_row(got, encoding, truncate))
         if mode in REJECTING:
             for tag in tags:
                 session.reject(tag, requeue=REJECTING[mode])
@@ -272,26 +211,3 @@ def _number(value: object) -> object:
     """A number as it is; rabbitmqadmin sends it as text."""
     is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
     return int(str(value)) if is_digits else value
-
-
-def _row(got: Got, encoding: str, truncate: int | None) -> Row:
-    properties = {name: plain(value) for name, value in read_properties(got.header).items()}
-    return {
-        "payload_bytes": len(got.body),
-        "redelivered": got.redelivered,
-        "exchange": got.exchange,
-        "routing_key": got.routing_key,
-        "message_count": got.message_count,
-        "properties": properties,
-        **payload_row(got.body if truncate is None else got.body[:truncate], encoding),
-    }
-
-
-def payload_row(body: bytes, encoding: str) -> Row:
-    """A body as JSON can say it: `auto` is text where it is UTF-8, `base64` never."""
-    if encoding == "auto":
-        try:
-            return {"payload": body.decode(), "payload_encoding": "string"}
-        except UnicodeDecodeError:
-            pass
-    return {"payload": base64.b64encode(body).decode(), "payload_encoding": "base64"}

@@ -32,8 +32,8 @@ from leveret.mgmt_ui.api.callers import Caller, ClientHere
 from leveret.mgmt_ui.api.describing import body as described
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import ApiError, bad_request, not_found
-from leveret.mgmt_ui.api.publish_get import payload_row
 from leveret.mgmt_ui.api.views import plain
+from leveret.mgmt_ui.contents import payload_row
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:

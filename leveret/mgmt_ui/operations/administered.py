@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.runtime import Runtime
+    from leveret.ports.sessions import Sessions
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
 
@@ -57,6 +58,7 @@ class Administered:
     alerting: Alerting | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
     runtime: Runtime | None = None  # of a running node
+    sessions: Sessions | None = None  # of a running node: by which messages come and go
 
     @property
     def http_delete(self) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.mgmt_ui.api import views
+from leveret.mgmt_ui.api.message_stats import Ranges, Shown
 from leveret.mgmt_ui.cells import cell, rank
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 
@@ -50,7 +51,9 @@ async def _queue_list(node: Administered, parameters: Parameters) -> Row:
 
 
 async def _queue_show(node: Administered, parameters: Parameters) -> Row:
-    return views.queue_row(queue_of(node, parameters), broker_of(node).node_name)
+    broker = broker_of(node)
+    figures = Shown(broker.statistics, Ranges())
+    return views.queue_row(queue_of(node, parameters), broker.node_name, figures)
 
 
 # -- exchanges and bindings

@@ -29,6 +29,7 @@ from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
+from leveret.mgmt_ui.operations.publishing import PUBLISHING
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.rules import RULES
 from leveret.mgmt_ui.operations.schedules import SCHEDULES
@@ -151,6 +152,7 @@ OPERATIONS: Final[Operations] = {
     **ONCE,
     **TOPOLOGY,
     **MESSAGES,
+    **PUBLISHING,
     **INVENTORY,
     **NODE,
     **JOURNEYS,

@@ -1,0 +1,107 @@
+"""Operations that publish and take messages, for people and tests.
+
+See leveret.mgmt_ui.operations. A message travels as AMQP, as by HTTP: features, limits and texts
+are those that clients meet. The rights are those of the command line, which may do everything.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.access.operator_rights import OperatorRights
+from leveret.core.definitions.administration import AdministrationError
+from leveret.core.telemetry.events import COMMAND_LINE_USER
+from leveret.mgmt_ui.contents import content_of, got_row
+from leveret.mgmt_ui.operations.administered import not_running
+from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.ports.sessions import OverRateError, RejectedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.ports.sessions import Session
+
+__all__ = ["PUBLISHING"]
+
+COUNT_MAX: Final = 1000  # of one request; whoever wants more asks again
+TAKEN_BYTES_MAX: Final = 64 << 20  # of bodies in one answer; fewer messages is no error
+PEER: Final = ("127.0.0.1", 0)
+
+
+@asynccontextmanager
+async def _session(node: Administered, vhost: str) -> AsyncIterator[Session]:
+    """A client of the command line's; what holds it up is said in words."""
+    if node.sessions is None:
+        raise not_running()
+    rights = OperatorRights(COMMAND_LINE_USER)
+    try:
+        async with node.sessions.open(rights, vhost, PEER) as session:
+            yield session
+    except OverRateError:
+        raise AdministrationError("invalid", "a rate limit holds publishers back") from None
+    except TimeoutError:
+        alarm = broker_of(node).alarms.reason
+        why = f"an alarm holds publishers back ({alarm})" if alarm else "the node is overloaded"
+        raise AdministrationError("invalid", f"no confirm came: {why}") from None
+    except RejectedError:
+        raise AdministrationError(
+            "invalid", "a queue has refused the message: it is full, or the disk is"
+        ) from None
+    except ValueError as error:  # a name or a key that no frame can carry
+        raise AdministrationError("invalid", str(error)) from None
+
+
+async def _publish(node: Administered, parameters: Parameters) -> dict[str, int]:
+    """Publish a message `count` times, confirmed. Returns how often queues have taken it."""
+    vhost_of(node, parameters)
+    count = parameters["count"]
+    if not 1 <= count <= COUNT_MAX:
+        raise AdministrationError("invalid", f"count is from 1 to {COUNT_MAX}")
+    try:
+        content = content_of(parameters)
+    except ValueError as error:
+        raise AdministrationError("invalid", str(error)) from None
+    routed = 0
+    async with _session(node, parameters["vhost"]) as session:
+        for _ in range(count):
+            routed += await session.publish(
+                parameters["exchange"], parameters["routing_key"], *content
+            )
+    return {"published": count, "routed": routed}
+
+
+async def _take(node: Administered, parameters: Parameters) -> dict[str, list[dict[str, Any]]]:
+    """Take messages off a queue, for good or, with `requeue`, to put them back."""
+    queue_of(node, {"vhost": parameters["vhost"], "name": parameters["queue"]})
+    count, requeue = parameters["count"], parameters["requeue"]
+    if not 1 <= count <= COUNT_MAX:
+        raise AdministrationError("invalid", f"count is from 1 to {COUNT_MAX}")
+    rows: list[dict[str, Any]] = []
+    room = TAKEN_BYTES_MAX
+    async with _session(node, parameters["vhost"]) as session:
+        while len(rows) < count and room > 0:
+            got = await session.get(parameters["queue"], no_ack=not requeue)
+            if got is None:
+                break
+            room -= len(got.body)
+            rows.append(got_row(got, "auto", None))
+    return {"messages": rows}
+
+
+PUBLISHING: Final[Operations] = {
+    "message.publish": (
+        _publish,
+        {
+            "vhost": str,
+            "exchange": str,
+            "routing_key": str,
+            "payload": str,
+            "payload_encoding": str,
+            "properties": dict,
+            "count": int,
+        },
+    ),
+    "message.take": (_take, {"vhost": str, "queue": str, "count": int, "requeue": bool}),
+}
