@@ -11,6 +11,9 @@ import typer
 from leveret.cli.load.options import Mode, Options
 from leveret.cli.load.plan import Plan, PlanError
 from leveret.cli.options import with_options_of
+from leveret.cli.output import is_for_people
+from leveret.cli.session import fail
+from leveret.cli.values import show_one
 from leveret.errors import LeveretError
 
 if TYPE_CHECKING:
@@ -36,17 +39,19 @@ def perf(
     # What follows is imported here, so that a broker's start does not wait for it.
     from rich.console import Console
 
-    from leveret.cli.load.report import table
+    from leveret.cli.load.report import rows, table
 
+    watched = is_for_people() and not json_output
     try:
-        result = _carry_out(Plan(**options).checked(), pid, quiet=json_output)
+        result = _carry_out(Plan(**options).checked(), pid, quiet=not watched)
     except (LeveretError, OSError) as error:
-        Console(stderr=True).print(f"[red]{error}")
-        raise typer.Exit(1) from error
+        fail(str(error))
     if json_output:
         typer.echo(json.dumps(result.as_json(), indent=2))
-    else:
+    elif watched:
         Console().print(table(result))
+    else:
+        show_one({"seconds": f"{result.seconds:.1f}", **dict(rows(result))}, as_json=False)
     if not result.ok:
         raise typer.Exit(EXIT_INCOMPLETE)
 

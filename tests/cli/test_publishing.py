@@ -114,3 +114,12 @@ def test_what_a_queue_holds_is_shown_with_its_memory(leveret):
     assert row["memory"] > 0
     assert row["message_stats"]["publish"] >= 3
     assert b"\npublish: 3" in leveret("queue", "show", "q")
+
+
+def test_a_measurement_in_a_pipe_is_plain_text(port):
+    uri = f"amqp://guest:guest@127.0.0.1:{port}/"
+    command = [sys.executable, "-m", "leveret", "perf", "--messages", "50", "--uri", uri]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.isascii() or "µ" in result.stdout
+    lines = dict(line.split(": ", 1) for line in result.stdout.splitlines())
+    assert "50 in all" in lines["consumed"]

@@ -53,7 +53,9 @@ def test_limits(leveret):
     leveret("limit", "clear", "vhost", "/", "max-queues")
     leveret("limit", "clear", "user", "guest")
     assert [row["limit"] for row in shown(leveret, "limit", "list")] == ["max-connections"]
-    assert "'max-queues' is not a limit" in leveret("limit", "set", "user", "guest", "max-queues", "1", status=1)
+    assert "'max-queues' is not a limit" in leveret(
+        "limit", "set", "user", "guest", "max-queues", "1", status=1
+    )
 
 
 @pytest.mark.covers("B-404")

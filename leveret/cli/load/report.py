@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from leveret.cli.load.conductor import Moment
     from leveret.cli.load.result import Latency, Result
 
-__all__ = ["Progress", "table"]
+__all__ = ["Progress", "rows", "table"]
 
 SECOND_NS = 1_000_000_000
 MEGABYTE = 1_000_000
@@ -44,38 +44,39 @@ class Progress:
 def table(result: Result) -> Table:
     """The result for people; what was not measured is left out."""
     shown = Table(title=f"{result.seconds:.1f} s", show_header=False, title_justify="left")
-    for name, value in _rows(result):
+    for name, value in rows(result):
         shown.add_row(name, value)
     return shown
 
 
-def _rows(result: Result) -> list[tuple[str, str]]:
-    rows = []
+def rows(result: Result) -> list[tuple[str, str]]:
+    """What was measured, by name, in words."""
+    shown = []
     for name in ("published", "confirmed", "consumed"):
         total = getattr(result, f"{name}_total")
         if total:
             rate = getattr(result, f"{name}_per_s")
-            rows.append((name, f"{rate:,.0f} messages/s, {total:,} in all"))
+            shown.append((name, f"{rate:,.0f} messages/s, {total:,} in all"))
     for name in ("refused", "returned", "redelivered", "empty", "blocked"):
         total = getattr(result, f"{name}_total")
         if total:
-            rows.append((name, f"{total:,}"))
-    rows += _latency_rows("publish to consume", result.latency)
-    rows += _latency_rows("publish to confirm", result.confirm_latency)
-    rows += _broker_rows(result)
+            shown.append((name, f"{total:,}"))
+    shown += _latency_rows("publish to consume", result.latency)
+    shown += _latency_rows("publish to confirm", result.confirm_latency)
+    shown += _broker_rows(result)
     if result.connections:
-        rows.append(("connections", f"{result.connections:,} in {result.connect_seconds:.1f} s"))
+        shown.append(("connections", f"{result.connections:,} in {result.connect_seconds:.1f} s"))
     if result.verification:
         seen = result.verification
-        rows.append(
+        shown.append(
             (
                 "verification",
                 f"{seen.missing:,} missing, {seen.duplicates:,} twice, {seen.foreign:,} foreign",
             )
         )
     if not result.complete:
-        rows.append(("incomplete", "the broker stopped before everything had come"))
-    return rows
+        shown.append(("incomplete", "the broker stopped before everything had come"))
+    return shown
 
 
 def _latency_rows(name: str, latency: Latency) -> list[tuple[str, str]]:
