@@ -9,7 +9,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.json_fields import table_of, plain
+from leveret.core.json_fields import plain, table_of
 from leveret.core.routing.message import make_header, read_properties
 
 if TYPE_CHECKING:
