@@ -14,6 +14,7 @@ from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
+from leveret.mgmt_ui.operations.publishing import PUBLISHING
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.schedules import SCHEDULES
 from leveret.mgmt_ui.operations.topology import TOPOLOGY
@@ -133,6 +134,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         *ONCE,
         *TOPOLOGY,
         *MESSAGES,
+        *PUBLISHING,
         *JOURNEYS,
         *INVENTORY,
         *NODE,
