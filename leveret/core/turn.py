@@ -49,6 +49,9 @@ DELIVERED_IN = attrgetter("delivered_in")
 LONE_READS_MIN = 4
 # … and every so many such turns one is scheduled again, to see whether it is still so.
 LONE_TURNS_MAX = 16
+# So long a turn delivers before sockets are read again: a few thousand queues that have something
+# to look at, or to hand out, take it by turns.
+DELIVERY_NS_MAX = 2_000_000
 
 
 class Turn:
@@ -57,17 +60,23 @@ class Turn:
     `schedule(callback)` calls back after the sockets that are readable now were read. Where each
     turn has one socket to read, as when a client waits for every answer, that costs a pass of the
     loop and gathers nothing: the turn is then worked off as soon as the socket was read.
-    `report(error)` is told of what should not happen; no queue's trouble stops another's.
+    `report(error)` is told of what should not happen; no queue's trouble stops another's. By
+    `clock_ns()`, which only runs on, a turn delivers for a while: queues that were not reached
+    are the first of the next one.
     """
 
     def __init__(
         self,
         schedule: Callable[[Callable[[], None]], object],
         report: Callable[[object, Exception], None],
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.clock_ns = clock_ns
         self._schedule = schedule
         self._report = report
+        self._ends_ns = 0  # when it has delivered for long enough
         self._queues: dict[TouchedQueue, None] = {}
+        self._behind: dict[TouchedQueue, None] = {}  # that the last turn did not reach
         self._senders: list[Sender] = []
         self._scheduled = False
         self._reading = False
@@ -129,6 +138,10 @@ class Turn:
             if not (self._scheduled or self._reading):
                 self._ensure_scheduled()
 
+    def is_over(self) -> bool:
+        """Whether the turn has delivered for so long that whoever is at it shall end."""
+        return self.clock_ns() > self._ends_ns
+
     def _ensure_scheduled(self) -> None:
         if not self._scheduled and not self._reading:
             self._scheduled = True
@@ -147,8 +160,7 @@ class Turn:
         for queue in queues:
             queue.touched = False
             self._flush(queue)
-        for queue in queues if len(queues) == 1 else sorted(queues, key=DELIVERED_IN):
-            self._pump(queue)
+        self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.touched = False
@@ -159,6 +171,28 @@ class Turn:
         self._scheduled = False
         if self._queues or self._senders:
             self._ensure_scheduled()
+
+    def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
+        """Order queues by when they were served: those that were not reached come first."""
+        ordered = sorted(queues, key=DELIVERED_IN)
+        behind, self._behind = self._behind, {}
+        if behind:
+            ordered = [
+                *(queue for queue in behind if queue in queues),
+                *(queue for queue in ordered if queue not in behind),
+            ]
+        return ordered
+
+    def _pump_all(self, queues: list[TouchedQueue]) -> None:
+        """Let queues deliver one after the other, while the turn's time lasts."""
+        self._ends_ns = self.clock_ns() + DELIVERY_NS_MAX
+        for at, queue in enumerate(queues):
+            if at and self.is_over():
+                self._behind = dict.fromkeys(queues[at:])
+                for waiting in self._behind:
+                    self.touch(waiting)
+                return
+            self._pump(queue)
 
     # One queue's fault is not another's, nor one connection's.
 

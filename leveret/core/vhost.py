@@ -101,7 +101,10 @@ class Vhost:
         )
         self.exchanges = self.topology.exchanges
         self.queues = self.topology.queues
-        self.route = self.topology.graph.route  # follows one message to its queues
+        # What follow one message to its queues: a publisher's, or one that nobody can be refused.
+        self.route = self.topology.graph.route
+        self.reach = self.topology.graph.reach
+        self.reach_by_key = self.topology.graph.reach_by_key
 
     # ----- publishing
 

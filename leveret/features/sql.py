@@ -18,8 +18,8 @@ of values of different kinds; only what is true matches. Numbers are compared by
 whatever their type on the wire, texts by code points, truth values by = and <> only. Two whole
 numbers divide to a whole number, rounded towards zero, as in JMS; a division by zero is unknown.
 
-What is read is a tree of functions, made once, whose depth PARTS_MAX bounds; LIKE takes time in
-proportion to the text (leveret.features.like).
+What is read is a tree of functions, made once, whose depth PARTS_MAX bounds. A text that is too
+long for LIKE is as good as NULL to it (leveret.features.like).
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ class Condition:
     evaluate: Evaluate
     needed: Names
     texts: frozenset[tuple[str, str]]
+    headers: Names  # all that it asks for
+    asks_properties: bool  # whether it asks for any
 
     def holds(self, headers: Headers, properties: Headers) -> bool:
         """Whether the condition is true of a message; unknown is not."""
@@ -121,9 +123,16 @@ def parse_sql(text: str) -> Condition:
     """Read a condition. Raises ExpressionError."""
     check_length(text)
     reader = Reader(text, _tokens(text))
-    part = _Parser(reader).either()
+    parser = _Parser(reader)
+    part = parser.either()
     reader.finish()
-    return Condition(part.evaluate, part.if_true, part.texts)
+    return Condition(
+        part.evaluate,
+        part.if_true,
+        part.texts,
+        frozenset(parser.headers),
+        parser.asks_properties,
+    )
 
 
 class _Parser:
@@ -132,6 +141,8 @@ class _Parser:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._parts = 0
+        self.headers: set[str] = set()
+        self.asks_properties = False
 
     def either(self) -> Part:
         part = self._both()
@@ -258,7 +269,7 @@ class _Parser:
         if kind == "name":
             return self._name(reader.take())
         if kind == "quoted":
-            return _header(reader.take().text)
+            return self._header(reader.take().text)
         truth = reader.accept("TRUE", "FALSE")
         if truth is None:
             raise reader.unexpected("expected a value")
@@ -270,8 +281,13 @@ class _Parser:
                 name = token.text.removeprefix(prefix)
                 if name not in PROPERTIES:
                     raise self._reader.wrong(token, f"unknown property '{name[:24]}'")
+                self.asks_properties = True
                 return _property(name)
-        return _header(token.text)
+        return self._header(token.text)
+
+    def _header(self, name: str) -> Part:
+        self.headers.add(name)
+        return _header(name)
 
     def _number(self, token: Token) -> int | float:
         if len(token.text) > NUMBER_CHARACTERS_MAX:

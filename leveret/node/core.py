@@ -8,6 +8,7 @@ import logging
 import platform
 import random
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -140,7 +141,7 @@ def _make_broker(
     authenticators: Sequence[Authenticator],
 ) -> Broker:
     environment = Environment(
-        turn=Turn(process.loop.call_soon, process.report),
+        turn=Turn(process.loop.call_soon, process.report, time.monotonic_ns),
         timers=Timers(process.clock.wall_ms, process.loop.call_later, process.loop.time),
         spawn=process.spawn,
         report=process.report,

@@ -2,14 +2,17 @@
 
 import pytest
 
-from leveret.core.turn import LONE_READS_MIN, LONE_TURNS_MAX, Turn
+from leveret.core.turn import DELIVERY_NS_MAX, LONE_READS_MIN, LONE_TURNS_MAX, Turn
 
 
 class Loop:
     def __init__(self):
         self.scheduled = []
         self.reported = []
-        self.turn = Turn(self.scheduled.append, lambda *report: self.reported.append(report))
+        self.now_ns = 0
+        self.turn = Turn(
+            self.scheduled.append, lambda *report: self.reported.append(report), lambda: self.now_ns
+        )
 
     def run(self):
         (callback,) = self.scheduled
@@ -262,3 +265,39 @@ def test_reads_that_touch_nothing_are_no_company(loop):
         read(loop, Queue("a", events))
         loop.run()
     assert loop.turn.is_lonely
+
+
+def test_a_turn_that_takes_long_leaves_queues_to_the_next_which_begins_with_them(loop):
+    events = []
+
+    class Slow(Queue):
+        def pump(self):
+            loop.now_ns += DELIVERY_NS_MAX + 1
+            return super().pump()
+
+    queues = [Slow(name, events, pumps=9) for name in "abc"]
+    for queue in queues:
+        loop.turn.touch(queue)
+    for _ in range(4):
+        loop.run()
+    pumped = [event.removeprefix("pump ") for event in events if event.startswith("pump")]
+    assert pumped == ["a", "b", "c", "a"]
+    assert events[:3] == ["flush a", "flush b", "flush c"]  # what is written waits for nobody
+
+
+def test_what_is_touched_again_while_it_waits_keeps_its_place(loop):
+    events = []
+    a, b = Queue("a", events), Queue("b", events)
+
+    def touch_b():
+        loop.now_ns += DELIVERY_NS_MAX + 1
+        loop.turn.touch(b)
+        return False
+
+    a.pump = touch_b
+    loop.turn.touch(a)
+    loop.turn.touch(b)
+    loop.run()
+    loop.run()
+    assert events == ["flush a", "flush b", "flush b", "pump b"]
+    assert not loop.scheduled

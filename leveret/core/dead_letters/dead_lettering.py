@@ -153,12 +153,12 @@ class _Letters:
     def _remembered(self, keys: Sequence[bytes]) -> Collection[BatchBuilder]:
         """Where all messages with these keys go."""
         if len(keys) == 1:
-            return self._exchange.cache.lookup(keys[0]).builders
+            return self._vhost.reach_by_key(self._exchange, keys[0])
         return self._routed(keys, None)
 
     def _routed(self, keys: Sequence[bytes], message: Message | None) -> list[BatchBuilder]:
         texts = [key.decode() for key in keys]
-        return [q.builder for q in self._vhost.route(self._exchange, texts, message)]
+        return [q.builder for q in self._vhost.reach(self._exchange, texts, message)]
 
     def route(
         self, letter: Letter, flags: int, header: bytes, body: bytes

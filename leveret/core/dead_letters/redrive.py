@@ -314,7 +314,7 @@ class Redrive:
         if exchange not in self._vhost.exchanges:
             return ()
         message = StoredMessage(exchange.encode(), keys[0].encode(), header, letter.body, flags)
-        found = self._vhost.route(self._vhost.exchanges[exchange], keys, message)
+        found = self._vhost.reach(self._vhost.exchanges[exchange], keys, message)
         return [cast("OpenQueue", queue) for queue in found]
 
     def _ranges(self) -> list[tuple[int, int]]:

@@ -53,11 +53,11 @@ class DueRouting:
             self.gone.add(name)
             return ()
         if exchange.cache.cacheable and not message.flags & RecordFlag.SELECTS_KEYS:
-            return exchange.cache.lookup(message.routing_key).builders
+            return self._vhost.reach_by_key(exchange, message.routing_key)
         keys = [message.routing_key, *_further_keys(message)]
         texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
         seen = StoredMessage(name, message.routing_key, message.header, message.body, message.flags)
-        return [queue.builder for queue in self._vhost.route(exchange, texts, seen)]
+        return [queue.builder for queue in self._vhost.reach(exchange, texts, seen)]
 
 
 class DueDelivery:

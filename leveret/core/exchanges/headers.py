@@ -1,8 +1,17 @@
-"""Exchange type `headers`: a binding's arguments against a message's headers."""
+"""Exchange type `headers`: a binding's arguments against a message's headers.
+
+    all, all-with-x     every header that the arguments name has the value that they say
+    any, any-with-x     at least one has; without `-with-x` arguments whose names begin with x- say
+                        nothing. An argument without a value asks whether the header is there
+
+A message is not compared with every binding. Of those that want all, each stands under one of the
+items that it wants, the one with the fewest others; of those that want any, under each. A message
+finds what stands under its own items, so that its cost follows the bindings that share one with it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leveret.core.exchanges.router import KeyRouter
 from leveret.core.filtering.arguments import FILTER_SQL, FILTER_TAGS
@@ -10,7 +19,7 @@ from leveret.core.terms import field_type, frozen, term
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from leveret.core.routing.bindings import Binding
     from leveret.core.routing.message import Message
@@ -20,42 +29,29 @@ if TYPE_CHECKING:
 NOT_COMPARED = ("x-match", FILTER_TAGS, FILTER_SQL)
 MODES = ("all", "any", "all-with-x", "any-with-x")
 
+# A header with its value, or the name alone: it is there.
+Item: TypeAlias = "tuple[str, Hashable] | tuple[str]"
 
-class Condition:
-    """The arguments of one binding, read once."""
 
-    __slots__ = ("any", "present", "values")
+class Condition(NamedTuple):
+    """What the arguments of a binding want; equal ones are kept once, with all their bindings."""
 
-    def __init__(self, arguments: Arguments) -> None:
-        mode = arguments.get("x-match", "all")
-        self.any = mode in ("any", "any-with-x")
-        self.present: list[str] = []
-        self.values: dict[str, Hashable] = {}
-        for key, value in arguments.items():
-            if key in NOT_COMPARED or (key.startswith("x-") and mode in ("all", "any")):
-                continue
-            if value is None:  # no value: the header's presence is enough
-                self.present.append(key)
-            else:
-                self.values[key] = comparable(value)
-
-    def holds(self, headers: dict[str, Hashable]) -> bool:
-        """Tell whether a message fits; without conditions, `all` always does and `any` never."""
-        facts = (
-            *(key in headers for key in self.present),
-            *(headers.get(key) == value for key, value in self.values.items()),
-        )
-        return any(facts) if self.any else all(facts)
+    items: frozenset[Item]
+    any: bool
 
 
 class HeadersRouter(KeyRouter):
-    """Bindings with their conditions, tried one after the other."""
+    """Bindings by their conditions, and these by the items that a message must have for them."""
 
     key_decides = False
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
-        self.conditions: dict[Binding, Condition] = {}
+        self.bindings: dict[Condition, dict[Binding, None]] = {}
+        self._all: dict[Item, dict[Condition, None]] = {}  # each under one of its items
+        self._any: dict[Item, dict[Condition, None]] = {}  # each under all of its items
+        self._place: dict[Condition, Item] = {}  # of those in `_all`
+        self._names: dict[str, int] = {}  # headers that are wanted, by how many conditions
 
     def check(self, binding: Binding) -> None:
         """Refuse (406) an `x-match` that is none."""
@@ -78,17 +74,87 @@ class HeadersRouter(KeyRouter):
 
     def add(self, binding: Binding) -> None:
         """Take a binding in."""
-        self.conditions[binding] = Condition(binding.definition.arguments)
+        condition = condition_of(binding.definition.arguments)
+        if condition not in self.bindings:
+            self.bindings[condition] = {}
+            self._enter(condition)
+        self.bindings[condition][binding] = None
 
     def remove(self, binding: Binding) -> None:
         """Let a binding go."""
-        del self.conditions[binding]
+        condition = condition_of(binding.definition.arguments)
+        bindings = self.bindings[condition]
+        del bindings[binding]
+        if not bindings:
+            del self.bindings[condition]
+            self._leave(condition)
+
+    def _enter(self, condition: Condition) -> None:
+        for item in condition.items:
+            self._names[item[0]] = self._names.get(item[0], 0) + 1
+        if condition.any:
+            for item in condition.items:
+                self._any.setdefault(item, {})[condition] = None
+        elif condition.items:
+            place = min(condition.items, key=lambda item: len(self._all.get(item, ())))
+            self._place[condition] = place
+            self._all.setdefault(place, {})[condition] = None
+
+    def _leave(self, condition: Condition) -> None:
+        for item in condition.items:
+            self._names[item[0]] -= 1
+            if not self._names[item[0]]:
+                del self._names[item[0]]
+        if condition.any:
+            for item in condition.items:
+                _remove(self._any, item, condition)
+        elif condition.items:
+            _remove(self._all, self._place.pop(condition), condition)
 
     def match(self, _routing_key: str, message: Message | None) -> list[Binding]:
         """List the bindings whose condition holds."""
-        headers = {} if message is None else message.headers
-        found = {key: comparable(value) for key, value in headers.items()}
-        return [binding for binding, when in self.conditions.items() if when.holds(found)]
+        items = self._items_of({} if message is None else message.headers)
+        found: dict[Condition, None] = {}
+        if WANTS_NOTHING in self.bindings:
+            found[WANTS_NOTHING] = None
+        for item in items:
+            found.update(self._any.get(item, NO_CONDITIONS))
+            for condition in self._all.get(item, NO_CONDITIONS):
+                if condition.items <= items:
+                    found[condition] = None
+        return [binding for condition in found for binding in self.bindings[condition]]
+
+    def _items_of(self, headers: Arguments) -> set[Item]:
+        """The items of a message that somebody wants, or may want."""
+        names = self._names
+        if len(names) < len(headers):
+            known: Iterable[str] = [name for name in names if name in headers]
+        else:
+            known = [name for name in headers if name in names]
+        items: set[Item] = {(name,) for name in known}
+        items.update((name, comparable(headers[name])) for name in known)
+        return items
+
+
+WANTS_NOTHING = Condition(frozenset(), any=False)  # and so matches everything
+NO_CONDITIONS: dict[Condition, None] = {}
+
+
+def condition_of(arguments: Arguments) -> Condition:
+    """Read the arguments of a binding."""
+    mode = arguments.get("x-match", "all")
+    items: set[Item] = set()
+    for name, value in arguments.items():
+        if name in NOT_COMPARED or (name.startswith("x-") and mode in ("all", "any")):
+            continue
+        items.add((name,) if value is None else (name, comparable(value)))
+    return Condition(frozenset(items), any=mode in ("any", "any-with-x"))
+
+
+def _remove(table: dict[Item, dict[Condition, None]], item: Item, condition: Condition) -> None:
+    del table[item][condition]
+    if not table[item]:
+        del table[item]
 
 
 def comparable(value: Any) -> Hashable:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.errors import LeveretError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.routing.bindings import Binding
     from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
+
+
+class RoutingLimitError(LeveretError):
+    """To find what a message matches would take too many steps."""
 
 
 class Router(Protocol):
@@ -44,7 +50,8 @@ class Router(Protocol):
     def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
         """List the bindings that a message matches; a destination may come more than once.
 
-        There may be no message where `key_decides`: a route is looked for, to be remembered.
+        There may be no message where `key_decides`: a route is looked for, to be remembered. Raises
+        RoutingLimitError.
         """
         ...
 

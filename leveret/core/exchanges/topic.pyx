@@ -9,26 +9,35 @@ Compiled, because publishers whose keys never repeat come here for every message
 among 10,000 patterns full of wildcards took six times as long.
 """
 
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
+
+from leveret.core.exchanges.router import RoutingLimitError
 from leveret.errors import ChannelError
 
 # Every `#` lets a walk stay where it is while others go on: more of them multiply the paths.
 WILDCARDS_MAX = 2
+# Places of the trie that a key may come by, some two milliseconds. Thousands of patterns that differ
+# and fit one key all the same are nobody's who knows of them.
+WALKED_NODES_MAX = 10_000
 
 
 cdef class Node:
-    """What the words up to here have in common."""
+    """What the words up to here have in common.
 
-    cdef readonly dict children  # by their word; without wildcards
+    Empty dictionaries are left out: a walk may pass tens of thousands of nodes, and each thing that
+    it need not look at is one that need not come from memory.
+    """
+
+    cdef readonly dict children  # by their word, without wildcards; or None
     cdef readonly Node one  # behind `*`
     cdef readonly Node many  # behind `#`
     cdef readonly bint repeats  # this node is behind a `#` and takes further words
-    cdef readonly dict bindings
+    cdef readonly dict bindings  # or None
     cdef unsigned long long reached_in  # the last step of any walk that came here
 
     def __init__(self, bint repeats=False):
-        self.children = {}
         self.repeats = repeats
-        self.bindings = {}
 
     cdef bint is_empty(self):
         return not (self.bindings or self.children or self.one is not None or self.many is not None)
@@ -37,7 +46,9 @@ cdef class Node:
         """What lies behind one word of a pattern, or None."""
         if word == "*":
             return self.one
-        return self.many if word == "#" else self.children.get(word)
+        if word == "#":
+            return self.many
+        return None if self.children is None else self.children.get(word)
 
     cdef Node grow(self, str word):
         """What lies behind one word of a pattern, made if need be."""
@@ -55,7 +66,11 @@ cdef class Node:
             self.many = node
         elif node is None:
             del self.children[word]
+            if not self.children:
+                self.children = None
         else:
+            if self.children is None:
+                self.children = {}
             self.children[word] = node
 
 
@@ -67,6 +82,7 @@ cdef class TopicRouter:
     cdef readonly bint takes_each_key
     cdef readonly Node root
     cdef unsigned long long step  # of all walks so far; 64 bits last
+    cdef readonly Py_ssize_t walked  # places that the last walk came by
 
     def __init__(self, dict arguments):
         self.arguments = arguments
@@ -90,6 +106,8 @@ cdef class TopicRouter:
         cdef Node node = self.root
         for word in words(binding.definition.routing_key):
             node = node.grow(word)
+        if node.bindings is None:
+            node.bindings = {}
         node.bindings[binding] = None
 
     def remove(self, binding):
@@ -101,7 +119,11 @@ cdef class TopicRouter:
             node = node.child(word)
             if node is None:
                 raise KeyError(binding)
+        if node.bindings is None:
+            raise KeyError(binding)
         del node.bindings[binding]
+        if not node.bindings:
+            node.bindings = None
         while path and node.is_empty():
             node, word = path.pop()
             node.put(word, None)
@@ -111,11 +133,17 @@ cdef class TopicRouter:
         return ()
 
     def match(self, str routing_key, message):
-        """List the bindings whose pattern fits; each once, however many ways it fits."""
-        cdef Node node, child
+        """List the bindings whose pattern fits; each once, however many ways it fits.
+
+        Raises RoutingLimitError for a key that comes by more than WALKED_NODES_MAX places.
+        """
+        cdef Node node
+        cdef PyObject* found_child
+        cdef Py_ssize_t walked_max = WALKED_NODES_MAX
         cdef list following, found = [], reached = []
         cdef str word
         self.step += 1
+        self.walked = 0
         self.reach(self.root, reached)
         for word in words(routing_key):
             self.step += 1
@@ -123,14 +151,18 @@ cdef class TopicRouter:
             for node in reached:
                 if node.repeats:
                     self.reach(node, following)
-                child = node.children.get(word)
-                if child is not None:
-                    self.reach(child, following)
+                if node.children is not None:
+                    found_child = PyDict_GetItemWithError(node.children, word)
+                    if found_child != NULL:
+                        self.reach(<Node>found_child, following)
                 if node.one is not None:
                     self.reach(node.one, following)
             reached = following
+            self.walked += len(reached)
+            if self.walked > walked_max:
+                raise RoutingLimitError
         for node in reached:
-            if node.bindings:
+            if node.bindings is not None:
                 found.extend(node.bindings)
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.filtering.filters import RecordFilter, SqlCondition, TagCondition
+from leveret.core.filtering.filters import RecordFilter, SqlCondition, TagCondition, never
 from leveret.core.filtering.stream_filter import stream_values
 from leveret.core.terms import field_type
 from leveret.errors import ChannelError
@@ -64,19 +64,21 @@ def _problem(value: Any, parse: Callable[[str], object]) -> str | None:
     return None
 
 
-def record_filter(arguments: Arguments) -> RecordFilter | None:
-    """Make the filter that arguments, which were checked, ask for; None: all is wanted."""
+def record_filter(arguments: Arguments, is_over: Callable[[], bool] = never) -> RecordFilter | None:
+    """Make the filter that arguments, which were checked, ask for; None: all is wanted.
+
+    `is_over()` as of RecordFilter.
+    """
     values = stream_values(arguments)
     tags = sql = None
     if FILTER_TAGS in arguments:
         expression = parse_tags(arguments[FILTER_TAGS])
         tags = TagCondition(expression.tags, expression.program)
     if FILTER_SQL in arguments:
-        condition = parse_sql(arguments[FILTER_SQL])
-        sql = SqlCondition(condition, condition.needed, condition.texts)
+        sql = SqlCondition(parse_sql(arguments[FILTER_SQL]))
     if tags is None and values is None and sql is None:
         return None
-    return RecordFilter(tags, values, sql)
+    return RecordFilter(tags, values, sql, is_over)
 
 
 def binding_filter(arguments: Arguments, of: str) -> RecordFilter | None:

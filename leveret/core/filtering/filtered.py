@@ -42,10 +42,9 @@ FILTER_ARGUMENTS = (FILTER_TAGS, FILTER_SQL, FILTER_UNMATCHED)
 WINDOWS_MAX = 4
 # Searches that are kept for whoever comes again.
 IDLE_SEARCHES_MAX = 16
-# Looking at a record that compiled code passes over takes this part of what delivering takes …
+# Looking at a record that compiled code passes over takes this part of what delivering takes. Those
+# that Python judges take what they take: the turn's clock is looked at.
 LOOKS_PER_DELIVERY = 8
-# … and one that Python judges takes as long as so many deliveries.
-DELIVERIES_PER_JUDGEMENT = 50
 
 
 @runtime_checkable
@@ -76,6 +75,7 @@ class FilteredDelivery:
         self._senders: dict[QueueConsumer, Send] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
+        self._next: QueueConsumer | None = None  # whose turn it is where the last turn was over
         self._machine.ledger.came_back = RangeSet()
 
     # -- who looks
@@ -121,10 +121,12 @@ class FilteredDelivery:
         lines: list[list[QueueConsumer]] = self._machine.lines  # type: ignore[assignment]
         for line in lines:
             while left > 0:
-                cost = sum(self._serve(consumer) for consumer in line)
+                cost = self._serve_line(line)
                 if not cost:
                     break
                 left -= cost
+                if self._queue.services.turn.is_over():
+                    return self._delivered, True
             if left <= 0:
                 return self._delivered, True
             if any(self._waits(consumer) for consumer in line):
@@ -134,6 +136,22 @@ class FilteredDelivery:
         if self._windows and self._is_caught_up:
             self._windows.clear()
         return self._delivered, False
+
+    def _serve_line(self, line: list[QueueConsumer]) -> int:
+        """Let everybody of one priority take a step, as far as the turn's time lasts.
+
+        Returns the cost in deliveries; 0: there was nothing to do. Where time was over before all
+        had their step, `_next` is who comes first in the next turn.
+        """
+        begin = line.index(self._next) if self._next in line else 0
+        self._next = None
+        cost = 0
+        for consumer in (*line[begin:], *line[:begin]):
+            if cost and self._queue.services.turn.is_over():
+                self._next = consumer
+                break
+            cost += self._serve(consumer)
+        return cost
 
     @property
     def _is_caught_up(self) -> bool:
@@ -191,8 +209,7 @@ class FilteredDelivery:
         tally = self._queue.services.tally
         tally.filter_looks += reached - first
         tally.filter_finds += sum(end - at for at, end in runs)
-        cost = (reached - first) // LOOKS_PER_DELIVERY + 1
-        cost += wanted.judgements * DELIVERIES_PER_JUDGEMENT - self._delivered
+        cost = (reached - first) // LOOKS_PER_DELIVERY + 1 - self._delivered
         if runs:
             reached = self._deliver(consumer, runs, batches, reached)
         search.looked(stretch, reached)

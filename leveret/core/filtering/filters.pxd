@@ -12,10 +12,12 @@ cdef class RecordFilter:
     cdef TagCondition tags      # each may be None: it does not matter
     cdef Condition other
     cdef SqlCondition sql
-    cdef int judged_before      # by `sql`, when this call began
+    cdef object is_over
+    cdef int timed              # judgements in this call after which the clock was looked at
+    cdef readonly bint tired    # whether this call ended, or ends, because its time was over
 
     cdef int begin(self) noexcept
-    cdef bint is_tired(self) noexcept
+    cdef bint is_tired(self) except -1
     cdef bint may_want(self, Batch batch) noexcept
     cdef int wants(self, Batch batch, size_t* position) except -1
     cdef bint holds(self, RecordView* record, int judged) except -1
@@ -42,7 +44,9 @@ cdef class TagCondition(Condition):
 
 cdef class SqlCondition(Condition):
     cdef object condition
-    cdef list names
+    cdef object headers         # the names of all that it asks for
+    cdef bint asks_properties
+    cdef list names             # of headers without which it cannot hold
     cdef list texts             # of each name, or None
     cdef int judgements         # how often Python was asked, of late
 

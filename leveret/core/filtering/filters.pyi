@@ -1,10 +1,10 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from leveret.features.sql import Condition as ParsedSql
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
 
-JUDGEMENTS_MAX: int
+def never() -> bool: ...
 
 class Condition: ...
 
@@ -12,18 +12,19 @@ class TagCondition(Condition):
     def __init__(self, tags: Sequence[bytes], program: Sequence[int]) -> None: ...
 
 class SqlCondition(Condition):
-    def __init__(
-        self, condition: ParsedSql, needed: Iterable[str], texts: Iterable[tuple[str, str]]
-    ) -> None: ...
+    def __init__(self, condition: ParsedSql) -> None: ...
 
 class RecordFilter:
     @property
     def judgements(self) -> int: ...
+    @property
+    def tired(self) -> bool: ...
     def __init__(
         self,
         tags: TagCondition | None,
         other: Condition | None = None,
         sql: SqlCondition | None = None,
+        is_over: Callable[[], bool] = ...,
     ) -> None: ...
     def run(self, batches: list[Batch], first: int, stop: int) -> tuple[int, int]: ...
     def find(

@@ -5,28 +5,26 @@ to the next record as soon as one of these says no. Conditions are asked in the 
 only the last, SQL, may call Python, for records that have the headers it needs. A batch that nobody
 wants anything of costs a few instructions, a record that its mask excludes about as many.
 
-What a call may cost is bounded: it ends with the batches that it was given, or after
-JUDGEMENTS_MAX records that Python has judged, and says how far it came.
+What a call may cost is bounded: it ends with the batches that it was given, or once its time is
+over, and says how far it came. A clock is looked at behind each record that Python has judged: that
+takes ten microseconds or a millisecond, as the condition and the headers are.
 """
 
 from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from leveret.core.routing.message import read_properties
+from leveret.ports.picking import HeaderNames, without_headers
 from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
 from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport HAS_HEADERS, Batch, RecordView
 from leveret.ports.tables import MalformedFieldError
 from leveret.ports.tags cimport TagItems, find_tags, mask_of, next_tag, tag_bit
 
-# Each takes about 10 µs, so that a call stays below 3 ms.
-JUDGEMENTS_MAX = 256
-
 cdef extern from *:
     void __builtin_prefetch(const void*) noexcept nogil      # of GCC and Clang
 
 cdef enum:
-    _JUDGEMENTS_MAX = 256
     # Where a record lies is known from the one before it only: a guess of where the next ones do, by
     # its size, fetches them from memory meanwhile. Neighbours are often alike, and a wrong guess is free.
     AHEAD = 6
@@ -54,13 +52,22 @@ cdef class Condition:
         return True
 
 
-cdef class RecordFilter:
-    """Lets records through of which all conditions hold that are there: `tags`, an `other`, `sql`."""
+def never():
+    """Time is never over."""
+    return False
 
-    def __init__(self, TagCondition tags, Condition other=None, SqlCondition sql=None):
+
+cdef class RecordFilter:
+    """Lets records through of which all conditions hold that are there: `tags`, an `other`, `sql`.
+
+    `is_over()` says whether the time of whoever calls is over: one record is judged all the same.
+    """
+
+    def __init__(self, TagCondition tags, Condition other=None, SqlCondition sql=None, is_over=never):
         self.tags = tags
         self.other = other
         self.sql = sql
+        self.is_over = is_over
 
     @property
     def judgements(self):
@@ -68,13 +75,18 @@ cdef class RecordFilter:
         return 0 if self.sql is None else self.sql.judgements
 
     cdef int begin(self) noexcept:
+        self.timed = 0
+        self.tired = False
         if self.sql is not None:
             self.sql.judgements = 0
         return 0
 
-    cdef bint is_tired(self) noexcept:
-        """Whether this call has cost enough."""
-        return self.sql is not None and self.sql.judgements >= _JUDGEMENTS_MAX
+    cdef bint is_tired(self) except -1:
+        """Whether this call has cost enough; a clock is looked at for each judgement."""
+        if self.sql is not None and self.sql.judgements != self.timed:
+            self.timed = self.sql.judgements
+            self.tired = self.is_over()
+        return self.tired
 
     def run(self, list batches, uint64_t first, uint64_t stop):
         """The first run of wanted records in [first, stop), which the batches hold without a gap.
@@ -321,14 +333,16 @@ cdef enum:
 cdef class SqlCondition(Condition):
     """An SQL condition (leveret.features.sql): `holds(headers, properties)` is asked in Python.
 
-    A record is passed over before that if it lacks one of the headers `needed`, or if one of them has
-    another text than `texts` ({name: text}) says.
+    A record is passed over before that if it lacks one of the headers that are needed, or if one of
+    them has another text than the one that it must have. Only what is asked for is read of it.
     """
 
-    def __init__(self, condition, needed, texts):
-        known = dict(texts)
-        names = sorted(needed, key=lambda name: (name not in known, name))[:NAMES_MAX]
+    def __init__(self, condition):
+        known = dict(condition.texts)
+        names = sorted(condition.needed, key=lambda name: (name not in known, name))[:NAMES_MAX]
         self.condition = condition
+        self.headers = HeaderNames(condition.headers)
+        self.asks_properties = condition.asks_properties
         self.names = [name.encode("utf-8", "surrogateescape") for name in names]
         self.texts = [
             known[name].encode("utf-8", "surrogateescape") if name in known else None for name in names
@@ -338,14 +352,17 @@ cdef class SqlCondition(Condition):
         return not self.names or (<int>batch.features & HAS_HEADERS) != 0
 
     cdef bint holds(self, RecordView* record) except -1:
+        cdef bytes header
         if self.names and not self.has_needed(record):
             return False
         self.judgements += 1
+        header = (<const char*>record.header)[: record.header_size]
         try:
-            properties = read_properties((<const char*>record.header)[: record.header_size])
+            headers = self.headers.pick(header)
+            properties = read_properties(without_headers(header)) if self.asks_properties else {}
         except MalformedFieldError:
             return False
-        return self.condition.holds(properties.get("headers", {}), properties)
+        return self.condition.holds(headers, properties)
 
     cdef bint has_needed(self, RecordView* record) except -1:
         """Whether each of the names is there, with its text if it must have one."""

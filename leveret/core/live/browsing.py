@@ -7,6 +7,7 @@ others have their turn, and for so long as its budget lasts: where it ended, the
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.core.live.criteria import Criteria, State
@@ -17,7 +18,7 @@ from leveret.errors import CorruptBatchError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports.records import Batch
@@ -32,6 +33,8 @@ READ_BYTES_MAX = 64 * 1024 * 1024
 SLICE_RECORDS_MAX = 500
 SLICE_RECORDS_MIN = 1
 SLICE_BYTES = 1024 * 1024
+# So long a slice is looked at, by conditions that may take a millisecond for one message.
+SLICE_NS_MAX = 2_000_000
 
 
 class Seen(NamedTuple):
@@ -93,7 +96,8 @@ class Walk:
                 return
             self.scanned += sum(stop - first for first, stop in ranges)
             self._walked(ranges)
-            yield self._look(batches, ranges, criteria)
+            for found in self._look(batches, ranges, criteria):
+                yield found
 
     def _walked(self, ranges: list[tuple[int, int]]) -> None:
         if self.backwards:
@@ -154,20 +158,36 @@ class Walk:
 
     def _look(
         self, batches: list[Batch], ranges: list[tuple[int, int]], criteria: Criteria
-    ) -> list[Seen]:
-        """Those of a slice that are meant; what was settled meanwhile is not."""
-        state_of = states(self.queue, ranges[0][0], ranges[-1][1])
-        settled = self.queue.log.settled
+    ) -> Iterator[list[Seen]]:
+        """Those of a slice that are meant, in parts where it takes long.
+
+        What was settled meanwhile is not.
+        """
+        offsets = [at for first, stop in ranges for at in range(first, stop)] if batches else []
+        left = deque(reversed(offsets) if self.backwards else offsets)
+        while True:
+            yield self._look_on(batches, left, criteria)
+            if not left or self.queue.deleted:
+                return
+
+    def _look_on(self, batches: list[Batch], left: deque[int], criteria: Criteria) -> list[Seen]:
+        """Those of what is left that are meant, until it has taken long."""
         found: list[Seen] = []
-        for first, stop in ranges if batches else ():
-            for offset in range(first, stop):
-                batch = batch_of(batches, offset)
-                if not batch.base_offset <= offset < batch.stop_offset or offset in settled:
-                    continue
-                seen = _seen(batch, offset, state_of(offset))
-                if criteria.has(seen.message, seen.time_ms, seen.state):
-                    found.append(seen)
-        return found[::-1] if self.backwards else found
+        if not left:
+            return found
+        clock_ns = self.queue.turn.clock_ns
+        ends_ns = clock_ns() + SLICE_NS_MAX
+        state_of = states(self.queue, min(left[0], left[-1]), max(left[0], left[-1]) + 1)
+        settled = self.queue.log.settled
+        while left and clock_ns() <= ends_ns:
+            offset = left.popleft()
+            batch = batch_of(batches, offset)
+            if not batch.base_offset <= offset < batch.stop_offset or offset in settled:
+                continue
+            seen = _seen(batch, offset, state_of(offset))
+            if criteria.has(seen.message, seen.time_ms, seen.state):
+                found.append(seen)
+        return found
 
 
 async def find(queue: OpenQueue, offset: int) -> Seen | None:

@@ -142,7 +142,7 @@ class Mover:
         if exchange is None:
             return []
         keys = [message.routing_key.decode(errors="replace")]
-        return cast("list[OpenQueue]", self._vhost.route(exchange, keys, message))
+        return cast("list[OpenQueue]", self._vhost.reach(exchange, keys, message))
 
 
 def _ranges(seen: list[Seen]) -> list[tuple[int, int]]:

@@ -111,6 +111,11 @@ class Appender(ABC):
         log.on_failure(self._failed)
 
     @property
+    def turn(self) -> Turn:
+        """The turn that works it off."""
+        return self._turn
+
+    @property
     def appended_count(self) -> int:
         """Records that were written since the log was opened."""
         return max(self.log.end - self._opened_at, 0)

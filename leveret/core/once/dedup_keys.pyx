@@ -5,7 +5,8 @@ header x-dedup-id, or else over the property message-id: so a key takes the same
 publisher sends, and among a thousand million keys two are alike by chance once in 10^20.
 
     ring    the keys in the order in which they came, 32 bytes each; times never fall along it
-    slots   open addressing with linear probing: the place in the ring of each key, and 0 for none
+    slots   open addressing with linear probing: the place in the ring of each key, and 0 for none;
+            a key belongs where a second hash says, which nobody outside can foretell
 
 Compiled because every record of such a queue is looked at.
 """
@@ -32,10 +33,16 @@ cdef bytes _NAME = b"x-dedup-id"
 cdef const uint8_t* NAME = <const uint8_t*><const char*>_NAME
 cdef uint8_t NAME_SIZE = <uint8_t>len(_NAME)
 
-# The key of the reference's own test vectors. It is no secret: who can publish to a queue can send
-# the same identifier twice anyway, and need not look for two that collide.
+# The key of the reference's own test vectors. Who can publish to a queue can send the same identifier
+# twice anyway, and need not look for two that collide; so it is no secret, and never changes, as the
+# hashes stand on disk.
 cdef uint64_t K0 = 0x0706050403020100ULL
 cdef uint64_t K1 = 0x0F0E0D0C0B0A0908ULL
+
+# Where a hash stands in the table must be a secret, or clients make up thousands that meet in one
+# place, each of which is then compared with all others. Drawn anew by each process: it is not kept.
+cdef uint64_t SECRET_0 = <uint64_t>(hash("leveret.core.once.dedup_keys 0") & 0xFFFFFFFFFFFFFFFF)
+cdef uint64_t SECRET_1 = <uint64_t>(hash("leveret.core.once.dedup_keys 1") & 0xFFFFFFFFFFFFFFFF)
 
 
 cdef struct Key:
@@ -101,6 +108,26 @@ cdef Key sip_hash(const uint8_t* data, size_t size, uint8_t kind) noexcept nogil
     if key.low == 0 and key.high == 0:
         key.low = 1
     return key
+
+
+cdef uint64_t home_of(const Key* key) noexcept nogil:
+    """Where a key belongs in a table of any size: SipHash-1-3 of its 16 bytes, with the secret."""
+    cdef uint64_t v[4]
+    cdef int i
+    v[0] = SECRET_0 ^ 0x736F6D6570736575ULL
+    v[1] = SECRET_1 ^ 0x646F72616E646F6DULL
+    v[2] = SECRET_0 ^ 0x6C7967656E657261ULL
+    v[3] = SECRET_1 ^ 0x7465646279746573ULL
+    v[3] ^= key.low
+    sip_round(v)
+    v[0] ^= key.low
+    v[3] ^= key.high
+    sip_round(v)
+    v[0] ^= key.high
+    v[2] ^= 0xFF
+    for i in range(3):
+        sip_round(v)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
 cdef bint key_of(const RecordView* record, Key* key) noexcept nogil:
@@ -193,6 +220,17 @@ cdef class SeenKeys:
         return self.tail - self.head - self.forgotten
 
     @property
+    def probes_max(self):
+        """Slots that the costliest of its keys takes to be found."""
+        cdef uint64_t mask = self._slot_mask()
+        cdef uint64_t slot, home, found = 0
+        for slot in range(self.capacity * SLOTS_PER_ENTRY):
+            if self.slots[slot]:
+                home = home_of(&self.ring[self.slots[slot] - 1].key) & mask
+                found = max(found, ((slot - home) & mask) + 1)
+        return found
+
+    @property
     def oldest_ms(self):
         """When the oldest key came; None where there is none."""
         return None if self.head == self.tail else self._entry(self.head).time
@@ -210,7 +248,7 @@ cdef class SeenKeys:
         cdef Entry* entry
         if self.capacity == 0:
             return NULL
-        slot = key.low & self._slot_mask()
+        slot = home_of(key) & self._slot_mask()
         while self.slots[slot]:
             entry = &self.ring[self.slots[slot] - 1]
             if entry.key.low == key.low and entry.key.high == key.high:
@@ -220,7 +258,7 @@ cdef class SeenKeys:
 
     cdef void _link(self, uint64_t place) noexcept:
         """Let the key at a place of the ring be found; it is not in the table."""
-        cdef uint64_t slot = self.ring[place].key.low & self._slot_mask()
+        cdef uint64_t slot = home_of(&self.ring[place].key) & self._slot_mask()
         while self.slots[slot]:
             slot = (slot + 1) & self._slot_mask()
         self.slots[slot] = <uint32_t>place + 1
@@ -228,7 +266,7 @@ cdef class SeenKeys:
     cdef void _unlink(self, const Entry* entry) noexcept:
         """Take a key out, and close the gap for those that were moved on past it."""
         cdef uint64_t mask = self._slot_mask()
-        cdef uint64_t gap = entry.key.low & mask
+        cdef uint64_t gap = home_of(&entry.key) & mask
         cdef uint64_t slot, home
         while &self.ring[self.slots[gap] - 1] != entry:
             gap = (gap + 1) & mask
@@ -237,7 +275,7 @@ cdef class SeenKeys:
             slot = (slot + 1) & mask
             if not self.slots[slot]:
                 break
-            home = self.ring[self.slots[slot] - 1].key.low & mask
+            home = home_of(&self.ring[self.slots[slot] - 1].key) & mask
             if ((slot - home) & mask) >= ((slot - gap) & mask):
                 self.slots[gap] = self.slots[slot]
                 gap = slot

@@ -259,7 +259,7 @@ class PreparedMessages(Appender):
             headers = _raw_headers(message)
             keys += further_keys(headers, OPEN_COPIES) + further_keys(headers, BLIND_COPIES)
         texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
-        return cast("list[OpenQueue]", self.vhost.route(exchange, texts, message))
+        return cast("list[OpenQueue]", self.vhost.reach(exchange, texts, message))
 
     # -- asking
 

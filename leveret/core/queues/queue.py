@@ -404,7 +404,9 @@ class Queue(OpenQueue):
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
         """Let `consumer` take part from the next turn on. Ask `admits` first."""
         self.machine.add_consumer(consumer, exclusive=exclusive)
-        wanted = record_filter(consumer.arguments) if consumer.arguments else None
+        wanted = (
+            record_filter(consumer.arguments, self._turn.is_over) if consumer.arguments else None
+        )
         if wanted is not None:
             self._filtered = self._searching = self._searching or FilteredDelivery(self)
             self._filtered.add(consumer, wanted)

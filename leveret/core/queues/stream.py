@@ -11,7 +11,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.filtering.arguments import record_filter
-from leveret.core.filtering.filtered import DELIVERIES_PER_JUDGEMENT
 from leveret.core.logs.complaints import Complaints
 from leveret.core.logs.loss import loss_error
 from leveret.core.logs.window import LogWindow
@@ -136,7 +135,7 @@ class Stream(OpenQueue):
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:  # noqa: ARG002
         """Let `consumer` read what its arguments ask for; they have been checked."""
         cursor = self._cursors[consumer] = Cursor(
-            consumer, record_filter(consumer.arguments), self._nothing
+            consumer, record_filter(consumer.arguments, self._turn.is_over), self._nothing
         )
         match parse_start(consumer.arguments.get(STREAM_OFFSET, Place.NEXT.value)):
             case FromOffset(offset):
@@ -174,6 +173,8 @@ class Stream(OpenQueue):
         if self.settings.is_paused:
             return False
         while self._ready and passed < PUMP_RECORDS_MAX:
+            if passed and self._turn.is_over():
+                break
             cursor = next(iter(self._ready))
             del self._ready[cursor]
             count = self._advance(cursor)
@@ -200,10 +201,7 @@ class Stream(OpenQueue):
         if batches is None:
             return 0  # it goes on when they have come
         self._deliver(cursor, batches, min(stop, batches[-1].stop_offset), capacity)
-        passed = cursor.offset - begin
-        if cursor.filter is not None:
-            passed += cursor.filter.judgements * DELIVERIES_PER_JUDGEMENT
-        return passed
+        return cursor.offset - begin
 
     def _kept_from(self, offset: int) -> tuple[int, int] | None:
         """The next run of records at or behind `offset` that can be read."""

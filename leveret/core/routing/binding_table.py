@@ -62,7 +62,7 @@ class BindingTable:
             if not binding.lets_through(message):
                 continue
             if isinstance(end, Exchange):
-                queues = self._graph.route(end, [message.routing_key.decode()], message)
+                queues = self._graph.reach(end, [message.routing_key.decode()], message)
             else:
                 queues = [end]
             self._deposit(queues, message)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.exchanges import EXCHANGE_TYPES
-from leveret.core.routing.bindings import Binding, Destination, QueueLike, identity
+from leveret.core.names import resource
+from leveret.core.routing.bindings import Binding, QueueLike, identity
 from leveret.core.routing.exchange import Exchange
 from leveret.core.routing.routes import Route
+from leveret.core.routing.walk import follow
 from leveret.core.terms import term
-from leveret.errors import ConnectionClosingError
+from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from leveret.core.exchanges import RandomBelow
     from leveret.core.routing.message import Message
     from leveret.ports.definitions import BindingDefinition, ExchangeDefinition
+    from leveret.ports.records import BatchBuilder
 
 
 class RoutingGraph:
@@ -41,35 +44,32 @@ class RoutingGraph:
     ) -> list[QueueLike]:
         """Follow a message from an exchange to its queues: each queue once, each exchange once.
 
-        The keys behind the first are those that its sender has added.
+        The keys behind the first are those that its sender has added. Raises 406 where that would
+        take too many steps.
         """
-        queues: dict[QueueLike, None] = {}
-        seen: dict[Exchange, None] = {exchange: None}
-        waiting = [exchange]
-        while waiting:
-            for destination in self._destinations(waiting.pop(), routing_keys, message):
-                if not isinstance(destination, Exchange):
-                    queues[destination] = None
-                elif destination not in seen:
-                    seen[destination] = None
-                    waiting.append(destination)
-        return list(queues)
+        queues, are_all = follow(exchange, routing_keys, message, self.exchanges)
+        if not are_all:
+            of = resource("exchange", exchange.name, exchange.definition.vhost)
+            raise ChannelError(
+                406,
+                f"too many bindings lead on from {of} to the same places: remove some of those "
+                "between exchanges, or of the patterns that fit one key",
+            )
+        return queues
 
-    def _destinations(
+    def reach(
         self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
-    ) -> Iterator[Destination]:
-        """Tell where one exchange sends a message; to its alternate if nowhere else."""
-        matched = False
-        router = exchange.router
-        for key in routing_keys if router.takes_each_key else routing_keys[:1]:
-            for binding in router.match(key, message):
-                if binding.filter is None or binding.lets_through(message):
-                    matched = True
-                    yield binding.destination
-        if not matched and exchange.alternate is not None:
-            alternate = self.exchanges.get(exchange.alternate)
-            if alternate is not None:
-                yield alternate
+    ) -> list[QueueLike]:
+        """Follow a message that nobody is there to be refused: as far as `route` goes."""
+        return follow(exchange, routing_keys, message, self.exchanges)[0]
+
+    def reach_by_key(self, exchange: Exchange, routing_key: bytes) -> Sequence[BatchBuilder]:
+        """Find where all such messages go whose key alone decides; as `reach`, but remembered."""
+        try:
+            return exchange.cache.lookup(routing_key).builders
+        except ChannelError:
+            queues = self.reach(exchange, [routing_key.decode()], None)
+            return [queue.builder for queue in queues]
 
     def _resolve(self, exchange: Exchange, routing_key: bytes) -> Route:
         """Route a key that was not remembered; one that is not UTF-8 raises 501."""

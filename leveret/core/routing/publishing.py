@@ -34,7 +34,7 @@ class InternalPublisher:
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is not None:
             key = message.routing_key.decode(errors="ignore")  # it may have been cut to fit
-            queues = vhost.route(exchange, [key], message)
+            queues = vhost.reach(exchange, [key], message)
             self.deposit(queues, message)
             return queues
         return ()

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.exchanges.headers import HeadersRouter
+from leveret.core.exchanges import headers
+from leveret.core.exchanges.headers import HeadersRouter, comparable
 from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError
 from leveret.ports.definitions import BindingDefinition
@@ -96,3 +97,65 @@ def test_an_unknown_way_to_match_is_refused(mode, explanation):
 @pytest.mark.parametrize("arguments", [{}, *({"x-match": m} for m in ("all", "any-with-x"))])
 def test_a_known_way_to_match_is_fine(arguments):
     HeadersRouter({}).check(Bound(arguments))
+
+
+def plainly(arguments, headers):
+    """Whether a message fits, by comparing everything."""
+    mode = arguments.get("x-match", "all")
+    facts = [
+        name in headers if value is None else comparable(headers.get(name)) == comparable(value)
+        for name, value in arguments.items()
+        if name != "x-match" and (mode.endswith("with-x") or not name.startswith("x-"))
+    ]
+    return any(facts) if mode.startswith("any") else all(facts)
+
+
+MANY = st.builds(
+    lambda table, mode: table if mode is None else {**table, "x-match": mode},
+    TABLES,
+    st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"]),
+)
+
+
+@given(st.lists(st.tuples(MANY, st.booleans()), max_size=20), st.lists(TABLES, max_size=5))
+def test_many_bindings_are_each_matched_as_if_alone(tables, messages):
+    router = HeadersRouter({})
+    bound = [Bound(arguments) for arguments, _ in tables]
+    for binding in bound:
+        router.add(binding)
+    for binding, (_, goes) in zip(bound, tables, strict=True):
+        if goes:
+            router.remove(binding)
+    left = [binding for binding, (_, goes) in zip(bound, tables, strict=True) if not goes]
+    for table in messages:
+        found = router.match("", MadeMessage(b"", b"", table))
+        expected = [one for one in left if plainly(one.definition.arguments, table)]
+        assert sorted(map(id, found)) == sorted(map(id, expected))
+    for binding in left:
+        router.remove(binding)
+    kept = [router.bindings, router._all, router._any, router._names, router._place]
+    assert not any(kept)
+
+
+class Counted(frozenset):
+    compared = 0
+
+    def __le__(self, other):
+        Counted.compared += 1
+        return super().__le__(other)
+
+
+def test_a_message_is_compared_with_what_shares_an_item_with_it_only(monkeypatch):
+    read = headers.condition_of
+    monkeypatch.setattr(
+        headers,
+        "condition_of",
+        lambda arguments: (made := read(arguments))._replace(items=Counted(made.items)),
+    )
+    router = HeadersRouter({})
+    everybody = [Bound({"kind": "order", "number": number}) for number in range(2000)]
+    for binding in everybody:
+        router.add(binding)
+    sent = MadeMessage(b"", b"", {"kind": "order", "number": 77})
+    assert router.match("", sent) == [everybody[77]]
+    assert Counted.compared < 5

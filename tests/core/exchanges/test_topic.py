@@ -1,7 +1,10 @@
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.core.exchanges.router import RoutingLimitError
 from leveret.core.exchanges.topic import TopicRouter
 from leveret.errors import ChannelError
 from leveret.ports.definitions import BindingDefinition
@@ -123,3 +126,12 @@ def test_patterns_share_the_words_they_begin_with():
     assert list(router.root.children) == ["orders"]
     assert len(router.root.children["orders"].children) == 100
     assert router.match("orders.7.107.new", None) == [bound[107]]
+
+
+def test_a_key_that_comes_by_too_many_patterns_ends_the_walk():
+    router = TopicRouter({})
+    for combination in product("*a", repeat=14):
+        router.add(Bound(".".join(combination)))
+    assert len(router.match(".".join("ab" * 7), None)) == 128
+    with pytest.raises(RoutingLimitError):
+        router.match(".".join("a" * 14), None)

@@ -1,5 +1,7 @@
 """Queues with consumers that want some messages: examples, and random histories against a model."""
 
+from itertools import count
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from pamqp import commands
 from leveret.amqp.methods import encode_properties
 from leveret.core.filtering.filtered import check_filterable
 from leveret.core.queues.settings import QueueSettings
+from leveret.core.turn import DELIVERY_NS_MAX
 from leveret.errors import ChannelError, StorageError
 from leveret.ports.records import RecordFlag
 from tests.support.queue_bench import Bench, Consumer
@@ -218,15 +221,23 @@ def test_a_full_socket_holds_up_nobody_else(bench):
     assert slow.offsets == [0, 2]
 
 
-def test_a_turn_looks_at_a_bounded_number(bench):
-    sizes = []
-    publish(bench, *["b"] * 3000)
-    taker = Taker(sql="n like 'a%' or n = 'a' or p.type = 'x'")
-    bench.queue.add_consumer(taker)
-    while bench.queue.pump():
-        sizes.append(1)
-    assert len(sizes) > 2
-    assert taker.got == []
+def test_a_turn_looks_for_a_bounded_time_and_the_next_one_begins_with_who_had_none(bench):
+    publish(bench, *["b"] * 300)
+    bench.run()
+    looks = count(step=DELIVERY_NS_MAX // 10)
+    bench.turn.clock_ns = lambda: next(looks)
+    takers = [Taker(sql=f"n like 'a%' or n = 'a' or p.type = '{name}'") for name in "xyz"]
+    for taker in takers:
+        bench.queue.add_consumer(taker)
+    seen = []
+    searches = [bench.queue._filtered._taking[taker] for taker in takers]
+    while bench.scheduled:
+        bench.scheduled.pop()()
+        seen.append([search._cursors.get(0, 0) for search in searches])
+        assert sum(map(sum, seen[-1:])) - sum(map(sum, seen[-2:-1])) <= 12
+    assert seen[-1] == [300, 300, 300]
+    assert min(seen[len(seen) // 2]) > 100
+    assert [taker.got for taker in takers] == [[], [], []]
 
 
 def test_purge_and_restart_leave_no_trace(bench):

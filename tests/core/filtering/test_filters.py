@@ -10,8 +10,9 @@ from pamqp import commands
 
 from leveret.amqp.methods import encode_properties
 from leveret.core.filtering.arguments import record_filter
-from leveret.core.filtering.filters import JUDGEMENTS_MAX, TagCondition
+from leveret.core.filtering.filters import TagCondition
 from leveret.features.sql import Condition, parse_sql
+from leveret.ports import picking
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch, BatchBuilder, RecordFlag
 from leveret.ports.tags import tag_bit_of
@@ -99,16 +100,56 @@ def test_finds_what_is_wanted_of_what_is_ready(messages, tags, sql, sizes, data)
         assert wanted.matches(encode_properties(properties, 0)) == (10 + i in expected)
 
 
-def test_python_judges_a_bounded_number_in_one_call():
-    messages = [(None, {"a": i}) for i in range(JUDGEMENTS_MAX + 50)]
+class Clock:
+    """Says that time is over once it was looked at so often, as each judgement takes some."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def is_over(self):
+        self.looks -= 1
+        return self.looks <= 0
+
+
+def test_a_call_ends_when_its_time_is_over_and_the_next_goes_on():
+    messages = [(None, {"a": i}) for i in range(300)]
     batches = batches_of(messages, [100])
-    wanted = record_filter({"x-filter-sql": "a < 0"})
+    clock = Clock(250)
+    wanted = record_filter({"x-filter-sql": "a < 0"}, clock.is_over)
     ready = RangeSet([(0, len(messages))])
-    assert wanted.find(batches, ready, 0, len(messages), 10) == ([], JUDGEMENTS_MAX)
-    assert wanted.judgements == JUDGEMENTS_MAX
-    assert wanted.run(batches, 0, len(messages)) == (JUDGEMENTS_MAX, JUDGEMENTS_MAX)
-    assert wanted.find(batches, ready, JUDGEMENTS_MAX, 306, 10) == ([], 306)
-    assert wanted.judgements == 50
+    assert wanted.find(batches, ready, 0, 300, 10) == ([], 250)
+    assert (wanted.judgements, wanted.tired) == (250, True)
+    clock.looks = 5
+    assert wanted.run(batches, 250, 300) == (255, 255)
+    assert wanted.tired
+    clock.looks = 100
+    assert wanted.find(batches, ready, 255, 300, 10) == ([], 300)
+    assert (wanted.judgements, wanted.tired) == (45, False)
+
+
+def test_whoever_has_no_time_left_judges_one_record_all_the_same():
+    batches = batches_of([(None, {"a": i}) for i in range(3)])
+    wanted = record_filter({"x-filter-sql": "a < 0"}, lambda: True)
+    assert wanted.find(batches, RangeSet([(0, 3)]), 0, 3, 10) == ([], 1)
+    assert wanted.run(batches, 1, 3) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [("h9 = 'x' and h77 is null", True), ("p.message_id = 'm'", True), ("h1 = 'x'", False)],
+)
+def test_only_what_is_asked_for_is_read_of_many_headers(sql, expected, monkeypatch):
+    read = []
+    decode = picking.decode_value
+    monkeypatch.setattr(
+        picking, "decode_value", lambda octets: read.append(octets) or decode(octets)
+    )
+    headers = {**{f"g{i}": i for i in range(2000)}, "h9": "x", "h1": "y"}
+    properties = commands.Basic.Properties(headers=headers, message_id="m", content_type="text")
+    assert (
+        record_filter({"x-filter-sql": sql}).matches(encode_properties(properties, 0)) == expected
+    )
+    assert len(read) <= 1
 
 
 @pytest.mark.parametrize("sql", ["b = 1", "a = 'x'", "a = 'y' and b is not null"])

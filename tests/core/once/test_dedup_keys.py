@@ -176,3 +176,14 @@ def test_older_keys_are_asked_for():
     assert list(seen.admit(batch, WINDOW, 0, older)) == [(0, 1)]
     assert len(asked) == 3
     assert len(seen) == 2
+
+
+def test_keys_that_were_chosen_to_meet_in_one_place_do_not():
+    # What identifiers become is known, so that anybody can look for some whose lower bits agree.
+    seen = SeenKeys()
+    chosen = [struct.pack("<QQ", 0xABC, number) for number in range(1, 4096)]
+    chosen += [struct.pack("<QQ", number << 32, 7) for number in range(1, 4096)]
+    for at, key in enumerate(chosen):
+        seen.add(key, at)
+    assert all(seen.find(key) == (at, 0) for at, key in enumerate(chosen))
+    assert seen.probes_max < 100

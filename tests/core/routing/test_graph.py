@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.core.definitions.policies import Policies
+from leveret.core.routing.walk import VAIN_STEPS_MAX
 from leveret.errors import ChannelError
 from leveret.ports.definitions import PolicyDefinition
 from tests.core.vhost_fakes import declare, exchange, make_vhost, names, with_headers
@@ -209,3 +210,30 @@ class RememberedRoutes(RuleBasedStateMachine):
 
 TestRememberedRoutes = RememberedRoutes.TestCase
 TestRememberedRoutes.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_a_walk_that_leads_nowhere_new_for_too_long_is_refused():
+    vhost = make_vhost()
+    declare(vhost, "q")
+    for name in ("x", "y"):
+        exchange(vhost, name, "topic")
+    keys = [f"{number:x}.#" for number in range(VAIN_STEPS_MAX)]
+    vhost.bind_exchange("y", "x", "#", {})
+    vhost.bind_queue("q", "y", "#", {}, None)
+    start = vhost.exchanges["x"]
+    message = with_headers(None)
+    assert names(vhost.route(start, ["k"], message)) == ["q"]
+    assert names(vhost.route(start, keys[: VAIN_STEPS_MAX // 25], message)) == ["q"]
+    with pytest.raises(ChannelError, match="same places"):
+        vhost.route(start, keys, message)
+    assert names(vhost.reach(start, keys, message)) == []
+
+
+def test_each_queue_makes_up_for_the_steps_that_lead_to_it():
+    vhost = make_vhost()
+    exchange(vhost, "x", "fanout")
+    count = VAIN_STEPS_MAX + 10
+    for number in range(count):
+        declare(vhost, f"q{number}")
+        vhost.bind_queue(f"q{number}", "x", "", {}, None)
+    assert len(vhost.route(vhost.exchanges["x"], ["k"], None)) == count

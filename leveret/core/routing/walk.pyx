@@ -1,0 +1,63 @@
+"""Following one message through the routing graph: each exchange once, each queue once.
+
+Compiled, because publishers whose keys never repeat come here for every message. What that may cost
+is bounded: a walk follows as many bindings as lead to queues that it has not found yet, and of
+others, which lead where it was already, `vain_max`. A graph may have as many of those as somebody
+cares to make: all exchanges bound to all others, thousands of patterns for one queue.
+"""
+
+from leveret.core.exchanges.router import RoutingLimitError
+from leveret.core.exchanges.topic import TopicRouter
+from leveret.core.routing.exchange import Exchange
+
+# Steps of one walk that lead to nothing new, and how many of them it takes to ask an exchange: some
+# milliseconds. A graph that needs more is nobody's who knows of it.
+VAIN_STEPS_MAX = 25_000
+ASKING_STEPS = 4
+
+
+def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VAIN_STEPS_MAX):
+    """(queues, whether these are all) of a message with these keys that was sent to `start`.
+
+    The keys behind the first are those that its sender has added. `exchanges` by name: an exchange
+    that knows no way sends to its alternate.
+    """
+    cdef dict queues = {}
+    cdef dict seen = {start: None}
+    cdef list waiting = [start]
+    cdef Py_ssize_t steps = 0, asking = ASKING_STEPS
+    cdef bint matched
+    cdef tuple all_keys = tuple(keys)
+    cdef tuple first_key = all_keys[:1]
+    while waiting:
+        exchange = waiting.pop()
+        router = exchange.router
+        matched = False
+        for key in all_keys if router.takes_each_key else first_key:
+            steps += asking
+            try:
+                matches = router.match(key, message)
+            except RoutingLimitError:
+                return list(queues), False
+            if type(router) is TopicRouter:
+                steps += router.walked
+            for binding in matches:
+                steps += 1
+                if binding.filter is not None and not binding.lets_through(message):
+                    continue
+                matched = True
+                destination = binding.destination
+                if type(destination) is Exchange:
+                    if destination not in seen:
+                        seen[destination] = None
+                        waiting.append(destination)
+                else:
+                    queues[destination] = None
+            if steps - len(queues) > vain_max:
+                return list(queues), False
+        if not matched and exchange.alternate is not None:
+            alternate = exchanges.get(exchange.alternate)
+            if alternate is not None and alternate not in seen:
+                seen[alternate] = None
+                waiting.append(alternate)
+    return list(queues), True
