@@ -56,6 +56,8 @@ NO_METHOD = (0, 0)  # what the connection itself finds wrong is no method's faul
 
 #   class:16  weight:16  body size:64  property flags:16  properties
 CONTENT_HEADER_BYTES_MIN = 14
+# Of a method's table, before it is looked at: more than the limits of arguments can allow.
+METHOD_VALUES_MAX = 4096
 SHOWN_BYTES_MAX = 128  # of an undecodable payload in a reply text, which holds 255 characters
 
 
@@ -153,7 +155,7 @@ def decode_method(payload: bytes) -> base.Frame:
     if method_type.index in UNOPENED:
         kinds = kinds.replace("t", "S")
     method = method_type.__new__(method_type)
-    for name, value in zip(names, _decode(payload, 4, kinds), strict=True):
+    for name, value in zip(names, _decode(payload, 4, kinds, METHOD_VALUES_MAX), strict=True):
         setattr(method, name, value)
     return method
 
@@ -276,9 +278,11 @@ def body_size(header_payload: bytes) -> int:
     return int.from_bytes(header_payload[4:12], "big")
 
 
-def _decode(payload: bytes, position: int, kinds: str) -> list[Any]:
+def _decode(
+    payload: bytes, position: int, kinds: str, values_max: int = tables.TABLE_VALUES_MAX
+) -> list[Any]:
     try:
-        return tables.decode_fields(payload, position, kinds)
+        return tables.decode_fields(payload, position, kinds, values_max)
     except tables.MalformedTextError as error:
         malformed = ConnectionClosingError(501, str(error))
         malformed.method_ids = NO_METHOD  # unlike for other fields, RabbitMQ blames none

@@ -44,6 +44,26 @@ class LimitSettings(Settings):
         "for no limit.",
     )
 
+    arguments_bytes_max: int = Field(
+        64 * KIB,
+        ge=1024,
+        description="Bytes of the arguments of one queue, exchange, binding or consumer: each is "
+        "kept in memory and on disk and shown in lists. Those of people have some hundred.",
+    )
+    arguments_values_max: int = Field(
+        256,
+        ge=16,
+        le=4096,
+        description="Values of the arguments of one queue, exchange, binding or consumer, nested "
+        "ones included: headers exchanges compare some dozens.",
+    )
+    large_arguments_bytes_max: int = Field(
+        4 * MIB,
+        ge=0,
+        description="Bytes of all arguments of a virtual host's queues, exchanges and bindings "
+        "that have more than 1 KiB of them: many such fill memory and every list of them.",
+    )
+
     message_bytes_max: int = Field(
         16 * MIB,
         ge=1,

@@ -11,6 +11,7 @@ from leveret.core.access.authentication import log_in
 from leveret.core.access.limits import Admission, Quota
 from leveret.core.access.rates import Rates
 from leveret.core.alarms import Alarms, Resource
+from leveret.core.chores import Chores
 from leveret.core.command_replies import CommandReplies
 from leveret.core.dead_letters.dead_lettering import DeadLettering
 from leveret.core.dead_letters.redrive import Redrives
@@ -33,7 +34,7 @@ from leveret.core.queues.queue import Queue, QueueServices
 from leveret.core.retry.retrying import RetryTopics
 from leveret.core.routing.publishing import InternalPublisher
 from leveret.core.statistics.statistics import Statistics
-from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as
+from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as, actor
 from leveret.core.telemetry.tally import Tally
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
@@ -96,6 +97,8 @@ class Broker:
         self.node_name = settings.node_name
         self.vhosts: dict[str, Vhost] = {}
         self.connections: set[Any] = set()
+        self.chores = Chores(turn, environment.report)
+        self._following: dict[str, Iterator[None]] = {}  # virtual hosts whose policies changed
 
         # What tells and counts.
         self.publisher = InternalPublisher(turn, self.timers.wall_ms)
@@ -209,13 +212,33 @@ class Broker:
     def apply_policies(self, vhost_name: str) -> None:
         """Let every exchange and queue follow the policies of a virtual host as they are now.
 
-        It takes a pass over all of them, some microseconds each.
+        Some at once, the rest in the turns to come, until `follows_policies`. What is declared
+        meanwhile follows them anyway; where they change once more, all is gone through anew.
         """
-        vhost = self.vhosts[vhost_name]
-        vhost.apply_policies()
-        for queue in map(self._opened, vhost.queues.values()):
-            if self._opener.policy_of(queue.definition) != queue.policy:
-                self.reconfigure(queue)
+        before = self._following.pop(vhost_name, None)
+        if before is not None:
+            before.close()
+        following = self._following[vhost_name] = self._follow_policies(self.vhosts[vhost_name])
+        self.chores.begin(following)
+
+    @property
+    def follows_policies(self) -> bool:
+        """Whether everything follows the policies as they are now."""
+        return not self._following
+
+    def _follow_policies(self, vhost: Vhost) -> Iterator[None]:
+        user = actor.get()  # each slice is some turn's
+        try:
+            for exchange in list(vhost.exchanges.values()):
+                vhost.follow_policy(exchange)
+                yield
+            for queue in map(self._opened, list(vhost.queues.values())):
+                if not queue.deleted and self._opener.policy_of(queue.definition) != queue.policy:
+                    with acting_as(user):
+                        self.reconfigure(queue)
+                yield
+        finally:
+            self._following.pop(vhost.name, None)
 
     def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
         """See QueueOpener."""

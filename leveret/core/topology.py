@@ -112,13 +112,12 @@ class Topology:
             self._bindings.tell_removed(bindings)
             doomed.extend(abandoned(bindings))
 
-    def apply_policies(self) -> None:
-        """Let every exchange follow the policies as they are now."""
-        for exchange in self.exchanges.values():
-            policy = self._policies.for_exchange(self._vhost, exchange.name)
-            if policy != exchange.policy:
-                self.graph.set_policy(exchange, policy)
-                self.generation += 1  # it may look at each message now
+    def follow_policy(self, exchange: Exchange) -> None:
+        """Let an exchange follow the policies as they are now, unless it is gone."""
+        policy = self._policies.for_exchange(self._vhost, exchange.name)
+        if policy != exchange.policy and self.exchanges.get(exchange.name) is exchange:
+            self.graph.set_policy(exchange, policy)
+            self.generation += 1  # it may look at each message now
 
     # ----- queues
 
@@ -133,6 +132,7 @@ class Topology:
         """Make a queue known, reachable by its name over the default exchange."""
         name = queue.definition.name
         self.queues[name] = queue
+        self.graph.large_arguments.enter(queue, queue.definition.arguments)
         self._quota.queue_count += 1
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, {})[name] = queue
@@ -191,6 +191,7 @@ class Topology:
         if self.queues.get(name) is not queue:
             return
         del self.queues[name]
+        self.graph.large_arguments.leave(queue)
         for alias in queue.definition.aliases:
             del self.aliases[alias]
         self._quota.queue_count -= 1

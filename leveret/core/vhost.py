@@ -272,7 +272,7 @@ class Vhost:
         binding = Binding(wanted, source, queue)
         source.router.check(binding)
         self._check_access(queue, owner)
-        self.topology.bind(binding)
+        self._bind(binding)
 
     def unbind_queue(
         self,
@@ -302,7 +302,7 @@ class Vhost:
         begin, end = self._exchange(wanted.source), self._exchange(wanted.destination)
         binding = Binding(wanted, begin, end)
         begin.router.check(binding)
-        self.topology.bind(binding)
+        self._bind(binding)
 
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
@@ -316,9 +316,9 @@ class Vhost:
 
     # ----- policies, and the end, as the broker says
 
-    def apply_policies(self) -> None:
-        """Let every exchange follow the policies as they are now; queues are the broker's."""
-        self.topology.apply_policies()
+    def follow_policy(self, exchange: Exchange) -> None:
+        """Let an exchange follow the policies as they are now; queues are the broker's."""
+        self.topology.follow_policy(exchange)
 
     def close(self) -> None:
         """Give up the exchanges and their bindings; queues have been removed. Once."""
@@ -348,11 +348,13 @@ class Vhost:
         """Bind; False where an end is missing. 406."""
         if definition.destination_type == "queue":
             definition = replace(definition, destination=self._present(definition.destination))
+        of = f"a binding of {self._describe(definition.source)}"
+        self._quota.check_arguments(definition.arguments, of)
         binding = self.topology.with_ends(definition)
         if binding is None:
             return False
         binding.source.router.check(binding)
-        self.topology.bind(binding)
+        self._bind(binding)
         return True
 
     # ----- from the store
@@ -377,6 +379,7 @@ class Vhost:
         name = received.name
         check_exchange_name(ALTERNATE_EXCHANGE, self._describe(name), received.arguments)
         check_value(DEDUP_WINDOW, dedup_window, self._describe(name), received.arguments)
+        self._check_new(received.arguments, self._describe(name))
         self._quota.check_exchange(self.definition, name)
         return self.topology.add_exchange(received)
 
@@ -386,10 +389,27 @@ class Vhost:
             DEAD_LETTER_EXCHANGE, resource("queue", name, self.name), received.arguments
         )
         check_queue_arguments(received)
+        self._check_new(received.arguments, resource("queue", name, self.name))
         self._quota.check_queue(self.definition, name, len(self.queues))
         queue = self._open_queue(replace(received, incarnation=self._random_name()), owner)
         self.topology.add_queue(queue)
         return queue
+
+    def _bind(self, binding: Binding) -> None:
+        """Add a binding that has been checked; one that exists is fine."""
+        definition = binding.definition
+        if definition.arguments and self.topology.graph.find_binding(definition) is None:
+            of = f"a binding of {self._describe(definition.source)}"
+            self._check_new(definition.arguments, of)
+        self.topology.bind(binding)
+
+    def check_arguments(self, arguments: Arguments, of: str) -> None:
+        """Raise 406 for more arguments than a consumer may have."""
+        self._quota.check_arguments(arguments, of)
+
+    def _check_new(self, arguments: Arguments, of: str) -> None:
+        if arguments:
+            self._quota.check_more_arguments(arguments, of, self.topology.graph.large_arguments)
 
     def _to_queue(
         self, queue_name: str, exchange: str, routing_key: str, arguments: Arguments
@@ -397,6 +417,7 @@ class Vhost:
         """Describe a binding from an exchange to a queue, whether or not they exist."""
         source, name = stripped(exchange), self._present(stripped(queue_name))
         check_not_default(source)
+        self._quota.check_arguments(arguments, f"a binding of {self._describe(source)}")
         return BindingDefinition(self.name, source, name, "queue", routing_key, arguments)
 
     def _to_exchange(
@@ -406,6 +427,7 @@ class Vhost:
         source, name = stripped(source), stripped(destination)
         check_not_default(name)
         check_not_default(source)
+        self._quota.check_arguments(arguments, f"a binding of {self._describe(source)}")
         return BindingDefinition(self.name, source, name, "exchange", routing_key, arguments)
 
     def _exchange(self, name: str) -> Exchange:

@@ -212,6 +212,9 @@ def node_limits(configuration: Configuration) -> NodeLimits:
         queues_max=configuration.queues_max,
         exchanges_max=configuration.exchanges_max,
         consumers_per_channel_max=configuration.consumers_per_channel_max,
+        arguments_bytes_max=configuration.arguments_bytes_max,
+        arguments_values_max=configuration.arguments_values_max,
+        large_arguments_bytes_max=configuration.large_arguments_bytes_max,
         connection_rates=_connection_rates(configuration),
     )
 

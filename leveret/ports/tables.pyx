@@ -101,6 +101,7 @@ cdef struct Cursor:
     size_t position
     size_t stop
     int depth
+    int values_max      # of one table, nested ones included
     int values_left
 
 
@@ -182,7 +183,7 @@ cdef object value_of(Cursor* cursor):
     """One value with its letter in front."""
     cdef uint8_t letter = take(cursor, 1)[0]
     if cursor.values_left <= 0:
-        raise TableLimitError(f"field table of more than {TABLE_VALUES_MAX} values")
+        raise TableLimitError(f"field table of more than {cursor.values_max} values")
     cursor.values_left -= 1
     if letter == c"S":
         return text_or_bytes(cursor)
@@ -271,7 +272,7 @@ cdef object field(Cursor* cursor, Py_UCS4 kind):
         return long_string(cursor)
     if kind == u"T":
         return Timestamp(unsigned(cursor, 8))
-    cursor.values_left = VALUES_MAX
+    cursor.values_left = cursor.values_max
     if kind == u"t":
         return table(cursor)
     if kind == u"w":
@@ -279,10 +280,10 @@ cdef object field(Cursor* cursor, Py_UCS4 kind):
     raise AssertionError(f"no field kind {chr(kind)}")
 
 
-def decode_fields(bytes data not None, size_t position, str kinds not None):
+def decode_fields(bytes data not None, size_t position, str kinds not None, int values_max=VALUES_MAX):
     """The fields of `data` from `position` to its end, one value for each letter of `kinds`.
 
-    Raises MalformedFieldError (or one of its two kinds) unless the bytes are exactly those fields.
+    A table may have `values_max` values. Raises MalformedFieldError (or one of its two kinds) unless the bytes are exactly those fields.
     """
     cdef Cursor cursor
     cdef int bit = 8        # next bit of the octet being shared; 8: none is
@@ -292,6 +293,7 @@ def decode_fields(bytes data not None, size_t position, str kinds not None):
     cursor.stop = PyBytes_GET_SIZE(data)
     cursor.position = min(position, cursor.stop)
     cursor.depth = 0
+    cursor.values_max = values_max
     cursor.values_left = VALUES_MAX
     for kind in kinds:
         if kind != u"b":
@@ -460,6 +462,7 @@ def decode_value(data):
     cursor.stop = PyBytes_GET_SIZE(octets)
     cursor.position = 0
     cursor.depth = 0
+    cursor.values_max = VALUES_MAX
     cursor.values_left = VALUES_MAX
     value = value_of(&cursor)
     if cursor.position != cursor.stop:

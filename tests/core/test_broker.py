@@ -1,5 +1,8 @@
+from itertools import count
+
 import pytest
 
+from leveret.core.chores import SLICE_NS_MAX
 from leveret.errors import ChannelError
 from leveret.ports import Durability
 from leveret.ports.definitions import (
@@ -152,6 +155,55 @@ def test_a_policy_counts_for_queues_that_are_and_that_will_be(stage, vhost):
     ttls = {name: stage.queue(name).settings.message_ttl_ms for name in vhost.queues}
     assert ttls == {"q1": 500, "q2": None, "other": None}
     assert stage.queue("q2").policy.policy is None
+
+
+@pytest.fixture
+def slow(stage):
+    """Every look at the clock takes a tenth of what chores may take in a turn."""
+    looks = count(step=SLICE_NS_MAX // 10)
+    stage.turn.clock_ns = lambda: next(looks)
+    return stage
+
+
+def policies_of(stage, vhost):
+    return {stage.queue(name).settings.message_ttl_ms for name in vhost.queues}
+
+
+def test_a_policy_is_followed_in_slices_by_all_that_is_and_comes_meanwhile(slow, vhost):
+    for number in range(100):
+        declare(vhost, f"q{number}")
+    slow.broker.policies.put(ttl_policy(1000))
+    slow.broker.apply_policies("/")
+    assert not slow.broker.follows_policies
+    assert policies_of(slow, vhost) == {1000, None}
+    declare(vhost, "q-new")
+    slow.broker.delete_queue(vhost, slow.queue("q99"))
+    slow.run()
+    assert slow.broker.follows_policies
+    assert policies_of(slow, vhost) == {1000}
+
+
+def test_a_policy_that_changes_while_it_is_followed_counts_as_it_is_at_last(slow, vhost):
+    for number in range(100):
+        declare(vhost, f"q{number}")
+    for ttl in (1000, 2000, 3000):
+        slow.broker.policies.put(ttl_policy(ttl))
+        slow.broker.apply_policies("/")
+        slow.broker.chores.pump()
+        assert not slow.broker.follows_policies
+    slow.run()
+    assert slow.broker.follows_policies
+    assert policies_of(slow, vhost) == {3000}
+
+
+def test_a_virtual_host_may_go_while_its_policies_are_followed(slow, vhost):
+    for number in range(100):
+        declare(vhost, f"q{number}")
+    slow.broker.policies.put(ttl_policy(1000))
+    slow.broker.apply_policies("/")
+    slow.broker.remove_vhost("/")
+    slow.run()
+    assert slow.broker.follows_policies
 
 
 @pytest.mark.covers("B-178")

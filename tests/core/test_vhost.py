@@ -12,7 +12,15 @@ from leveret.ports.definitions import (
     PolicyDefinition,
     QueueDefinition,
 )
-from tests.core.vhost_fakes import FakeStore, declare, exchange, make_vhost, names, with_headers
+from tests.core.vhost_fakes import (
+    FakeStore,
+    declare,
+    exchange,
+    follow_policies,
+    make_vhost,
+    names,
+    with_headers,
+)
 
 OTHERS_QUEUE = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could "
@@ -529,13 +537,13 @@ def test_an_alternate_may_come_from_a_policy_and_the_argument_wins():
     cache = vhost.cache("plain")
     assert cache.lookup(b"k").builders == ()
     policies.put(PolicyDefinition("/", "p", "", {"alternate-exchange": "other"}))
-    vhost.apply_policies()
+    follow_policies(vhost)
     assert [builder.owner for builder in cache.lookup(b"k").builders] == [vhost.queues["q"]]
     assert names(vhost.route(exchange(vhost, "later"), ["k"], None)) == ["q"]
     assert vhost.route(told, ["k"], None) == []
     assert plain.policy.policy == "p"
     policies.remove("/", "p", operator=False)
-    vhost.apply_policies()
+    follow_policies(vhost)
     assert cache.lookup(b"k").builders == ()
 
 
@@ -584,3 +592,54 @@ def test_a_closed_vhost_leaves_nothing_in_the_store():
     vhost.remove_queue(vhost.queues["q"])
     vhost.close()
     assert store.kept == []
+
+
+# -- how many arguments there may be
+
+FEW = NodeLimits(arguments_bytes_max=3000, arguments_values_max=20, large_arguments_bytes_max=5000)
+TOO_MANY = [
+    {"x-a": "a" * 3000},
+    {"a" * 200 + str(number): 1 for number in range(15)},
+    {str(number): None for number in range(21)},
+    {"x-a": [[None] * 10, {"b": [1] * 10}]},
+]
+
+
+@pytest.mark.parametrize("arguments", TOO_MANY)
+def test_a_definition_has_a_limit_of_arguments(arguments):
+    vhost = make_vhost(quota=Quota(FEW))
+    declare(vhost, "q")
+    exchange(vhost, "x", "headers")
+    exchange(vhost, "y", "headers")
+    for attempt in (
+        lambda: declare(vhost, "r", arguments=arguments),
+        lambda: exchange(vhost, "z", arguments=arguments),
+        lambda: vhost.bind_queue("q", "x", "", arguments, None),
+        lambda: vhost.unbind_queue("q", "x", "", arguments, None),
+        lambda: vhost.bind_exchange("x", "y", "", arguments),
+        lambda: vhost.check_arguments(arguments, "consumer 'c'"),
+    ):
+        with pytest.raises(ChannelError, match="have more than"):
+            attempt()
+    assert set(vhost.queues) == {"q"}
+    assert not exchange(vhost, "x", "headers").outgoing
+
+
+def test_large_arguments_of_a_virtual_host_have_a_limit_together():
+    vhost = make_vhost(quota=Quota(FEW))
+    large, small = {"x-a": "a" * 2000}, {"x-a": "a" * 900}
+    large_arguments = vhost.topology.graph.large_arguments
+    declare(vhost, "q", arguments=large)
+    exchange(vhost, "x", "fanout", arguments=large)
+    with pytest.raises(ChannelError, match="more than 5000 together"):
+        vhost.bind_queue("q", "x", "", large, None)
+    for number in range(20):
+        vhost.bind_queue("q", "x", str(number), small, None)
+    declare(vhost, "q", arguments=large)  # there it is
+    vhost.delete_exchange("x", if_unused=False)
+    exchange(vhost, "y", "fanout")
+    vhost.bind_queue("q", "y", "", large, None)
+    vhost.bind_queue("q", "y", "", large, None)
+    assert large_arguments.octets > 4000
+    vhost.remove_queue(vhost.queues["q"])
+    assert large_arguments.octets == 0

@@ -76,5 +76,10 @@ def with_headers(headers: dict[str, object] | None) -> MadeMessage:
     return MadeMessage(b"", b"", headers or {})
 
 
+def follow_policies(vhost: Vhost) -> None:
+    for each in list(vhost.exchanges.values()):
+        vhost.follow_policy(each)
+
+
 def names(queues: list) -> list[str]:
     return [queue.definition.name for queue in queues]

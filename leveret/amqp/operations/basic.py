@@ -74,6 +74,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> Awaitable[None]
 def _start_consumer(channel: Channel, name: str, tag: str, method: commands.Basic.Consume) -> None:
     queue = channel.queue(name)  # while this waited, it may have gone
     arguments = plain_table(method.arguments)
+    channel.vhost.check_arguments(arguments, f"consumer '{tag}'")
     check_consumer_arguments(queue.definition, arguments)
     check_filterable(queue, arguments)
     _check_credit(channel, queue, no_ack=method.no_ack)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.access.rates import NO_RATES, ConnectionRates
+from leveret.core.access.sizes import LARGE_BYTES, measure
 from leveret.core.names import resource
 from leveret.core.terms import binary, json_term
 from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
@@ -19,8 +20,15 @@ from leveret.ports.fields import INT64_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from leveret.core.access.sizes import LargeArguments
     from leveret.core.clients import Client
-    from leveret.ports.definitions import Json, Limits, UserDefinition, VhostDefinition
+    from leveret.ports.definitions import (
+        Arguments,
+        Json,
+        Limits,
+        UserDefinition,
+        VhostDefinition,
+    )
 
 __all__ = [
     "NO_LIMIT",
@@ -52,6 +60,9 @@ class NodeLimits:
     queues_max: int = NO_LIMIT
     exchanges_max: int = NO_LIMIT
     consumers_per_channel_max: int = NO_LIMIT
+    arguments_bytes_max: int = NO_LIMIT  # of one definition, or one consumer
+    arguments_values_max: int = NO_LIMIT
+    large_arguments_bytes_max: int = NO_LIMIT  # of a virtual host's large ones together
     connection_rates: ConnectionRates = NO_RATES
 
 
@@ -92,6 +103,33 @@ class Quota:
         else:
             return
         raise ChannelError(406, f"cannot declare queue '{name}': queue limit in {limit} is reached")
+
+    def check_arguments(self, arguments: Arguments, of: str) -> None:
+        """Raise ChannelError 406 for more arguments than one definition or consumer may have."""
+        self._measure(arguments, of)
+
+    def check_more_arguments(self, arguments: Arguments, of: str, large: LargeArguments) -> None:
+        """The same for a definition that does not exist yet, beside the `large` ones there are."""
+        octets = self._measure(arguments, of)
+        limit = self._limits.large_arguments_bytes_max
+        if octets > LARGE_BYTES and 0 <= limit < large.octets + octets:
+            raise ChannelError(
+                406,
+                f"arguments of {of}: those of its vhost that have more than {LARGE_BYTES} bytes "
+                f"would take more than {limit} together",
+            )
+
+    def _measure(self, arguments: Arguments, of: str) -> int:
+        if not arguments:
+            return 0
+        octets, values = measure(arguments)
+        for name, count, limit in (
+            ("bytes", octets, self._limits.arguments_bytes_max),
+            ("values", values, self._limits.arguments_values_max),
+        ):
+            if 0 <= limit < count:
+                raise ChannelError(406, f"arguments of {of} have more than {limit} {name}")
+        return octets
 
     def check_exchange(self, vhost: VhostDefinition, name: str) -> None:
         """Raise ChannelError 406 where there may be no more exchanges."""

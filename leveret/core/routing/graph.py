@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.access.sizes import LargeArguments
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.exchanges import EXCHANGE_TYPES
 from leveret.core.names import resource
@@ -38,6 +39,7 @@ class RoutingGraph:
         # Exchanges by the name of the alternate they hand on to, whether that exists or not.
         self.alternates: dict[str, dict[Exchange, None]] = {}
         self.queue_bindings: dict[str, dict[Hashable, Binding]] = {}
+        self.large_arguments = LargeArguments()  # also of the queues
 
     def route(
         self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
@@ -89,6 +91,7 @@ class RoutingGraph:
         router = EXCHANGE_TYPES[definition.type](definition.arguments, self._random_below)
         exchange = Exchange(definition, router, self._resolve, policy)
         self.exchanges[exchange.name] = exchange
+        self.large_arguments.enter(exchange, definition.arguments)
         self._lead_to_alternate(exchange)
         for source in self.alternates.get(exchange.name, ()):
             self._edge_added(source, exchange)
@@ -97,6 +100,7 @@ class RoutingGraph:
     def remove_exchange(self, exchange: Exchange) -> None:
         """Let an exchange go that has no bindings any more."""
         del self.exchanges[exchange.name]
+        self.large_arguments.leave(exchange)
         self._leave_alternate(exchange)
         for source in self.alternates.get(exchange.name, ()):
             self._edge_removed(source)
@@ -135,6 +139,7 @@ class RoutingGraph:
         """Take a binding in that is not there yet."""
         source, destination = binding.source, binding.destination
         source.outgoing[binding.identity] = binding
+        self.large_arguments.enter(binding, binding.definition.arguments)
         self._incoming(binding)[binding.identity] = binding
         source.router.add(binding)
         if binding.filter is not None:
@@ -148,6 +153,7 @@ class RoutingGraph:
         """Let a binding go."""
         source = binding.source
         del source.outgoing[binding.identity]
+        self.large_arguments.leave(binding)
         incoming = self._incoming(binding)
         del incoming[binding.identity]
         if not incoming and not isinstance(binding.destination, Exchange):

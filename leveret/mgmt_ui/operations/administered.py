@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -79,6 +80,13 @@ class Administered:
     def once(self) -> OnceOperations | None:
         """What a running node has seen before, and what waits for a decision."""
         return None if self.broker is None else self.broker.once_operations
+
+
+async def policies_followed(node: Administered) -> None:
+    """Wait until all queues and exchanges follow the policies: whoever asks next expects it."""
+    # The turn is at it, a part in each pass of the loop, and knows of nobody to wake.
+    while node.broker is not None and not node.broker.follows_policies:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 def not_running() -> AdministrationError:

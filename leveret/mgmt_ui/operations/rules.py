@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
+from leveret.mgmt_ui.operations.administered import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
     ParameterDefinition,
@@ -86,12 +87,14 @@ async def _topic_permission_list(node: Administered, parameters: Parameters) -> 
 
 async def _policy_set(node: Administered, parameters: Parameters) -> None:
     node.administration.set_policy(PolicyDefinition(**parameters))
+    await policies_followed(node)
 
 
 async def _policy_clear(node: Administered, parameters: Parameters) -> None:
     node.administration.clear_policy(
         parameters["vhost"], parameters["name"], operator=parameters["operator"]
     )
+    await policies_followed(node)
 
 
 async def _policy_list(node: Administered, parameters: Parameters) -> Rows:

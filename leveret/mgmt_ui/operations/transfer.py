@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.document import document, parse
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
+from leveret.mgmt_ui.operations.administered import policies_followed
 
 if TYPE_CHECKING:
     from leveret.core.definitions.document import Parsed
@@ -49,6 +50,7 @@ async def import_definitions(
     for _ in importing.perform():
         await asyncio.sleep(0)
     await node.administration.store.flush()
+    await policies_followed(node)
     return _summary(parsed, importing.left_out)
 
 

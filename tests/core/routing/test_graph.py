@@ -11,7 +11,14 @@ from leveret.core.definitions.policies import Policies
 from leveret.core.routing.walk import VAIN_STEPS_MAX
 from leveret.errors import ChannelError
 from leveret.ports.definitions import PolicyDefinition
-from tests.core.vhost_fakes import declare, exchange, make_vhost, names, with_headers
+from tests.core.vhost_fakes import (
+    declare,
+    exchange,
+    follow_policies,
+    make_vhost,
+    names,
+    with_headers,
+)
 
 EXCHANGES = ["a", "b", "c", "d", "e"]
 QUEUES = ["p", "q", "r"]
@@ -120,12 +127,12 @@ class RememberedRoutes(RuleBasedStateMachine):
     def set_policy(self, pattern, alternate):
         definition = {"alternate-exchange": alternate}
         self.policies.put(PolicyDefinition("/", "p", pattern, definition))
-        self.vhost.apply_policies()
+        follow_policies(self.vhost)
 
     @rule()
     def clear_policy(self):
         self.policies.remove("/", "p", operator=False)
-        self.vhost.apply_policies()
+        follow_policies(self.vhost)
 
     @rule(name=st.sampled_from(EXCHANGES), if_unused=st.booleans())
     def delete_exchange(self, name, if_unused):
