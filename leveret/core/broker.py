@@ -44,7 +44,7 @@ from leveret.errors import ChannelError, ConnectionClosingError, ToleratedError
 from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Sequence
 
     from leveret.core.access.permissions import AccessControl
     from leveret.core.broker_settings import BrokerSettings
@@ -98,7 +98,7 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.connections: set[Any] = set()
         self.chores = Chores(turn, environment.report)
-        self._following: dict[str, Iterator[None]] = {}  # virtual hosts whose policies changed
+        self._following: dict[str, Generator[None]] = {}  # virtual hosts whose policies changed
 
         # What tells and counts.
         self.publisher = InternalPublisher(turn, self.timers.wall_ms)
@@ -226,7 +226,7 @@ class Broker:
         """Whether everything follows the policies as they are now."""
         return not self._following
 
-    def _follow_policies(self, vhost: Vhost) -> Iterator[None]:
+    def _follow_policies(self, vhost: Vhost) -> Generator[None]:
         user = actor.get()  # each slice is some turn's
         try:
             for exchange in list(vhost.exchanges.values()):

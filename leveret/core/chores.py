@@ -35,6 +35,7 @@ class Chores:
     def __init__(self, turn: Turn, report: Callable[[object, Exception], None]) -> None:
         self.touched = False
         self.deleted = False
+        self.delivered_in = 0
         self._turn = turn
         self._report = report
         self._waiting: deque[Iterator[None]] = deque()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from leveret.ports.definitions import Arguments
 
 __all__ = ["LargeArguments", "Size", "measure"]
@@ -27,16 +25,16 @@ class LargeArguments:
 
     def __init__(self) -> None:
         self.octets = 0
-        self._of: dict[Hashable, int] = {}
+        self._of: dict[object, int] = {}
 
-    def enter(self, holder: Hashable, arguments: Arguments) -> None:
+    def enter(self, holder: object, arguments: Arguments) -> None:
         """Count the arguments of a queue, an exchange or a binding, if they are large."""
         octets = measure(arguments).octets if arguments else 0
         if octets > LARGE_BYTES:
             self._of[holder] = octets
             self.octets += octets
 
-    def leave(self, holder: Hashable) -> None:
+    def leave(self, holder: object) -> None:
         """Count those of a holder no more that is gone."""
         self.octets -= self._of.pop(holder, 0)
 
