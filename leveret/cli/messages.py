@@ -299,7 +299,10 @@ def trace(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show where a message went: published, failed, dead-lettered, stored, and who has it."""
+    """Show where a message went: published, failed, dead-lettered, stored, and who has it.
+
+    By its id a message is found that waits, too: for a retry, its ETA or its time, or prepared.
+    """
     one = {"vhost": vhost, "queue": queue, "offset": offset, "message_id": message_id}
     told: list[dict[str, Any]] = []
     after = None
@@ -315,7 +318,8 @@ def trace(
     from leveret.features.journeys import sentences  # it brings what reads field tables
 
     for message in told:
-        typer.echo(printable(f"message {message['offset']} of queue {message['queue']}"))
+        where = f"of queue {message['queue']}" if message["queue"] is not None else message["state"]
+        typer.echo(printable(f"message {message['offset']} {where}"))
         for time_ms, sentence in sentences(message):
             typer.echo(printable(f"  {'' if time_ms is None else iso(time_ms):24}  {sentence}"))
     if not told:

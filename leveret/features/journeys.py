@@ -16,13 +16,24 @@ from leveret.features import deaths, retry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEAD_LETTERED", "DIED", "FAILED", "PUBLISHED", "STORED", "Step", "journey", "sentences"]
+__all__ = [
+    "DEAD_LETTERED",
+    "DIED",
+    "FAILED",
+    "PUBLISHED",
+    "STORED",
+    "WAITING",
+    "Step",
+    "journey",
+    "sentences",
+]
 
 PUBLISHED = "published"  # by a client
 FAILED = "failed"  # in a queue that tries again: `count` times, at last for `reason` at `time_ms`
 DIED = "died"  # in `queue` for `reason`, `count` times, the first time at `time_ms`
 DEAD_LETTERED = "dead-lettered"  # published by the broker, after it died
 STORED = "stored"  # came into `queue`
+WAITING = "waiting"  # for its time, or for a decision: to come to `queue`, or to be routed then
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,15 @@ def _text(value: Any) -> str | None:
 def sentences(told: Mapping[str, Any]) -> list[tuple[int | None, str]]:
     """(milliseconds since 1970, sentence) of each step that `message.trace` tells, and of now."""
     steps = [(step.get("time_ms"), _sentence(step, told)) for step in told["steps"]]
-    return [*steps, (None, _now(told))]
+    return [*steps, (told.get("due_ms"), _now(told))]
+
+
+KEPT = {
+    "retry": "to be tried again",
+    "eta": "until its ETA",
+    "scheduled": "until it is due",
+    "prepared": "until it is decided about",
+}
 
 
 def _sentence(step: Mapping[str, Any], told: Mapping[str, Any]) -> str:
@@ -129,6 +148,8 @@ def _sentence(step: Mapping[str, Any], told: Mapping[str, Any]) -> str:
             return f"Died in queue {step.get('queue')} {times}: {step.get('reason')}"
         case "dead-lettered":
             return f"Dead-lettered to {_where(step)}"
+        case "waiting":
+            return f"Kept as {told['id']}, {KEPT[told['state']]}"
         case _:
             return f"Stored in queue {told['queue']} as offset {told['offset']}"
 
@@ -139,17 +160,23 @@ def _where(step: Mapping[str, Any]) -> str:
     return f"{f'exchange {exchange}' if exchange else 'the default exchange'} with key {keys!r}"
 
 
+NOW = {
+    "ready": "Ready: it waits for a consumer",
+    "delayed": "Put off: it came back and waits to be delivered again",
+    "settled": "Settled: acknowledged, expired, moved or deleted",
+    "retry": "Then it is tried again in queue {queue}",
+    "eta": "Then it comes to queue {queue}",
+    "scheduled": "Then it is routed",
+    "prepared": "Prepared: nobody has committed it or rolled it back",
+}
+
+
 def _now(told: Mapping[str, Any]) -> str:
     holder = told["holder"]
-    match told["state"]:
-        case "ready":
-            return "Ready: it waits for a consumer"
-        case "delayed":
-            return "Put off: it came back and waits to be delivered again"
-        case "settled":
-            return "Settled: acknowledged, expired, moved or deleted"
-        case _ if holder is None:
-            return "Delivered and not settled yet"
+    if told["state"] in NOW:
+        return NOW[told["state"]].format(queue=told["queue"])
+    if holder is None:
+        return "Delivered and not settled yet"
     consumer = holder["consumer_tag"]
     who = "a basic.get" if consumer is None else f"consumer {consumer}"
     return (

@@ -113,19 +113,20 @@ class OnceOperations:
 
     def prepared(self, vhost: Vhost) -> list[dict[str, object]]:
         """The half messages that wait to be decided, the oldest first."""
-        messages = self._prepared(vhost)
+        messages = self.prepared_messages(vhost)
         return [] if messages is None else messages.rows()
 
     def decide(self, vhost: Vhost, id_: str, *, commit: bool) -> Committed | None:
         """Commit a half message, or roll it back; None where nobody knows it."""
-        messages, told = self._prepared(vhost), Committed()
+        messages, told = self.prepared_messages(vhost), Committed()
         pending = None if messages is None else messages.find(id_)
         if messages is None or pending is None:
             return None
         messages.decide(pending, commit=commit, decided=lambda failed: told.done(failed=failed))
         return told
 
-    def _prepared(self, vhost: Vhost) -> PreparedMessages | None:
+    def prepared_messages(self, vhost: Vhost) -> PreparedMessages | None:
+        """Who keeps the half messages of a virtual host; None where there were none."""
         return self._once.prepared.kept.get(vhost.name)
 
 

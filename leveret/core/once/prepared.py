@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.core.logs.appender import Appender
@@ -116,6 +117,18 @@ class PreparedMessages(Appender):
     def rows(self) -> list[dict[str, object]]:
         """All of them, the oldest first."""
         return [pending.row() for pending in self._pending.values()]
+
+    async def read(self, after: int, count_max: int) -> list[tuple[Pending, StoredMessage]]:
+        """The next half messages behind an offset, the oldest first. Raises StorageError."""
+        waiting = (one for one in self._pending.values() if after < one.offset < self.log.committed)
+        found = []
+        for pending in list(islice(waiting, count_max)):
+            if pending.offset in self.log.settled:
+                continue  # decided while another one was read
+            batches = await self.log.fetch(pending.offset, 1)
+            flags, _, exchange, key, header, body = batches[0].record(pending.offset)
+            found.append((pending, StoredMessage(exchange, key, header, body, flags)))
+        return found
 
     # -- keeping
 

@@ -4,8 +4,9 @@
     GET  /api/leveret/messages/VHOST/trace?message_id=ID        of all that have an id
 
 Who may read from the queue may know it of its messages; all queues of a virtual host are searched
-for administrators. An answer to a search says `after` which [queue, offset] the next one goes on:
-as `queue` and `after` in its address.
+for administrators, and with them what waits: to be tried again, for its ETA or its time, or to be
+decided about. An answer to a search says `after` what the next one goes on, as `after` in its
+address.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["router", "trace_of"]
 
-SEARCHED = {"message_id": "m-1", "queue": "orders", "after": 17}
+SEARCHED = {"message_id": "m-1", "after": "0.17.0.orders"}
 
 router = own_router()
 
@@ -49,19 +50,34 @@ async def search(caller: CallerHere, request: Request, vhost: Segment) -> Respon
     query = request.query_params
     if not query.get("message_id"):
         raise bad_request("state a message_id")
-    queue, after = query.get("queue"), whole_number(query, "after")
-    if (queue is None) != (after is None):
-        raise bad_request("queue and after belong together")
-    return answer(
-        await caller.perform(
-            "message.trace",
-            vhost=vhost,
-            queue=None,
-            offset=None,
-            message_id=query["message_id"],
-            after=None if queue is None else [queue, after],
-        )
+    found = await caller.perform(
+        "message.trace",
+        vhost=vhost,
+        queue=None,
+        offset=None,
+        message_id=query["message_id"],
+        after=_place(query.get("after")),
     )
+    return answer({**found, "after": _place_text(found["after"])})
+
+
+def _place(given: str | None) -> list[object] | None:
+    """Where a search goes on, as the answer before has said. Raises ApiError 400."""
+    if given is None:
+        return None
+    parts = given.split(".", 3)  # names may have dots
+    if len(parts) != 4:
+        raise bad_request("after is what an answer before has said")
+    stage, first, second = (whole_number({"after": part}, "after") for part in parts[:3])
+    return [stage, parts[3], first, second]
+
+
+def _place_text(place: list[Any] | None) -> str | None:
+    """The same for an answer."""
+    if place is None:
+        return None
+    stage, name, first, second = place
+    return f"{stage}.{first}.{second}.{name}"
 
 
 async def trace_of(caller: Caller, vhost: str, queue: str, offset: int) -> dict[str, Any]:

@@ -5,9 +5,10 @@ host that have a message id: a message and its dead letters, copies and repetiti
 Steps are what the broker has written of a message (leveret.features.journeys), and at last who has
 it now. A record that was settled is told of as long as its segment is kept.
 
-A search by id goes through the queues in the order of their names. Each request looks at a bounded
-number of messages, and answers `after` which [queue, offset] the next one goes on; null means that
-nothing is left.
+A search by id goes through the queues in the order of their names, then through what waits beside
+them and in the virtual host (leveret.mgmt_ui.operations.trace_search). Each request looks at a
+bounded number of messages, and answers `after` which [stage, name, …] the next one goes on; null
+means that nothing is left.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.core.live.browsing import READ_BYTES_MAX, SCANNED_MAX, Walk, recall
+from leveret.core.live.browsing import READ_BYTES_MAX, Walk, recall
 from leveret.core.live.criteria import Criteria, State
 from leveret.features.journeys import STORED, Step, journey
 from leveret.mgmt_ui.operations.shown import integer
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
+from leveret.mgmt_ui.operations.trace_search import (
+    END,
+    Place,
+    TraceSearch,
+    search_delayed,
+    search_prepared,
+    search_retries,
+    search_tasks,
+    step_row,
+)
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -33,13 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JOURNEYS"]
 
-ROWS_MAX: Final = 100  # messages of one answer
 QUEUES_MAX: Final = 1000  # of one request: an empty one costs some microseconds
 SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
-END: Final = (
-    10**18 - 1
-)  # an offset behind all that any log has, of as many digits as requests may have
-
 Row = dict[str, Any]
 
 
@@ -57,36 +63,57 @@ async def _trace(node: Administered, parameters: Parameters) -> Row:
     return {"messages": [await _told(node, found, seen)], "scanned": 1, "after": None}
 
 
+# -- all that have an id
+
+
 async def _trace_id(node: Administered, parameters: Parameters, message_id: str) -> Row:
-    vhost = vhost_of(node, parameters)
-    name, first = _place(parameters["after"])
-    criteria = Criteria(message_ids=frozenset([message_id]))
-    rows: list[Row] = []
-    scanned = read_bytes = 0
-    names = heapq.nsmallest(QUEUES_MAX, (key for key in vhost.queues if key >= name))
+    trace = TraceSearch(node, vhost_of(node, parameters), message_id)
+    place = _place(parameters["after"])
+    for number in range(place.stage, len(STAGES)):
+        begin = place if number == place.stage else Place(number)
+        rest = await STAGES[number](trace, begin)
+        if rest is not None:
+            return {"messages": trace.rows, "scanned": trace.scanned, "after": list(rest)}
+    return {"messages": trace.rows, "scanned": trace.scanned, "after": None}
+
+
+def _place(after: object) -> Place:
+    """Where a search goes on."""
+    match after:
+        case None:
+            return Place(0)
+        case [int(stage), str(name), first, second] if 0 <= stage < len(STAGES):
+            return Place(stage, name, integer("after", first), integer("after", second))
+        case _:
+            raise AdministrationError("invalid", "bad parameter 'after'")
+
+
+async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
+    """Search the queues' logs."""
+    vhost, criteria = trace.vhost, Criteria(message_ids=frozenset([trace.message_id]))
+    read_bytes = 0
+    names = heapq.nsmallest(QUEUES_MAX, filter(begin.is_ahead, vhost.queues))
     for each in names:
-        queue = _holding(node, vhost, each)
+        queue = _holding(trace.node, vhost, each)
         if queue is None:
             continue
-        begin = first if each == name else 0
-        walk = Walk(queue, begin, queue.log.committed, scanned_max=SCANNED_MAX - scanned)
+        # A place holds the offset that comes next: of a queue that is begun with, the first.
+        first = begin.first if each == begin.name else 0
+        walk = Walk(queue, first, queue.log.committed, scanned_max=trace.left)
         async for found in walk.matching(criteria):
-            rows += [await _told(node, queue, seen) for seen in found[: ROWS_MAX - len(rows)]]
-            if len(rows) == ROWS_MAX:
-                return _answer(rows, scanned + walk.scanned, [each, rows[-1]["offset"]])
+            for seen in found[: trace.room]:
+                trace.rows.append(await _told(trace.node, queue, seen))
+            if not trace.room:
+                return Place(begin.stage, each, trace.rows[-1]["offset"] + 1)
             await asyncio.sleep(0)
-        scanned += walk.scanned
+        trace.scanned += walk.scanned
         read_bytes += walk.read_bytes
         if walk.rest is not None and not queue.deleted:
-            return _answer(rows, scanned, [each, walk.rest[0] - 1])
-        if scanned >= SCANNED_MAX or read_bytes >= READ_BYTES_MAX:
-            return _answer(rows, scanned, [each, END])
+            return Place(begin.stage, each, walk.rest[0])
+        if not trace.left or read_bytes >= READ_BYTES_MAX:
+            return Place(begin.stage, each, END)
         await asyncio.sleep(0)
-    return _answer(rows, scanned, [names[-1], END] if len(names) == QUEUES_MAX else None)
-
-
-def _answer(rows: list[Row], scanned: int, after: list[object] | None) -> Row:
-    return {"messages": rows, "scanned": scanned, "after": after}
+    return Place(begin.stage, names[-1], END) if len(names) == QUEUES_MAX else None
 
 
 def _holding(node: Administered, vhost: Vhost, name: str) -> OpenQueue | None:
@@ -95,17 +122,6 @@ def _holding(node: Administered, vhost: Vhost, name: str) -> OpenQueue | None:
     if held is None or not (held.message_count or held.leased_count or held.delayed_count):
         return None
     return queue_of(node, {"vhost": vhost.name, "name": name})
-
-
-def _place(after: object) -> tuple[str, int]:
-    """The queue and the offset at which a search goes on."""
-    match after:
-        case None:
-            return "", 0
-        case [str(name), offset]:
-            return name, integer("after", offset) + 1
-        case _:
-            raise AdministrationError("invalid", "bad parameter 'after'")
 
 
 # -- what is told of one message
@@ -129,24 +145,10 @@ async def _told(node: Administered, queue: OpenQueue, seen: Seen) -> Row:
         "queue": queue.name,
         "offset": seen.offset,
         "message_id": plain(message.property("message_id")),
-        "steps": [_step(step) for step in steps],
+        "steps": [step_row(step) for step in steps],
         "state": state,
         "holder": await _holder(node, queue, seen.offset) if state == State.UNACKED else None,
     }
-
-
-def _step(step: Step) -> Row:
-    """What is known of a step."""
-    known = {
-        "step": step.kind,
-        "time_ms": step.time_ms,
-        "exchange": step.exchange,
-        "routing_keys": None if step.routing_keys is None else list(step.routing_keys),
-        "queue": step.queue,
-        "reason": step.reason,
-        "count": step.count,
-    }
-    return {name: value for name, value in known.items() if value is not None}
 
 
 async def _holder(node: Administered, queue: OpenQueue, offset: int) -> Row | None:
@@ -168,6 +170,7 @@ async def _holder(node: Administered, queue: OpenQueue, offset: int) -> Row | No
     return None
 
 
+STAGES: Final = (_queues, search_retries, search_tasks, search_delayed, search_prepared)
 JOURNEYS: Final[Operations] = {
     "message.trace": (
         _trace,

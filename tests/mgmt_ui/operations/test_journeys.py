@@ -3,7 +3,8 @@
 import pytest
 from pamqp import commands
 
-from leveret.mgmt_ui.operations import journeys
+from leveret.features.journeys import sentences
+from leveret.mgmt_ui.operations import journeys, trace_search
 from leveret.ports.definitions import PermissionDefinition
 from tests.mgmt_ui.operations.test_messages import Desk
 from tests.support.client import Client
@@ -95,8 +96,8 @@ async def test_what_was_settled_is_told_as_long_as_it_is_kept(desk):
 
 
 async def test_a_search_looks_at_so_much_and_goes_on(desk, monkeypatch):
-    monkeypatch.setattr(journeys, "SCANNED_MAX", 2)
-    monkeypatch.setattr(journeys, "QUEUES_MAX", 2)
+    monkeypatch.setattr(trace_search, "SCANNED_MAX", 2)
+    monkeypatch.setattr(journeys, "QUEUES_MAX", 1)
     for name in ("a", "b", "c", "d"):
         desk.declare(name)
     for name in ("a", "b", "d", "q"):
@@ -109,19 +110,77 @@ async def test_a_search_looks_at_so_much_and_goes_on(desk, monkeypatch):
         rows += [(row["queue"], row["offset"]) for row in found["messages"]]
         if found["after"] is None:
             break
-        queue, after = found["after"]
-        query = f"message_id=m&queue={queue}&after={after}"
+        query = f"message_id=m&after={found['after']}"
     assert len(asked) >= 4
     assert rows == [(name, offset) for name in ("a", "b", "d", "q") for offset in range(3)]
 
 
 async def test_a_page_holds_so_many(desk, monkeypatch):
-    monkeypatch.setattr(journeys, "ROWS_MAX", 2)
+    monkeypatch.setattr(trace_search, "ROWS_MAX", 2)
     desk.publish(b"1", b"2", b"3", message_id="m")
     found = await search(desk, "message_id=m")
-    assert ([row["offset"] for row in found["messages"]], found["after"]) == ([0, 1], ["q", 1])
-    found = await search(desk, "message_id=m&queue=q&after=1")
+    assert ([row["offset"] for row in found["messages"]], found["after"]) == ([0, 1], "0.2.0.q")
+    found = await search(desk, f"message_id=m&after={found['after']}")
     assert ([row["offset"] for row in found["messages"]], found["after"]) == ([2], None)
+
+
+def make_wait(desk, client, names=("q.b", "q.a")):
+    """Messages with the id `m` in all places where messages wait."""
+    retries = {"x-retry-delays": [60_000], "x-celery-eta": True}
+    for name in names:
+        client.declare(name, durable=True, arguments=retries)
+        client.publish(name, b"fails", message_id="m")
+        client.publish(name, b"other", message_id="other")
+        desk.stage.run()
+        queue = desk.stage.queue(name)
+        for _ in range(2):
+            offset, _ = queue.get()
+            queue.discard([(offset, offset + 1)])
+            desk.stage.run()
+        task = {"task": "t", "id": "1", "eta": "2999-01-01T00:00:00"}
+        client.publish(name, b"task", message_id="m", headers=task)
+    client.publish("q", b"later", message_id="m", headers={"x-delay": 60_000})
+    half = {"x-prepare": True, "x-prepare-id": "half"}
+    client.publish("q", b"half", message_id="m", headers=half)
+    desk.stage.run()
+
+
+@pytest.mark.covers("C-214")
+async def test_what_waits_is_found_by_its_id(desk, client):
+    make_wait(desk, client)
+    found = await search(desk, "message_id=m")
+    assert found["after"] is None
+    assert [(row["state"], row["queue"], row["id"]) for row in found["messages"]] == [
+        ("retry", "q.a", "0"),
+        ("retry", "q.b", "0"),
+        ("eta", "q.a", "@0"),
+        ("eta", "q.b", "@0"),
+        ("scheduled", None, "@0"),
+        ("prepared", None, "half"),
+    ]
+    retried, *_, delayed, prepared = found["messages"]
+    assert [step["step"] for step in retried["steps"]] == ["published", "failed", "waiting"]
+    assert retried["due_ms"] == delayed["due_ms"] == desk.stage.now + 60_000
+    assert [step["step"] for step in delayed["steps"]] == ["published", "waiting"]
+    assert prepared["steps"][0]["time_ms"] == desk.stage.now
+    told = [sentence for _, sentence in sentences(retried)]
+    assert told[-2:] == ["Kept as 0, to be tried again", "Then it is tried again in queue q.a"]
+
+
+@pytest.mark.parametrize("limit", ["SCANNED_MAX", "ROWS_MAX", "NAMES_MAX", "PREPARED_AT_ONCE"])
+async def test_a_search_of_what_waits_goes_on_where_it_ended(desk, client, monkeypatch, limit):
+    make_wait(desk, client)
+    whole = (await search(desk, "message_id=m"))["messages"]
+    monkeypatch.setattr(trace_search, limit, 1)
+    rows, query = [], "message_id=m"
+    for _ in range(40):
+        found = await search(desk, query)
+        rows += found["messages"]
+        if found["after"] is None:
+            break
+        query = f"message_id=m&after={found['after']}"
+    assert rows == whole
+    assert found["after"] is None
 
 
 async def test_others_connections_are_monitors_business(desk, client):
@@ -140,8 +199,8 @@ async def test_others_connections_are_monitors_business(desk, client):
 
 
 @pytest.mark.parametrize(
-    "query", ["", "?message_id=", "?message_id=m&after=1", "?message_id=m&queue=q"]
+    "asked", ["", "message_id=", "message_id=m&after=1", "message_id=m&after=9.0.0.q", "queue=q"]
 )
-async def test_searches_that_make_no_sense(desk, query):
-    status, _ = await desk.reason("GET", f"/api/leveret/messages/%2F/trace{query}")
+async def test_searches_that_make_no_sense(desk, asked):
+    status, _ = await desk.reason("GET", f"/api/leveret/messages/%2F/trace?{asked}")
     assert status == 400

@@ -1,0 +1,206 @@
+"""Searching a virtual host for what waits and has a message id (see operations.journeys).
+
+A message that waits is in no queue's log: it failed and is to be tried again, it is a Celery task
+that a queue holds, it is delayed, or prepared and not decided about. What is told of it has the
+`state` retry, eta, scheduled or prepared, the `id` that operations know it by, and when it is due.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from leveret.core.json_fields import plain
+from leveret.core.live.browsing import SCANNED_MAX
+from leveret.core.queues.queue import Queue
+from leveret.core.waiting.search import Search, Selection, stored
+from leveret.features.journeys import WAITING, Step, journey
+from leveret.mgmt_ui.operations.topology import broker_of
+from leveret.ports.records import RecordFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.routing.message import StoredMessage
+    from leveret.core.vhost import Vhost
+    from leveret.core.waiting.room import WaitingRoom
+    from leveret.mgmt_ui.operations.administered import Administered
+
+__all__ = [
+    "END",
+    "Place",
+    "TraceSearch",
+    "search_delayed",
+    "search_prepared",
+    "search_retries",
+    "search_tasks",
+    "step_row",
+]
+
+ROWS_MAX: Final = 100  # messages of one answer
+NAMES_MAX: Final = 1000  # of queues that are looked at in one request, each some microseconds
+PREPARED_AT_ONCE: Final = 200
+# Behind all that any log has, of as many digits as requests may have.
+END: Final = 10**18 - 1
+
+Row = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """Where a search goes on: in a stage, at what has a name, behind a due time and an offset."""
+
+    stage: int
+    name: str = ""
+    first: int = 0
+    second: int = 0
+
+    def is_ahead(self, name: str) -> bool:
+        """Whether there is something to be looked at in what has a name."""
+        return name > self.name if self.first == END else name >= self.name
+
+
+class TraceSearch:
+    """A search for the messages with one id: what it has found, how much it has looked at."""
+
+    def __init__(self, node: Administered, vhost: Vhost, message_id: str) -> None:
+        self.node = node
+        self.vhost = vhost
+        self.message_id = message_id
+        self.rows: list[Row] = []
+        self.scanned = 0
+
+    @property
+    def left(self) -> int:
+        """How many messages may still be looked at."""
+        return max(SCANNED_MAX - self.scanned, 0)
+
+    @property
+    def room(self) -> int:
+        """How many more the answer may hold."""
+        return ROWS_MAX - len(self.rows)
+
+
+async def search_retries(trace: TraceSearch, begin: Place) -> Place | None:
+    """Search what waits to be tried again, queue by queue."""
+    return await _beside_queues(trace, begin, "retry", _retry_room)
+
+
+async def search_tasks(trace: TraceSearch, begin: Place) -> Place | None:
+    """Search the Celery tasks that queues hold."""
+    return await _beside_queues(trace, begin, "eta", _task_room)
+
+
+def _retry_room(queue: object) -> WaitingRoom | None:
+    topic = queue.retry_topic if isinstance(queue, Queue) else None
+    return None if topic is None else topic.room
+
+
+def _task_room(queue: object) -> WaitingRoom | None:
+    hold = queue.eta_hold if isinstance(queue, Queue) else None
+    return None if hold is None else hold.room
+
+
+async def _beside_queues(
+    trace: TraceSearch, begin: Place, state: str, room_of: Callable[[object], WaitingRoom | None]
+) -> Place | None:
+    queues = trace.vhost.queues
+    waiting = (
+        name
+        for name, queue in queues.items()
+        if begin.is_ahead(name) and room_of(queue) is not None
+    )
+    names = heapq.nsmallest(NAMES_MAX, waiting)
+    for name in names:
+        room = room_of(queues.get(name))
+        if room is None:
+            continue  # it was deleted meanwhile
+        here = begin if name == begin.name else Place(begin.stage, name)
+        rest = await _in_room(trace, here, room, state, name)
+        if rest is not None:
+            return rest
+    return Place(begin.stage, names[-1], END, END) if len(names) == NAMES_MAX else None
+
+
+async def search_delayed(trace: TraceSearch, begin: Place) -> Place | None:
+    """Search the delayed messages of the virtual host."""
+    delayed = broker_of(trace.node).delayed.find(trace.vhost.name)
+    if delayed is None:
+        return None
+    return await _in_room(trace, begin, delayed.room, "scheduled", None)
+
+
+async def _in_room(
+    trace: TraceSearch, begin: Place, room: WaitingRoom, state: str, queue: str | None
+) -> Place | None:
+    after = (begin.first, begin.second) if (begin.first, begin.second) != (0, 0) else None
+    selection = Selection(message_id=trace.message_id)
+    search = Search(room, selection, after, room.waits, trace.left)
+    async for found in search.found():
+        for one in found:
+            id_ = str(one.offset) if state == "retry" else f"@{one.offset}"
+            row = _told(trace, stored(one), Step(WAITING, None, queue=queue), state)
+            trace.rows.append({**row, "offset": one.offset, "id": id_, "due_ms": one.due_ms})
+            if not trace.room:
+                return Place(begin.stage, begin.name, one.due_ms, one.offset)
+    trace.scanned += search.scanned
+    if search.is_over:
+        return None
+    return Place(begin.stage, begin.name, *(search.after or (0, 0)))
+
+
+async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
+    """Search the half messages of the virtual host that nobody has decided about."""
+    once = trace.node.once
+    messages = None if once is None else once.prepared_messages(trace.vhost)
+    if messages is None:
+        return None
+    after = begin.first - 1  # a place holds the offset that comes next
+    while True:
+        if not trace.left or not trace.room:
+            return Place(begin.stage, "", after + 1)
+        some = await messages.read(after, min(PREPARED_AT_ONCE, trace.left))
+        if not some:
+            return None
+        for pending, message in some:
+            after = pending.offset
+            trace.scanned += 1
+            if message.property("message_id") != trace.message_id:
+                continue
+            row = _told(trace, message, Step(WAITING, pending.time_ms), "prepared")
+            told = {"offset": after, "id": pending.half.id, "due_ms": pending.due_ms}
+            trace.rows.append({**row, **told})
+            if not trace.room:
+                break
+
+
+def _told(trace: TraceSearch, message: StoredMessage, waits: Step, state: str) -> Row:
+    steps = journey(
+        waits,
+        message.exchange.decode(errors="replace"),
+        message.routing_key.decode(errors="replace"),
+        plain(message.open_headers),
+        is_dead_letter=bool(message.flags & RecordFlag.DEAD_LETTERED),
+        is_retried=bool(message.flags & RecordFlag.RETRIED),
+    )
+    return {
+        "vhost": trace.vhost.name,
+        "queue": waits.queue,
+        "message_id": plain(message.property("message_id")),
+        "steps": [step_row(step) for step in steps],
+        "state": state,
+        "holder": None,
+    }
+
+
+def step_row(step: Step) -> Row:
+    """What is known of a step."""
+    known = {
+        "step": step.kind,
+        "time_ms": step.time_ms,
+        "exchange": step.exchange,
+        "routing_keys": None if step.routing_keys is None else list(step.routing_keys),
+        "queue": step.queue,
+        "reason": step.reason,
+        "count": step.count,
+    }
+    return {name: value for name, value in known.items() if value is not None}
