@@ -9,6 +9,11 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; the process ends with the command's status."""
+    if sys.argv[1:] == ["--version"]:
+        from leveret import __version__
+
+        print(f"leveret {__version__}")
+        return
     if sys.argv[1:2] == ["health"]:
         from leveret.cli.health import answered  # probes ask every few seconds
 

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from leveret import __version__
-from leveret.cli.group import Group
+from leveret.cli.group import CommandGroup, Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ class _Commands(MutableMapping[str, Any]):
         return len(COMMANDS)
 
 
-class _Root(TyperGroup):
+class _Root(CommandGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": None})
         self.commands = _Commands()

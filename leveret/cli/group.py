@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from leveret.cli.session import DataDir, Timeout, be_patient
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["Group"]
+__all__ = ["CommandGroup", "Group"]
 
 HELP_WIDTH_MAX = 110  # columns, where the terminal has as many
 
@@ -32,12 +33,17 @@ MISTAKES = (
     (r"Input should be less than or equal to (\S+)", r"it is at most \1"),
     (r"Input should be a valid integer.*", "it is a whole number"),
     (r"Input should be a valid number.*", "it is a number"),
+    (r"Value error, (.*)", r"\1"),
     (r"Input should be (.*)", r"it is \1"),
 )
 
 
 class Command(TyperCommand):
     """A command whose help shows arguments as everybody writes them, NAME."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters, --help included."""
+        return _converting_late(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Understand what was typed. Raises typer.BadParameter in plain words."""
@@ -70,6 +76,51 @@ class Command(TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+class CommandGroup(TyperGroup):
+    """A group whose own options cost nothing either."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters, --help included."""
+        return _converting_late(super().get_params(ctx))
+
+
+def _converting_late(parameters: list[Any]) -> list[Any]:
+    """Let parameters import nothing for values that are already what they shall be."""
+    for each in parameters:
+        is_new = not isinstance(getattr(each.get_runtime_param, "__self__", None), _Conversion)
+        if is_new and isinstance(each, TyperArgument | TyperOption):
+            setattr(each, "get_runtime_param", _Conversion(each).get)  # noqa: B010  # a method
+    return parameters
+
+
+class _Conversion:
+    """Values of one parameter as its type wants them.
+
+    Typer has pydantic do it, which takes as long to import as all the rest of a command. Texts,
+    paths and defaults need nobody; what does gets the original.
+    """
+
+    def __init__(self, parameter: TyperArgument | TyperOption) -> None:
+        self._type = parameter.type_descriptor.annotation
+        self._original = parameter.get_runtime_param
+
+    def get(self) -> _Conversion:
+        """In place of the parameter's own method."""
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert what was typed, or stands in the environment, or is the default."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if self._type is str or (isinstance(self._type, type) and isinstance(value, self._type)):
+            return value
+        if self._type == list[str]:
+            return list(value)
+        if self._type is Path:
+            return Path(value)
+        return self._original().coerce(value, param=param, ctx=ctx)
 
 
 def _plain(message: str) -> str:
@@ -108,6 +159,7 @@ class Group(typer.Typer):
             help=help_,
             no_args_is_help=True,
             rich_markup_mode=None,
+            cls=settings.pop("cls", CommandGroup),
             pretty_exceptions_enable=False,  # logs want plain tracebacks without local variables
             context_settings={"max_content_width": HELP_WIDTH_MAX},
             **settings,

@@ -136,6 +136,16 @@ def test_exchanges_and_bindings(leveret):
     leveret("queue", "delete", "q")
 
 
+def test_connections_show_the_name_that_their_client_gave(leveret, port):
+    named = pika.ConnectionParameters(
+        "127.0.0.1", port, client_properties={"connection_name": "shop-7"}
+    )
+    with pika.BlockingConnection(named):
+        shown_name = leveret("connection", "list", "--columns", "client_name", "--sort", "name")
+        assert shown_name.split() == ["client_name", "shop-7"]
+        assert "shop-7" in leveret("connection", "list")
+
+
 def test_connections_are_closed_with_a_reason(leveret, port):
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
     (row,) = shown(leveret, "connection", "list", "--user", "guest")

@@ -123,3 +123,34 @@ def test_a_measurement_in_a_pipe_is_plain_text(port):
     assert result.stdout.isascii() or "µ" in result.stdout
     lines = dict(line.split(": ", 1) for line in result.stdout.splitlines())
     assert "50 in all" in lines["consumed"]
+
+
+def test_nothing_found_is_a_failure(leveret):
+    leveret("message", "publish", "m", "--queue", "q")
+    nothing = b"no message is as stated"
+    for command in (
+        ("delete", "q"),
+        ("move", "q", "--to-exchange", "amq.fanout"),
+        ("copy", "q", "--to-exchange", "amq.fanout"),
+    ):
+        assert nothing in leveret("message", *command, "--message-id", "none", status=1)
+    assert nothing in leveret("schedule", "cancel", "--exchange", "none", status=1)
+    leveret("schedule", "cancel", "--all")
+    assert b"no such binding" in leveret("binding", "delete", "amq.fanout", "q", status=1)
+
+
+def test_a_redrive_to_nowhere_is_a_failure(leveret, channel):
+    channel.queue_declare("dead")
+    routed = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("source", arguments=routed)
+    channel.basic_publish("", "source", b"m")
+    method, _, _ = channel.basic_get("source")
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    while not channel.queue_declare("dead", passive=True).method.message_count:
+        pass
+    channel.queue_delete("source")
+    leveret("dlq", "redrive", "dead", status=1)
+    told = json.loads(leveret("dlq", "status", "dead", "--json"))
+    assert (told["moved"], told["unroutable"]) == (0, 1)
+    assert b"no message is as stated" in leveret("dlq", "delete", "dead", "--reason", "x", status=1)
+    leveret("queue", "delete", "dead")

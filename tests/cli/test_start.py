@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-HEAVY = {"asyncio", "cryptography", "fastapi", "rich", "sqlite3", "uvloop"}
+HEAVY = {"asyncio", "cryptography", "fastapi", "pydantic", "rich", "sqlite3", "uvloop"}
 PROBE = HEAVY | {
-    "pydantic",
     "typer",
     "click",
     "logging",
