@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_done
+from leveret.cli.output import printable, show_done
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
 from leveret.cli.values import counted
@@ -29,6 +29,13 @@ Vhost = Annotated[str | None, typer.Option("--vhost", help="Only of, or into, th
 def export(
     file: File = STREAM,
     vhost: Vhost = None,
+    rabbitmq: Annotated[
+        bool,
+        typer.Option(
+            "--for-rabbitmq",
+            help="Leave out what RabbitMQ would refuse, and say what that is.",
+        ),
+    ] = False,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
@@ -36,7 +43,13 @@ def export(
 
     The file holds the hashes of passwords and is for its owner alone.
     """
-    document = ask(data_dir, "definitions.export", vhost=vhost)
+    if rabbitmq:
+        found = ask(data_dir, "rabbitmq_definitions.export", vhost=vhost)
+        document = found["document"]
+        for sentence in found["left_out"]:
+            typer.echo(printable(sentence), err=True)
+    else:
+        document = ask(data_dir, "definitions.export", vhost=vhost)
     text = json_text.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if file == STREAM:
         typer.echo(text, nl=False)
@@ -52,24 +65,40 @@ def export(
 def import_(
     file: File,
     vhost: Vhost = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be imported, and change nothing.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a file with anything that has no effect here.")
+    ] = False,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Define what a file says, all of it or nothing; what is there already stays.
 
-    It may come from `definitions export` or from RabbitMQ.
+    It may come from `definitions export` or from RabbitMQ. What has no effect here, shovels and
+    mirrored queues for example, is listed.
     """
     try:
         text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {file}: {error}")
     with progress("importing", shown=not json):
-        summary = ask(data_dir, "definitions.import", document=read_json(text), vhost=vhost)
+        summary = ask(
+            data_dir,
+            "definitions.rehearse" if dry_run else "definitions.import",
+            document=read_json(text),
+            vhost=vhost,
+            strict=strict,
+        )
     if json:
         typer.echo(json_text.dumps(summary, ensure_ascii=False))
         return
     counts = [counted(count, _noun(section)) for section, count in summary["imported"].items()]
-    typer.echo(f"imported {', '.join(counts) or 'nothing'}")
+    done = "would import" if dry_run else "imported"
+    typer.echo(f"{done} {', '.join(counts) or 'nothing'}")
+    for warning in summary["warnings"]:
+        typer.echo(printable(warning), err=True)
     for place in summary["left_out"]:
         typer.echo(f"{place} was left out: one of its ends is not there", err=True)
     for place in summary["ignored"]:

@@ -54,6 +54,8 @@ Timeout = Annotated[
 LONG_OPERATIONS = {
     "definitions.import",
     "definitions.export",
+    "definitions.rehearse",
+    "rabbitmq_definitions.export",
     "encryption.rotate_master",
     "queue.delete",
     "queue.purge",

@@ -30,7 +30,7 @@ from leveret.mgmt_ui.managed import ManagedNode
 from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
-from leveret.mgmt_ui.operations.transfer import import_definitions
+from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
 from leveret.node.core import node_limits, open_core
 from leveret.node.process import Process, node_name
@@ -232,4 +232,4 @@ async def _import_definitions(administered: Administered, configuration: Configu
         summary = await import_definitions(administered, decode(text), None)
     except (DefinitionsError, AdministrationError) as error:
         raise ConfigurationError(f"{file}: {error}") from None
-    logger.info("imported definitions from %s: %s", file, summary)
+    log_import(summary, str(file))

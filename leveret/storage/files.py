@@ -127,7 +127,7 @@ class RealFileSystem:
     def open(self, path: Path, *, create: bool = False) -> int:
         """See FileSystem."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return os.open(path, flags, 0o640)
+        return os.open(path, flags, 0o600)  # messages and keys are for the node's user alone
 
     def read(self, handle: int, buffer: bytearray, position: int, *, wait: bool) -> int:
         """See FileSystem."""

@@ -124,7 +124,12 @@ def test_definitions_go_out_and_come_in(leveret, tmp_path):
 
     of_one = leveret("definitions", "export", "--vhost", "/")
     summary = leveret("definitions", "import", "-", "--vhost", "v", "--json", stdin=of_one)
-    assert json.loads(summary) == {"imported": {"policies": 1}, "left_out": [], "ignored": []}
+    assert json.loads(summary) == {
+        "imported": {"policies": 1},
+        "left_out": [],
+        "ignored": [],
+        "warnings": [],
+    }
     assert [policy["vhost"] for policy in shown(leveret, "policy", "list")] == ["/", "v"]
 
 
@@ -169,3 +174,47 @@ def test_what_was_changed_is_in_the_audit_log(leveret):
         ("limits.set", "", "rmq-cli"),
     ]
     assert "limits.set" in leveret("audit", "--limit", "2")
+
+
+FROM_RABBITMQ = {
+    "parameters": [{"vhost": "/", "component": "shovel", "name": "move", "value": {}}],
+    "exchanges": [
+        {"vhost": "/", "name": "jms", "type": "x-jms-topic"},
+        {"vhost": "/", "name": "plain", "type": "direct"},
+    ],
+    "queues": [{"vhost": "/", "name": "q"}],
+    "bindings": [{"vhost": "/", "source": "jms", "destination": "q"}],
+}
+
+
+def test_import_from_rabbitmq_tells_what_has_no_effect(leveret):
+    said = leveret("definitions", "import", "-", stdin=json.dumps(FROM_RABBITMQ))
+    assert "imported 1 parameter, 1 queue, 1 exchange" in said
+    assert "parameter of 'shovel' has no effect: there are no shovels" in said
+    assert "exchange of type 'x-jms-topic' has no effect: the type is unknown, it is left out" in (
+        said
+    )
+    assert "bindings[0] was left out" in said
+    exported = shown(leveret, "definitions", "export")
+    assert [row["name"] for row in exported["exchanges"]] == ["plain"]
+
+
+def test_rehearsed_import_changes_nothing(leveret):
+    said = leveret("definitions", "import", "-", "--dry-run", stdin=json.dumps(FROM_RABBITMQ))
+    assert "would import 1 parameter," in said
+    assert "there are no shovels" in said
+    assert shown(leveret, "parameter", "list") == []
+    assert shown(leveret, "definitions", "export")["queues"] == []
+
+
+def test_strict_import_refuses_what_has_no_effect(leveret):
+    document = json.dumps(FROM_RABBITMQ)
+    said = leveret("definitions", "import", "-", "--strict", stdin=document, status=1)
+    assert "parameter of 'shovel' has no effect" in said
+    assert shown(leveret, "definitions", "export")["queues"] == []
+
+
+def test_export_for_rabbitmq_tells_whose_password_it_cannot_hold(leveret):
+    said = leveret("definitions", "export", "--for-rabbitmq")
+    assert "user 'guest' is exported without a password" in said
+    assert "argon2" not in said

@@ -1,6 +1,7 @@
 """Definitions of a file, imported when a node starts."""
 
 import json
+import re
 
 import pytest
 from pamqp import commands
@@ -75,3 +76,15 @@ def test_a_running_node_takes_in_and_gives_out(tmp_path):
         client.await_confirms(3)
         assert client.count("mine") == 2
         assert client.call(1, commands.Queue.Declare(queue="new", passive=True)).queue == "new"
+
+
+def test_what_has_no_effect_is_in_the_log_of_the_start(tmp_path, file):
+    shovel = {"vhost": "/", "component": "shovel", "name": "move", "value": {}}
+    jms = {"vhost": "/", "name": "jms", "type": "x-jms-topic"}
+    file.write_text(json.dumps({**DOCUMENT, "parameters": [shovel], "exchanges": [jms]}))
+    with BrokerProcess(tmp_path / "data", definitions=file) as broker:
+        log = broker.log()
+    assert re.search(rf"INFO leveret\S*: imported .* from {file}", log)
+    assert f"WARNING leveret.mgmt_ui.operations.transfer: {file}: parameter of 'shovel'" in log
+    assert "exchange of type 'x-jms-topic' has no effect" in log
+    assert "{'" not in log

@@ -7,11 +7,13 @@ second import of the same changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import DefinitionsError, VhostLimits
+from leveret.core.definitions.effects import is_of_unknown_type
 from leveret.core.definitions.model import Model, Oblivion
 from leveret.errors import AmqpError
 from leveret.ports.definitions import (
@@ -60,7 +62,8 @@ ORDER: Final = (
 class Import:
     """One import into `administration` and `vhosts`, a broker's or a model's.
 
-    `left_out` are the places of bindings one of whose ends is not there.
+    `left_out` are the places of bindings one of whose ends is not there, `skipped` how many of each
+    section are of an unknown type.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Import:
         self._administration = administration
         self._vhosts = vhosts
         self.left_out: list[str] = []
+        self.skipped: Counter[str] = Counter()
         self._makers: dict[type, Callable[[Any, str], None]] = {
             UserDefinition: self._user,
             VhostDefinition: self._vhost,
@@ -95,7 +99,9 @@ class Import:
         limits = []
         for section in ORDER:
             for item in self._parsed.items.get(section, ()):
-                if isinstance(item.definition, VhostLimits):
+                if is_of_unknown_type(item.definition):
+                    self.skipped[section] += 1
+                elif isinstance(item.definition, VhostLimits):
                     limits.append(item)
                 else:
                     yield item
@@ -128,14 +134,16 @@ class Import:
         return self._vhosts[vhost]
 
 
-def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> None:
+def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> Import:
     """Try an import where there are the definitions `held`. Raises DefinitionsError.
 
     Nothing that others see is touched, so it can run in a worker thread.
     """
     model = Model(held, Oblivion(), lambda: "", limits)
-    for _ in Import(parsed, model.administration, model.vhosts).perform():
+    rehearsal = Import(parsed, model.administration, model.vhosts)
+    for _ in rehearsal.perform():
         pass
+    return rehearsal
 
 
 def snapshot(administration: Administration) -> Definitions:

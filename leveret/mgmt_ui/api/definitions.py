@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from leveret.core.definitions.document import DefinitionsError, decode
-from leveret.mgmt_ui.api.answers import READ, Segment, done, streamed
+from leveret.mgmt_ui.api.answers import READ, Segment, answer, done, streamed
 from leveret.mgmt_ui.api.bodies import read_body
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.describing import body
@@ -48,9 +48,19 @@ async def export_definitions(
 @router.post("/api/definitions/{vhost}", openapi_extra=EXAMPLE)
 @router.post("/api/all-configuration", include_in_schema=False)
 async def import_definitions(
-    caller: CallerHere, request: Request, vhost: Segment | None = None
+    caller: CallerHere,
+    request: Request,
+    vhost: Segment | None = None,
+    *,
+    report: str | None = None,
+    dry_run: str | None = None,
+    strict: str | None = None,
 ) -> Response:
-    """Import a document, all of it or nothing: as JSON, or as a file that a form brings."""
+    """Import a document, all of it or nothing: as JSON, or as a file that a form brings.
+
+    `report=true` answers what was imported and what of it has no effect here, `dry_run=true` what
+    would be; `strict=true` refuses a document with anything that has none.
+    """
     caller.require_administrator()
     if vhost is not None:
         caller.vhost(vhost)
@@ -59,8 +69,14 @@ async def import_definitions(
         await read_body(request, DOCUMENT_BYTES_MAX),
         request.headers.get("content-type", ""),
     )
-    await caller.perform("definitions.import", document=document, vhost=vhost)
-    return done()
+    is_rehearsal = dry_run == "true"
+    summary = await caller.perform(
+        "definitions.rehearse" if is_rehearsal else "definitions.import",
+        document=document,
+        vhost=vhost,
+        strict=strict == "true",
+    )
+    return answer(summary) if is_rehearsal or report == "true" else done()
 
 
 def _understand(said: bytes, content_type: str) -> Any:

@@ -53,9 +53,19 @@ __all__ = ["perform"]
 INTEGER_MAX: Final = (1 << 63) - 1  # no clock, offset or store has more
 
 # An operation's name is `thing.verb`; these verbs look and change nothing.
-LOOKING: Final = {"list", "show", "status", "health", "overview", "diagnose", "export", "trace"}
+LOOKING: Final = {
+    "list",
+    "show",
+    "status",
+    "health",
+    "overview",
+    "diagnose",
+    "export",
+    "trace",
+    "rehearse",
+}
 # They change nothing either, but who has had them is written down: hashes of passwords are in them.
-TELLING: Final = {"definitions.export"}
+TELLING: Final = {"definitions.export", "rabbitmq_definitions.export"}
 # What AMQP's reply codes are called here; all others mean that a request made no sense.
 REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 

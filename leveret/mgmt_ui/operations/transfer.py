@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.core.definitions.document import document, parse
+from leveret.core.definitions.document import DefinitionsError, document, parse
+from leveret.core.definitions.effects import warnings
+from leveret.core.definitions.for_rabbitmq import for_rabbitmq
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
 from leveret.mgmt_ui.operations.administered import policies_followed
 
@@ -14,7 +17,11 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Definitions, Json
 
-__all__ = ["TRANSFER", "export_definitions", "import_definitions"]
+__all__ = ["TRANSFER", "export_definitions", "import_definitions", "log_import"]
+
+logger = logging.getLogger(__name__)
+
+Summary: TypeAlias = dict[str, Any]  # see _summary
 
 MENTIONED_MAX: Final = 20  # places in a summary: whoever sees as many looks at the document
 
@@ -34,44 +41,103 @@ async def _definitions(node: Administered) -> Definitions:
 
 
 async def import_definitions(
-    node: Administered, value: Json, vhost: str | None
-) -> dict[str, object]:
+    node: Administered,
+    value: Json,
+    vhost: str | None,
+    *,
+    dry_run: bool = False,
+    strict: bool = False,
+) -> Summary:
     """Import a document, all of it or nothing, and say what became of it.
 
-    Raises AdministrationError, DefinitionsError and StorageError.
+    What has no effect here is taken with a warning, or refused where the import is `strict`. A dry
+    run changes nothing. Raises AdministrationError, DefinitionsError and StorageError.
     """
     if vhost is not None:
         node.administration.vhost(vhost)  # raises for one that is not there
     # What takes seconds for a large document does so beside the loop.
     parsed = await asyncio.to_thread(parse, value, vhost)
+    warned = await asyncio.to_thread(warnings, parsed)
+    if strict and warned:
+        more = f" (and {len(warned) - 1} more)" if len(warned) > 1 else ""
+        raise DefinitionsError("", f"{warned[0]}{more}")
     held = await _definitions(node)
-    await asyncio.to_thread(rehearse, parsed, held, node.limits)
-    importing = Import(parsed, node.administration, node.vhosts)
-    for _ in importing.perform():
-        await asyncio.sleep(0)
-    await node.administration.store.flush()
-    await policies_followed(node)
-    return _summary(parsed, importing.left_out)
+    importing = await asyncio.to_thread(rehearse, parsed, held, node.limits)
+    if not dry_run:
+        importing = Import(parsed, node.administration, node.vhosts)
+        for _ in importing.perform():
+            await asyncio.sleep(0)
+        await node.administration.store.flush()
+        await policies_followed(node)
+    return _summary(parsed, importing, warned)
 
 
-def _summary(parsed: Parsed, left_out: list[str]) -> dict[str, object]:
-    """How many of each section there were; bindings left out, and keys that mean nothing here."""
-    return {
-        "imported": {section: len(items) for section, items in parsed.items.items() if items},
-        "left_out": left_out[:MENTIONED_MAX],
-        "ignored": parsed.ignored[:MENTIONED_MAX],
+def _summary(parsed: Parsed, importing: Import, warned: list[str]) -> Summary:
+    """How many of each section were imported; bindings left out, and keys that mean nothing here.
+
+    `warnings` are sentences about what has no effect.
+    """
+    counts = {
+        section: len(items) - importing.skipped[section] for section, items in parsed.items.items()
     }
+    return {
+        "imported": {section: count for section, count in counts.items() if count},
+        "left_out": importing.left_out[:MENTIONED_MAX],
+        "ignored": parsed.ignored[:MENTIONED_MAX],
+        "warnings": warned,
+    }
+
+
+def log_import(summary: Summary, source: str) -> None:
+    """Tell the log what was imported, and what of it has no effect."""
+    counts = [_counted(count, section) for section, count in summary["imported"].items()]
+    logger.info("imported %s from %s", ", ".join(counts) or "nothing", source)
+    for warning in summary["warnings"]:
+        logger.warning("%s: %s", source, warning)
+    for place in summary["left_out"]:
+        logger.warning("%s: %s is left out: one of its ends is not there", source, place)
+    for place in summary["ignored"]:
+        logger.warning("%s: %s is unknown and ignored", source, place)
+
+
+def _counted(count: int, section: str) -> str:
+    """`1 queue`, `2 topic permissions`."""
+    name = section.replace("_", " ")
+    singular = "policy" if name == "policies" else name.removesuffix("s")
+    return f"{count} {singular if count == 1 else name}"
 
 
 async def _export(node: Administered, parameters: Parameters) -> dict[str, Json]:
     return await export_definitions(node, parameters["vhost"])
 
 
-async def _import(node: Administered, parameters: Parameters) -> dict[str, object]:
-    return await import_definitions(node, parameters["document"], parameters["vhost"])
+async def _export_for_rabbitmq(node: Administered, parameters: Parameters) -> dict[str, object]:
+    """The document as RabbitMQ takes it, and sentences on what it leaves out."""
+    exported = await export_definitions(node, parameters["vhost"])
+    converted, left_out = await asyncio.to_thread(for_rabbitmq, exported)
+    return {"document": converted, "left_out": left_out}
 
 
+async def _rehearse(node: Administered, parameters: Parameters) -> Summary:
+    """What an import would do; nothing is changed."""
+    document, vhost = parameters["document"], parameters["vhost"]
+    strict = parameters["strict"] is True
+    return await import_definitions(node, document, vhost, dry_run=True, strict=strict)
+
+
+async def _import(node: Administered, parameters: Parameters) -> Summary:
+    document, vhost = parameters["document"], parameters["vhost"]
+    strict = parameters["strict"] is True
+    summary = await import_definitions(node, document, vhost, strict=strict)
+    if node.runtime is not None:  # else nobody reads a log
+        log_import(summary, "a document of definitions")
+    return summary
+
+
+_IMPORT: Final = {"document": object, "vhost": None, "strict": object}
 TRANSFER: Final[Operations] = {
     "definitions.export": (_export, {"vhost": None}),
-    "definitions.import": (_import, {"document": object, "vhost": None}),
+    "rabbitmq_definitions.export": (_export_for_rabbitmq, {"vhost": None}),
+    "definitions.rehearse": (_rehearse, _IMPORT),
+    "definitions.import": (_import, _IMPORT),
 }

@@ -82,6 +82,7 @@ def _told(summary: Mapping[str, Any]) -> list[str]:
     told = [
         f"Imported: {', '.join(counts) if counts else 'nothing, as the document holds nothing'}."
     ]
+    told += [f"{warning}." for warning in summary["warnings"]]
     if summary["left_out"]:
         told.append(f"Left out, as what they bind is not there: {'; '.join(summary['left_out'])}.")
     if summary["ignored"]:

@@ -128,3 +128,38 @@ def test_cache_holds_no_password():
     cache = PasswordCache(KEY)
     cache.remember("phc", "secret")
     assert b"secret" not in b"".join(cache._digests)
+
+
+@pytest.mark.parametrize(
+    "phc",
+    [
+        "",
+        import_hash(
+            "rabbit_password_hashing_sha256", hash_password_as_rabbitmq("secret", bytes(4))
+        ),
+        "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA",
+    ],
+)
+def test_refusal_takes_the_same_work_whoever_is_named(phc, monkeypatch):
+    calls = []
+    monkeypatch.setattr(passwords, "hash_password", lambda *about: calls.append(about))
+    assert not verify_password(phc, "wrong")
+    assert len(calls) == 1
+
+
+def test_refusal_of_our_own_hash_is_that_work_already(monkeypatch):
+    phc = hash_password("secret", SALT)
+    monkeypatch.setattr(passwords, "hash_password", lambda *_: pytest.fail("twice the work"))
+    assert not verify_password(phc, "wrong")
+
+
+@pytest.mark.parametrize("parameters", ["m=131073,t=1", "m=65536,t=4", "m=19456,t=11"])
+def test_imported_hash_that_takes_too_long_to_check_is_refused(parameters):
+    phc = f"$argon2id$v=19${parameters},p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA"
+    with pytest.raises(ValueError, match="more memory or time"):
+        import_hash("leveret_password_hashing_argon2id", phc)
+
+
+def test_imported_hash_of_the_usual_libraries_is_taken():
+    phc = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA"
+    assert import_hash("leveret_password_hashing_argon2id", phc) == phc

@@ -357,10 +357,6 @@ VHOST = {"vhosts": [{"name": "/"}]}
             ),
         ),
         (
-            {**VHOST, "exchanges": [{"name": "x", "vhost": "/", "type": "magic"}]},
-            "exchanges[0]: unknown exchange type 'magic'",
-        ),
-        (
             {
                 **VHOST,
                 "queues": [QUEUE],

@@ -115,6 +115,8 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("alert.clear", {"vhost": "v", "name": "a"}),
         ("audit.list", {"limit": 10}),
         ("definitions.export", {}),
+        ("rabbitmq_definitions.export", {}),
+        ("definitions.rehearse", {"document": {"users": []}}),
         ("definitions.import", {"document": {"users": []}}),
         ("encryption.enable", {"vhost": "v"}),
         ("encryption.rotate", {"vhost": "v"}),

@@ -1,0 +1,176 @@
+"""What a document of definitions asks for that has no effect here, for whoever comes from RabbitMQ.
+
+It is taken as it stands, so that an export gives it back, but for exchanges of unknown types,
+which are left out. None of it must happen without a word.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from leveret.core.definitions.parameters import CLUSTER_NAME
+from leveret.core.exchanges import DELAYED_MESSAGE, DELAYED_TYPE, EXCHANGE_TYPES
+from leveret.core.queues.arguments import EVERY_ARGUMENT
+from leveret.features.alerts import COMPONENT as ALERT
+from leveret.ports.definitions import (
+    ExchangeDefinition,
+    GlobalParameterDefinition,
+    ParameterDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from leveret.ports.log_text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from leveret.core.definitions.document import Item, Parsed
+    from leveret.ports.definitions import Json
+
+__all__ = ["is_of_unknown_type", "warnings"]
+
+PLACES_MAX: Final = 3  # that a warning names
+WARNINGS_MAX: Final = 100
+HARMLESS_GLOBALS: Final = {CLUSTER_NAME, "cluster_tags", "internal_cluster_id"}
+
+NO_FEDERATION: Final = "there is no federation, nothing comes from the upstream"
+NO_MIRRORS: Final = "there are no mirrored queues, each message is on this node alone"
+ONE_NODE: Final = "every queue is on this node alone"
+ALWAYS_ON_DISK: Final = "queues keep messages in their logs on disk, memory is a bounded cache"
+NO_SHARDING: Final = "there is no sharding"
+COMPONENTS: Final = {
+    "shovel": "there are no shovels, nothing is moved",
+    "federation-upstream": NO_FEDERATION,
+    "federation-upstream-set": NO_FEDERATION,
+}
+# Settings of policies; arguments of queues are the same with `x-` before them.
+SETTINGS: Final = {
+    "federation-upstream": NO_FEDERATION,
+    "federation-upstream-pattern": NO_FEDERATION,
+    "federation-upstream-set": NO_FEDERATION,
+    "ha-mode": NO_MIRRORS,
+    "ha-params": NO_MIRRORS,
+    "ha-policy": NO_MIRRORS,
+    "ha-promote-on-failure": NO_MIRRORS,
+    "ha-promote-on-shutdown": NO_MIRRORS,
+    "ha-sync-batch-size": NO_MIRRORS,
+    "ha-sync-mode": NO_MIRRORS,
+    "initial-cluster-size": ONE_NODE,
+    "quorum-initial-group-size": ONE_NODE,
+    "target-group-size": ONE_NODE,
+    "member-placement-tag": ONE_NODE,
+    "queue-leader-locator": ONE_NODE,
+    "queue-master-locator": ONE_NODE,
+    "max-in-memory-bytes": ALWAYS_ON_DISK,
+    "max-in-memory-length": ALWAYS_ON_DISK,
+    "queue-mode": ALWAYS_ON_DISK,
+    "queue-version": "there is one way to store a queue",
+    "routing-key": NO_SHARDING,
+    "shards-per-node": NO_SHARDING,
+}
+# What asks for nothing: one member, the usual mode.
+NOTHING_ASKED: Final[dict[str, Json]] = {
+    "initial-cluster-size": 1,
+    "quorum-initial-group-size": 1,
+    "target-group-size": 1,
+    "queue-mode": "default",
+}
+
+
+class Remark(NamedTuple):
+    """Why one thing has no effect; those that say the same are told together."""
+
+    subject: str
+    reason: str
+    place: str
+
+
+def warnings(parsed: Parsed) -> list[str]:
+    """A sentence for each kind of thing in a document that has no effect, with its places."""
+    places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for items in parsed.items.values():
+        for item in items:
+            for remark in _remarks(item):
+                places[remark.subject, remark.reason].append(remark.place)
+    told = [
+        f"{subject} has no effect: {reason} ({_listed(found)})"
+        for (subject, reason), found in places.items()
+    ]
+    return told[:WARNINGS_MAX]
+
+
+def is_of_unknown_type(definition: object) -> bool:
+    """Whether it is an exchange of a type that there is none of."""
+    if not isinstance(definition, ExchangeDefinition):
+        return False
+    inner = definition.arguments.get(DELAYED_TYPE)
+    is_delayed = definition.type == DELAYED_MESSAGE and isinstance(inner, str)
+    return (inner if is_delayed else definition.type) not in EXCHANGE_TYPES
+
+
+def _listed(places: list[str]) -> str:
+    more = len(places) - PLACES_MAX
+    return ", ".join(places[:PLACES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _remarks(item: Item) -> Iterable[Remark]:
+    looks = LOOKS.get(type(item.definition))
+    return looks(item) if looks is not None else ()
+
+
+def _of_parameter(item: Item) -> Iterator[Remark]:
+    parameter = item.definition
+    assert isinstance(parameter, ParameterDefinition)
+    if parameter.component != ALERT:
+        reason = COMPONENTS.get(parameter.component, "no component of this name runs here")
+        subject = f"parameter of {quoted(parameter.component)}"
+        yield Remark(subject, reason, f"{item.place} {quoted(parameter.name)}")
+
+
+def _of_global_parameter(item: Item) -> Iterator[Remark]:
+    parameter = item.definition
+    assert isinstance(parameter, GlobalParameterDefinition)
+    if parameter.name not in HARMLESS_GLOBALS:
+        subject = f"global parameter {quoted(parameter.name)}"
+        yield Remark(subject, "nothing here reads it", item.place)
+
+
+def _of_policy(item: Item) -> Iterator[Remark]:
+    policy = item.definition
+    assert isinstance(policy, PolicyDefinition)
+    for key, value in policy.definition.items():
+        if key in SETTINGS and NOTHING_ASKED.get(key) != value:
+            place = f"{item.place} {quoted(policy.name)}"
+            yield Remark(f"setting {key} of policies", SETTINGS[key], place)
+
+
+def _of_queue(item: Item) -> Iterator[Remark]:
+    queue = item.definition
+    assert isinstance(queue, QueueDefinition)
+    place = f"{item.place} {quoted(queue.name)}"
+    for key, value in queue.arguments.items():
+        setting = key.removeprefix("x-")
+        if key.startswith("x-") and setting in SETTINGS:
+            if NOTHING_ASKED.get(setting) != value:
+                yield Remark(f"argument {key} of queues", SETTINGS[setting], place)
+        elif key not in EVERY_ARGUMENT:
+            yield Remark(f"argument {quoted(key)} of queues", "it is unknown", place)
+
+
+def _of_exchange(item: Item) -> Iterator[Remark]:
+    exchange = item.definition
+    assert isinstance(exchange, ExchangeDefinition)
+    if is_of_unknown_type(exchange):
+        reason = "the type is unknown, it is left out with its bindings"
+        place = f"{item.place} {quoted(exchange.name)}"
+        yield Remark(f"exchange of type {quoted(exchange.type)}", reason, place)
+
+
+LOOKS: Final[dict[type, Callable[[Item], Iterator[Remark]]]] = {
+    ParameterDefinition: _of_parameter,
+    GlobalParameterDefinition: _of_global_parameter,
+    PolicyDefinition: _of_policy,
+    QueueDefinition: _of_queue,
+    ExchangeDefinition: _of_exchange,
+}
