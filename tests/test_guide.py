@@ -56,7 +56,8 @@ def pattern_of(expected: str) -> str:
 
 @pytest.mark.timeout(PAGE_SECONDS_MAX)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page(page: Path, tmp_path: Path) -> None:
+def test_page(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    working_directory = tmp_path_factory.mktemp("working")
     text = page.read_text()
     assert text.startswith("# ")
     with node_addresses(tmp_path) as addresses:
@@ -70,6 +71,7 @@ def test_page(page: Path, tmp_path: Path) -> None:
             ]
             done = subprocess.run(
                 [sys.executable, *arguments],
+                cwd=working_directory,
                 env={**os.environ, "LEVERET_DATA_DIR": str(tmp_path), "COLUMNS": "100"},
                 capture_output=True,
                 text=True,

@@ -59,6 +59,9 @@ COMMANDS = {
     "producer": "producers:app",
     "prepared": "prepared:app",
     "encryption": "encryption:app",
+    "backup": "backup:app",
+    "restore": "backup:restore",
+    "adopt": "adopt:adopt",
     "certs": "certs:certs",
     "perf": "perf:perf",
 }

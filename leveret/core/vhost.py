@@ -373,6 +373,20 @@ class Vhost:
         opened = (self._open_queue(queue, None) for queue in queues)
         self.topology.restore(exchanges, opened, bindings)
 
+    def adopt_queue(self, received: QueueDefinition) -> QueueLike:
+        """Create a durable queue on a log that an earlier one has left.
+
+        `received` names the log by its incarnation and `log_name`; its own name is free. Raises
+        ChannelError for a name or arguments that no queue may have, StorageError.
+        """
+        name = received.name
+        check_not_reserved("queue", name)
+        check_queue_arguments(received)
+        self._quota.check_queue(self.definition, name, len(self.queues))
+        queue = self._open_queue(received, None)
+        self.topology.add_queue(queue)
+        return queue
+
     # ----- inside
 
     def _create_exchange(self, received: ExchangeDefinition) -> Exchange:

@@ -216,6 +216,8 @@ def _administered(
         audit=telemetry.audit,
         runtime=runtime,
         sessions=sessions,
+        topics=stores.topics,
+        snapshots=stores.snapshots,
     )
 
 

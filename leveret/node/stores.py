@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from leveret.errors import StorageError
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
+from leveret.storage.held_files import HeldFiles
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
 from leveret.storage.master_key import read_master_key
 from leveret.storage.metadata import SqliteMetadataStore
+from leveret.storage.snapshot import Snapshots, remove_snapshot
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 from leveret.storage.usage import SqliteUsageStore
@@ -37,6 +39,7 @@ class Stores:
     metadata: SqliteMetadataStore
     state: LmdbStateStore
     topics: FileTopicStore
+    snapshots: Snapshots
     encryption: KeyAdministration
     usage: SqliteUsageStore
     audit: SqliteAuditStore
@@ -53,8 +56,11 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
         state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)
         stack.callback(_close_state, state)
         keyring = _open_keyring(configuration)
-        topics = _open_topics(process, state, lock, keyring)
+        remove_snapshot(data_dir)
+        files = HeldFiles()
+        topics = _open_topics(process, state, lock, keyring, files)
         stack.push_async_callback(topics.close)
+        snapshots = Snapshots(data_dir, topics, files)
         encryption = KeyAdministration(
             keyring, RealFileSystem(), data_dir, process.clock.wall_ms, topics.use_key_of
         )
@@ -62,7 +68,7 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
         stack.push_async_callback(usage.close)
         audit = SqliteAuditStore(data_dir / "audit.db")
         stack.push_async_callback(audit.close)
-        yield Stores(metadata, state, topics, encryption, usage, audit)
+        yield Stores(metadata, state, topics, snapshots, encryption, usage, audit)
 
 
 def _close_state(state: LmdbStateStore) -> None:
@@ -83,12 +89,16 @@ def _open_keyring(configuration: Configuration) -> Keyring:
 
 
 def _open_topics(
-    process: Process, state: LmdbStateStore, lock: DirectoryLock, keyring: Keyring
+    process: Process,
+    state: LmdbStateStore,
+    lock: DirectoryLock,
+    keyring: Keyring,
+    files: HeldFiles,
 ) -> FileTopicStore:
     configuration = process.configuration
     return FileTopicStore(
         configuration.data_dir,
-        RealFileSystem(),
+        files,
         state,
         process.loop,
         clock=process.clock,

@@ -198,6 +198,12 @@ class PartitionLog:
         """Its files, in order."""
         return self._segments.items
 
+    @property
+    def written(self) -> tuple[Segment, int] | None:
+        """The last segment and how many of its bytes are written; None while there is none."""
+        segments = self._segments
+        return (segments.items[-1], segments.position) if segments.items else None
+
     def list_files(self) -> list[LogFile]:
         """See ports.TopicLog."""
         segments = self._segments.items

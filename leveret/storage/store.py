@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from leveret.ports import Clock, StateStore, TopicLog
     from leveret.storage.files import FileSystem
+    from leveret.storage.segment import Segment
 
 __all__ = ["FileTopicStore", "StorageLimits"]
 
@@ -378,3 +379,16 @@ class FileTopicStore:
     def logs(self) -> Iterable[PartitionLog]:
         """Every open log."""
         return self._logs.values()
+
+    def written(self) -> dict[Path, tuple[Segment, int] | None]:
+        """Up to where each open log is written, by directory: last segment and bytes of it."""
+        return {directory: log.written for directory, log in self._logs.items()}
+
+    @property
+    def directory(self) -> Path:
+        """Where the logs are that are kept."""
+        return self._topics
+
+    def directories(self) -> Collection[Path]:
+        """Where the open logs are."""
+        return self._logs.keys()

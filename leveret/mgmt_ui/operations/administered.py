@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from leveret.ports.sessions import Sessions
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
+    from leveret.storage.snapshot import Snapshots
+    from leveret.storage.store import FileTopicStore
 
 __all__ = [
     "Administered",
@@ -60,6 +62,8 @@ class Administered:
     audit: Audit | None = None  # None where nobody keeps one
     runtime: Runtime | None = None  # of a running node
     sessions: Sessions | None = None  # of a running node: by which messages come and go
+    topics: FileTopicStore | None = None  # of a running node
+    snapshots: Snapshots | None = None  # of a running node
 
     @property
     def http_delete(self) -> bool:

@@ -20,6 +20,7 @@ from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.alerts import ALERTS
 from leveret.mgmt_ui.operations.audit import AUDIT
+from leveret.mgmt_ui.operations.backup import BACKUP
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.deletions import refused_deletion
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
@@ -152,6 +153,7 @@ OPERATIONS: Final[Operations] = {
     **ACCESS,
     **ALERTS,
     **AUDIT,
+    **BACKUP,
     **RULES,
     **DEAD_LETTERS,
     **RETRIES,

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
     from leveret.ports.definitions import Arguments
 
-__all__ = ["TOPOLOGY", "broker_of", "check_short", "queue_of", "vhost_of", "when_caught_up"]
+__all__ = [
+    "TOPOLOGY",
+    "broker_of",
+    "check_short",
+    "queue_of",
+    "table_arguments",
+    "vhost_of",
+    "when_caught_up",
+]
 
 REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
@@ -62,7 +70,7 @@ async def when_caught_up(queue: OpenQueue) -> None:
     await has_failed(queue.await_commit)  # either way there is nothing more to come
 
 
-def _arguments(value: dict[str, Any]) -> Arguments:
+def table_arguments(value: dict[str, Any]) -> Arguments:
     """A field table, of the JSON object that somebody wrote. Raises AdministrationError."""
     try:
         table: Arguments = table_of(value)
@@ -88,7 +96,7 @@ async def _exchange_declare(node: Administered, parameters: Parameters) -> None:
         durable=parameters["durable"],
         auto_delete=parameters["auto_delete"],
         internal=parameters["internal"],
-        arguments=_arguments(parameters["arguments"]),
+        arguments=table_arguments(parameters["arguments"]),
     )
 
 
@@ -112,7 +120,7 @@ async def _queue_declare(node: Administered, parameters: Parameters) -> str:
         durable=parameters["durable"],
         exclusive=False,
         auto_delete=parameters["auto_delete"],
-        arguments=_arguments(arguments),
+        arguments=table_arguments(arguments),
         owner=None,
     )
     return declared.definition.name
@@ -167,7 +175,7 @@ def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> bool |
     """Make a binding to a queue or an exchange, or remove one and return whether it was there."""
     vhost = vhost_of(node, parameters)
     source, destination = parameters["source"], parameters["destination"]
-    key, arguments = parameters["routing_key"], _arguments(parameters["arguments"])
+    key, arguments = parameters["routing_key"], table_arguments(parameters["arguments"])
     check_short("a routing key", key)
     match parameters["destination_type"]:
         case "queue":

@@ -6,6 +6,7 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.backup import BACKUP
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.journeys import JOURNEYS
@@ -130,6 +131,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
     # What a node has to run for.
     running = {"vhost.trace_on", "vhost.trace_off", "alert.status"}
     running |= {
+        *BACKUP,
         *SCHEDULES,
         *DEAD_LETTERS,
         *RETRIES,

@@ -1,0 +1,78 @@
+"""`leveret adopt`: logs whose queue was lost with the definitions, taken back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from leveret.cli.output import show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+
+__all__ = ["adopt"]
+
+COLUMNS = ["log", "vhost", "queue", "bytes", "segments", "changed"]
+
+
+def adopt(
+    log: Annotated[
+        str | None, typer.Argument(help="A log without a queue, as the list names it.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="The name of the queue that gets the log.")
+    ] = None,
+    vhost: Annotated[
+        str | None, typer.Option("--vhost", help="Its virtual host.  [default: the log's]")
+    ] = None,
+    queue_type: Annotated[
+        str | None, typer.Option("--type", help="classic, quorum or stream.  [default: classic]")
+    ] = None,
+    arguments: Annotated[
+        str, typer.Option("--arguments", help="The queue's arguments, a JSON object.")
+    ] = "{}",
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """List the logs that belong to no queue, or make one the log of a new durable queue.
+
+    Which of its messages were settled stands in the log. Bindings and policies do not: declare them
+    anew.
+    """
+    if log is None:
+        show_rows([_row(row) for row in ask(data_dir, "orphan.list")], COLUMNS, as_json=json)
+        return
+    if queue is None:
+        fail("say which queue shall have the log: --queue NAME")
+    count = ask(
+        data_dir,
+        "orphan.adopt",
+        log=log,
+        queue=queue,
+        vhost=vhost,
+        type=queue_type,
+        arguments=_arguments(arguments),
+    )
+    if json:
+        import json as json_text
+
+        typer.echo(json_text.dumps({"ok": True, "messages": count}))
+    else:
+        typer.echo(f"queue '{queue}' has the log's {count} messages")
+
+
+def _arguments(text: str) -> Any:
+    from leveret.cli.session import read_json
+
+    value = read_json(text)
+    if not isinstance(value, dict):
+        fail("--arguments is a JSON object, such as '{\"x-max-length\": 1000}'")
+    return value
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """For people: names as they were, and when the log was last written to."""
+    changed = datetime.fromtimestamp(row["changed_ms"] / 1000, UTC)
+    row["queue"] = row["topic"]
+    row["changed"] = changed.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return row

@@ -1,0 +1,161 @@
+"""`leveret backup …` and `leveret restore`: a data directory, copied elsewhere and back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leveret.cli.group import Group
+from leveret.cli.output import show_rows
+from leveret.cli.progress import progress
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+from leveret.errors import LeveretError, NodeRunningError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leveret.storage.backup import Backup
+
+__all__ = ["app", "restore"]
+
+app = Group("Backups of everything that a node keeps, taken while it runs.")
+
+COLUMNS = ["backup", "taken_at", "release", "files", "bytes"]
+
+Target = Annotated[Path, typer.Argument(help="The directory that holds the backups.")]
+Taken = Annotated[Path, typer.Argument(help="One backup: a directory in that of the backups.")]
+
+
+@app.command("create")
+def create(target: Target, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Back up a node, running or stopped, into a new directory of TARGET.
+
+    Segments that the backup before holds already are linked from it: a second backup takes the time
+    and the space of what is new. The master key of encrypted virtual hosts is not in it.
+    """
+    from leveret.node.process import node_name
+    from leveret.storage.backup import write_backup
+
+    if not data_dir.is_dir():
+        fail(f"{data_dir} is not a data directory")
+    try:
+        with _snapshot_of(data_dir) as snapshot, progress("Copying") as bar:
+            made = write_backup(data_dir, target, snapshot, node_name(), bar.advance)
+    except LeveretError as error:
+        fail(str(error))
+    _show(made, json=json)
+
+
+@app.command("list")
+def list_(target: Target, json: Json = False) -> None:
+    """List the backups in TARGET that are whole, the oldest first."""
+    from leveret.storage.backup import list_backups
+
+    try:
+        rows = [_row(backup) for backup in list_backups(target)]
+    except LeveretError as error:
+        fail(str(error))
+    show_rows(rows, COLUMNS, as_json=json)
+
+
+@app.command("verify")
+def verify(backup: Taken, json: Json = False) -> None:
+    """Read a whole backup and compare each file with its checksum; exit status 1 if one differs."""
+    from leveret.storage.backup import verify as verify_files
+    from leveret.storage.manifest import read_manifest
+
+    try:
+        manifest = read_manifest(backup)
+        with progress("Reading") as bar:
+            bar.total(manifest.bytes)
+            wrong = verify_files(backup, bar.advance)
+    except LeveretError as error:
+        fail(str(error))
+    if json:
+        typer.echo(_json({"ok": not wrong, "files": len(manifest.files), "wrong": wrong}))
+    elif not wrong:
+        typer.echo(f"{backup}: {len(manifest.files)} files are as they were written")
+    for each in wrong:
+        typer.echo(f"leveret: {each}", err=True)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def restore(backup: Taken, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Copy a backup into a data directory that is empty or not there yet.
+
+    A node started on it then serves everything up to the moment of the backup. Messages that were
+    consumed after it come again.
+    """
+    from leveret.storage.backup import restore as restore_files
+    from leveret.storage.manifest import read_manifest
+
+    try:
+        with progress("Restoring") as bar:
+            bar.total(read_manifest(backup).bytes)
+            manifest = restore_files(backup, data_dir, bar.advance)
+    except LeveretError as error:
+        fail(str(error))
+    if json:
+        typer.echo(_json({"ok": True, "files": len(manifest.files), "bytes": manifest.bytes}))
+    else:
+        typer.echo(
+            f"{data_dir} holds the backup of {manifest.taken_at}: "
+            f"`leveret serve --data-dir {data_dir}` starts a node on it"
+        )
+
+
+@contextmanager
+def _snapshot_of(data_dir: Path) -> Iterator[Callable[[], Path | None]]:
+    """What takes a snapshot of a running node; a stopped one is kept from starting meanwhile."""
+    from leveret.storage.lock import DirectoryLock
+
+    try:
+        lock = DirectoryLock(data_dir)
+    except NodeRunningError:
+        taken = False
+
+        def take() -> Path:
+            nonlocal taken
+            taken = True
+            return Path(ask(data_dir, "snapshot.take"))
+
+        try:
+            yield take
+        finally:
+            if taken:
+                ask(data_dir, "snapshot.release")
+        return
+    with lock:
+        yield lambda: None
+
+
+def _row(backup: Backup) -> dict[str, Any]:
+    manifest = backup.manifest
+    return {
+        "backup": str(backup.path),
+        "taken_at": manifest.taken_at,
+        "release": manifest.release,
+        "files": len(manifest.files),
+        "bytes": manifest.bytes,
+    }
+
+
+def _show(made: Backup, *, json: bool) -> None:
+    row = {**_row(made), "linked_bytes": made.linked_bytes}
+    if json:
+        typer.echo(_json(row))
+        return
+    typer.echo(
+        f"{made.path} holds {row['files']} files, {row['bytes']} bytes, of which "
+        f"{made.linked_bytes} are linked from the backup before"
+    )
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)

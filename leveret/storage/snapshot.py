@@ -1,0 +1,139 @@
+"""A snapshot of the logs of a running node: hard links, made while the node goes on.
+
+    DATA/snapshot/topics/VHOST/TOPIC/PARTITION/…    links to the segments
+    DATA/snapshot/keyring.json                      a link, if there is one
+    DATA/snapshot/lengths.json                      how much of each growing file counts
+
+All logs are cut at one instant of the event loop: what was written before is in the snapshot,
+nothing that came after it is. So a message that moved from one queue to another is in one of them
+at least, and a transaction is there whole or not at all. What is in the snapshot is what a crash of
+the process at that instant would have left, and recovers as that does.
+
+Links cost nothing until the node removes a segment; then the snapshot keeps its space. It is
+removed by whoever asked for it, by the next snapshot, and at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, TypeAlias
+
+from leveret.errors import StorageError
+from leveret.storage.files import storage_error
+from leveret.storage.segment import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from leveret.storage.held_files import HeldFiles
+    from leveret.storage.segment import Segment
+    from leveret.storage.store import FileTopicStore
+
+    Written: TypeAlias = Mapping[Path, tuple[Segment, int] | None]
+
+__all__ = ["LENGTHS", "SNAPSHOT", "Snapshots", "remove_snapshot"]
+
+SNAPSHOT = "snapshot"  # in the data directory
+LENGTHS = "lengths.json"  # in the snapshot
+
+
+def remove_snapshot(data: Path) -> None:
+    """Remove the snapshot that is there, if one is. Raises StorageError."""
+    try:
+        shutil.rmtree(data / SNAPSHOT)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise storage_error("remove", data / SNAPSHOT, error) from error
+
+
+class Snapshots:
+    """Takes snapshots of `topics`, whose files are `files`. One is there at a time."""
+
+    def __init__(self, data: Path, topics: FileTopicStore, files: HeldFiles) -> None:
+        self._data = data
+        self._topics = topics
+        self._files = files
+        self._alone = asyncio.Lock()
+
+    async def take(self) -> Path:
+        """Return the directory of a new snapshot; an older one is gone. Raises StorageError."""
+        if self._alone.locked():
+            raise StorageError("another snapshot is being taken: try again when it is done")
+        async with self._alone:
+            await asyncio.to_thread(remove_snapshot, self._data)
+            self._files.hold()
+            written = self._topics.written()
+            try:
+                await asyncio.to_thread(self._link, written)
+            except OSError as error:
+                raise storage_error("make hard links in", self._data / SNAPSHOT, error) from error
+            finally:
+                await asyncio.to_thread(self._files.release)
+        return self._data / SNAPSHOT
+
+    async def release(self) -> None:
+        """Remove the snapshot. Raises StorageError."""
+        async with self._alone:
+            await asyncio.to_thread(remove_snapshot, self._data)
+
+    def _link(self, written: Written) -> None:
+        target = self._data / SNAPSHOT
+        target.mkdir(mode=0o700)
+        keyring = self._data / "keyring.json"
+        if keyring.exists():
+            os.link(keyring, target / keyring.name)
+        lengths: dict[str, int] = {}
+        topics = self._data / "topics"
+        for directory, cut in written.items():
+            if cut is not None and directory.is_relative_to(topics):
+                self._link_log(directory, *cut, lengths)
+        for directory in self._unopened(topics, written):
+            _link_all(directory, target / directory.relative_to(self._data))
+        (target / LENGTHS).write_text(json.dumps(lengths))
+
+    def _link_log(self, directory: Path, last: Segment, size: int, lengths: dict[str, int]) -> None:
+        """Link what of a log was there when it was cut behind `size` bytes of segment `last`."""
+        relative = directory.relative_to(self._data)
+        target = self._data / SNAPSHOT / relative
+        target.mkdir(mode=0o750, parents=True)
+        place = self._files.place(directory)
+        for name in [entry.name for entry in place.iterdir()]:
+            match = NAME.fullmatch(name.partition(".")[0] + ".log")
+            at = (int(match[1]), int(match[2] or 0)) if match else None
+            if at is not None and at > (last.base, last.generation):
+                continue
+            if at == (last.base, last.generation):
+                if not name.endswith(".log"):
+                    continue  # an index of more than counts
+                lengths[str(relative / name)] = size
+            self._link_file(place, name, directory, target)
+
+    def _link_file(self, place: Path, name: str, directory: Path, target: Path) -> None:
+        try:
+            os.link(place / name, target / name)
+        except FileNotFoundError:  # moved meanwhile, or a draft that has its name now
+            moved = self._files.place(directory) / name
+            if moved.exists():
+                os.link(moved, target / name)
+
+    def _unopened(self, topics: Path, written: Written) -> list[Path]:
+        """Logs that nobody had opened then, nor has since: orphans."""
+        if not topics.exists():
+            return []
+        opened = {*written, *self._topics.directories()}
+        found = []
+        for vhost in (path for path in topics.iterdir() if not path.name.startswith(".")):
+            found += [path for path in vhost.glob("*/*") if path not in opened]
+        return found
+
+
+def _link_all(source: Path, target: Path) -> None:
+    target.mkdir(mode=0o750, parents=True)
+    for entry in source.iterdir():
+        if entry.is_file():
+            os.link(entry, target / entry.name)
