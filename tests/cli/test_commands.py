@@ -181,3 +181,9 @@ class TestRunningNode:
     def test_node_that_does_not_answer_is_said_so(self, tmp_path, leveret):
         with DirectoryLock(tmp_path):
             assert "no node answers" in leveret("user", "list", status=1)
+
+
+@pytest.mark.parametrize("command", ["list", "redrive", "delete"])
+def test_dead_letters_are_chosen_by_offset_or_by_message_id(leveret, command):
+    said = leveret("dlq", command, "q.dlq", "--id", "0", status=1)
+    assert "state --offset, as `dlq list` shows it, or --message-id" in said

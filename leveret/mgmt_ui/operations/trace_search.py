@@ -7,6 +7,7 @@ that a queue holds, it is delayed, or prepared and not decided about. What is to
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -39,7 +40,7 @@ __all__ = [
 
 ROWS_MAX: Final = 100  # messages of one answer
 NAMES_MAX: Final = 1000  # of queues that are looked at in one request, each some microseconds
-PREPARED_AT_ONCE: Final = 200
+PREPARED_AT_ONCE: Final = 50  # are read one by one, each a wait for the disk
 # Behind all that any log has, of as many digits as requests may have.
 END: Final = 10**18 - 1
 
@@ -171,6 +172,7 @@ async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
             trace.rows.append({**row, **told})
             if not trace.room:
                 break
+        await asyncio.sleep(0)
 
 
 def _told(trace: TraceSearch, message: StoredMessage, waits: Step, state: str) -> Row:
