@@ -128,7 +128,7 @@ class Turn:
             queue.touched = False
             self._queues.pop(queue, None)
             self._flush(queue)
-            self._pump(queue)
+            self._pump_all([queue])
 
     def touch_sender(self, sender: Sender) -> None:
         """`sender` has something to send."""
@@ -160,7 +160,8 @@ class Turn:
         for queue in queues:
             queue.touched = False
             self._flush(queue)
-        self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
+        if queues:
+            self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.touched = False

@@ -148,6 +148,17 @@ def test_catching_up_is_done_at_once_and_only_for_what_was_touched(loop):
     assert events[4:] == ["flush asked", "pump asked"]
 
 
+def test_who_catches_up_has_time_of_its_own():
+    now_ns = 10 * DELIVERY_NS_MAX  # long after the last turn
+    turn = Turn(lambda _callback: None, lambda *_report: None, lambda: now_ns)
+    over = []
+    queue = Queue("a", [])
+    queue.pump = lambda: over.append(turn.is_over())
+    turn.touch(queue)
+    turn.catch_up(queue)
+    assert over == [False]
+
+
 def test_who_caught_up_and_has_more_goes_on_in_the_turn(loop):
     events = []
     queue = Queue("a", events, pumps=1)
