@@ -192,6 +192,7 @@ class Broker:
             log_exchange=self._settings.log_exchange,
             tolerates=self._tolerates,
             counters=self.statistics.vhost(definition.name),
+            begin=self.chores.begin,
         )
 
     def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:

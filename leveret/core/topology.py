@@ -8,19 +8,20 @@ the events.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from leveret.core.chores import at_once
 from leveret.core.exchanges import check_type
 from leveret.core.routing.binding_table import BindingTable
 from leveret.core.routing.bindings import Binding
 from leveret.core.routing.exchange import Exchange
 from leveret.core.routing.graph import RoutingGraph
 from leveret.core.routing.predeclared import DEFAULT_EXCHANGE, predeclared
-from leveret.core.telemetry.events import exchange_headers, queue_headers
+from leveret.core.telemetry.events import acting_as, actor, exchange_headers, queue_headers
 from leveret.ports.definitions import BindingDefinition, Definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Hashable, Iterable
 
     from leveret.core.access.limits import Quota
     from leveret.core.definitions.policies import Policies
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Topology"]
 
+End: TypeAlias = tuple[str, str]  # of bindings: "queue" or "exchange", and its name
+
 
 class Topology:
     """Exchanges and queues by name, with the bindings between them.
 
     `generation` changes whenever an exchange comes, goes or changes: connections then drop the
-    RouteCaches they hold. The arguments are Vhost's.
+    RouteCaches they hold. The arguments are Vhost's. What is deleted is gone at once; its bindings
+    lead nowhere from then on, and are removed one by one.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Topology:
         quota: Quota,
         emit: Emit,
         log_exchange: bool,
+        begin: Callable[[Generator[None]], object] = at_once,
     ) -> None:
         self.generation = 0
         self.graph = RoutingGraph(random_below)
@@ -65,6 +70,8 @@ class Topology:
         self._emit = emit
         self._bindings = BindingTable(self.graph, store, deposit, emit)
         self._owned: dict[object, dict[str, QueueLike]] = {}
+        self._begin = begin
+        self._apart: dict[End, Generator[None]] = {}  # whose bindings are being removed
         self._predeclared = predeclared(vhost, log_exchange=log_exchange)
         for definition in self._predeclared.values():
             self._enter_exchange(definition)
@@ -82,6 +89,7 @@ class Topology:
 
     def _enter_exchange(self, definition: ExchangeDefinition) -> Exchange:
         """Make an exchange known, under the policy that fits it."""
+        self._wait_until_apart(("exchange", definition.name))
         policy = self._policies.for_exchange(self._vhost, definition.name)
         exchange = self.graph.add_exchange(definition, policy)
         self.generation += 1
@@ -98,19 +106,17 @@ class Topology:
             exchange = doomed.pop()
             if self.exchanges.get(exchange.name) is not exchange:
                 continue
-            # One from an exchange to itself is in both.
-            bindings = list(
-                dict.fromkeys([*exchange.outgoing.values(), *exchange.incoming.values()])
-            )
-            self._bindings.remove(bindings)
+            incoming = list(exchange.incoming.values())
+            self._bindings.remove(incoming)
             self.graph.remove_exchange(exchange)
             self._quota.exchange_count -= 1
             if exchange.definition.durable:
                 self._store.remove(exchange.definition)
             self.generation += 1
             self._emit("exchange.deleted", {"name": exchange.name, "vhost": self._vhost})
-            self._bindings.tell_removed(bindings)
-            doomed.extend(abandoned(bindings))
+            self._bindings.tell_removed(incoming)
+            doomed.extend(abandoned(incoming))
+            self._take_apart(("exchange", exchange.name), exchange.outgoing)
 
     def follow_policy(self, exchange: Exchange) -> None:
         """Let an exchange follow the policies as they are now, unless it is gone."""
@@ -123,6 +129,7 @@ class Topology:
 
     def add_queue(self, queue: QueueLike) -> None:
         """Take in a queue that was made just now; its name must be free."""
+        self._wait_until_apart(("queue", queue.definition.name))
         if queue.definition.durable:
             self._store.put(queue.definition)
         self._enter_queue(queue)
@@ -199,12 +206,13 @@ class Topology:
             del self._owned[queue.owner][name]
             if not self._owned[queue.owner]:
                 del self._owned[queue.owner]
-        bindings = list(self.graph.queue_bindings.get(name, {}).values())
-        self._bindings.remove(bindings)
+        bindings = self.graph.remove_queue(queue)
         if queue.definition.durable:
             self._store.remove(queue.definition)
-        self._bindings.tell_removed(bindings)
-        self._remove_exchanges(abandoned(bindings))
+        for binding in [held for held in bindings.values() if held.source.router.chooses]:
+            del bindings[binding.identity]  # what is left to choose from is chosen from at once
+            self.unbind(binding)
+        self._take_apart(("queue", name), bindings)
         self._emit("queue.deleted", {"name": name, "vhost": self._vhost})
 
     def owned_by(self, owner: object) -> list[QueueLike]:
@@ -221,6 +229,29 @@ class Topology:
         if source is None or destination is None:
             return None
         return Binding(definition, source, destination)
+
+    def _take_apart(self, end: End, bindings: dict[Hashable, Binding]) -> None:
+        """Remove the bindings of what is gone, and what they kept alive, in the turns to come."""
+        if bindings:
+            self._apart[end] = self._removing(end, bindings)
+            self._begin(self._apart[end])
+
+    def _removing(self, end: End, bindings: dict[Hashable, Binding]) -> Generator[None]:
+        user = actor.get()  # each slice is some turn's
+        try:
+            while bindings:
+                _, binding = bindings.popitem()
+                with acting_as(user):
+                    self.unbind(binding)
+                yield
+        finally:
+            self._apart.pop(end, None)
+
+    def _wait_until_apart(self, end: End) -> None:
+        """Finish with the bindings of what had a name before it is given to another."""
+        removing = self._apart.get(end)
+        if removing is not None:
+            at_once(removing)
 
     def bind(self, binding: Binding) -> None:
         """Add a binding; one that exists is fine."""
@@ -245,7 +276,8 @@ class Topology:
             binding.definition
             for exchange in exchanges
             for binding in list(exchange.outgoing.values())
-            if isinstance(binding.destination, Exchange) or binding.destination.owner is None
+            if not binding.destination.gone
+            and (isinstance(binding.destination, Exchange) or binding.destination.owner is None)
         ]
         return Definitions(
             exchanges=[x.definition for x in exchanges if x.name not in self._predeclared],

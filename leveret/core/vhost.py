@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import Quota
+from leveret.core.chores import at_once
 from leveret.core.definitions.policies import Policies
 from leveret.core.exchanges import check_type
 from leveret.core.names import check_not_reserved, not_found, resource, server_named, stripped
@@ -35,7 +36,7 @@ from leveret.ports.counters import Counters
 from leveret.ports.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from leveret.core.exchanges import RandomBelow
     from leveret.core.routing.bindings import QueueLike
@@ -61,8 +62,8 @@ class Vhost:
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
     leveret.core.telemetry.events); `tolerates(queue, error)` lets a queue be declared otherwise
-    than it is, and has said so. `traced` says whether the firehose is on (see
-    leveret.core.telemetry.trace); Broker.trace changes it.
+    than it is, and has said so; `begin(chore)` does what takes long, bit by bit. `traced` says
+    whether the firehose is on (see leveret.core.telemetry.trace); Broker.trace changes it.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Vhost:
         log_exchange: bool = False,
         tolerates: Callable[[QueueLike, ChannelError], bool] = strictly,
         counters: Counters | None = None,
+        begin: Callable[[Generator[None]], object] = at_once,
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
@@ -98,6 +100,7 @@ class Vhost:
             quota=self._quota,
             emit=emit,
             log_exchange=log_exchange,
+            begin=begin,
         )
         self.exchanges = self.topology.exchanges
         self.queues = self.topology.queues
@@ -159,7 +162,7 @@ class Vhost:
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
-        if if_unused and exchange.outgoing:
+        if if_unused and any(not held.destination.gone for held in exchange.outgoing.values()):
             raise ChannelError(406, f"{self._describe(name)} in use")
         self.topology.remove_exchange(exchange)
 

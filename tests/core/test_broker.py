@@ -3,6 +3,7 @@ from itertools import count
 import pytest
 
 from leveret.core.chores import SLICE_NS_MAX
+from leveret.core.exchanges.consistent_hash import SHARES_MAX
 from leveret.errors import ChannelError
 from leveret.ports import Durability
 from leveret.ports.definitions import (
@@ -297,3 +298,91 @@ def test_a_changed_password_is_worked_out_anew(stage):
     stage.add_user("guest", password="new")
     assert not run_through(stage.broker.authenticate("guest", "guest"))
     assert run_through(stage.broker.authenticate("guest", "new"))
+
+
+# -- what has many bindings
+
+
+@pytest.fixture
+def many(slow, vhost):
+    """Exchange x leads to queue q by many bindings, and to others."""
+    for name in ("q", "r"):
+        declare(vhost, name)
+    for name in ("x", "y"):
+        vhost.declare_exchange(
+            name, "topic", durable=True, auto_delete=False, internal=False, arguments={}
+        )
+    for number in range(200):
+        vhost.bind_queue("q", "x", f"a.{number}", {}, OWNER)
+    vhost.bind_queue("r", "x", "a.#", {}, OWNER)
+    vhost.bind_exchange("x", "y", "#", {})
+    return slow
+
+
+def routed(vhost, exchange, key):
+    return sorted(q.name for q in vhost.route(vhost.exchanges[exchange], [key], None))
+
+
+def test_a_deleted_queue_gets_nothing_while_its_bindings_are_removed(many, vhost):
+    assert routed(vhost, "y", "a.1") == ["q", "r"]
+    many.broker.delete_queue(vhost, many.queue("q"))
+    outgoing = vhost.exchanges["x"].outgoing
+    assert 1 < len(outgoing) < 201
+    assert [routed(vhost, "y", f"a.{number}") for number in range(200)] == [["r"]] * 200
+    vhost.unbind_queue("q", "x", "a.0", {}, OWNER)
+    assert [held for held in vhost.definitions().bindings if held.destination == "q"] == []
+    many.run()
+    assert len(outgoing) == 1
+
+
+def test_a_queue_that_is_declared_anew_has_none_of_its_bindings_and_keeps_new_ones(many, vhost):
+    many.broker.delete_queue(vhost, many.queue("q"))
+    declare(vhost, "q")
+    vhost.bind_queue("q", "x", "a.0", {}, OWNER)
+    many.run()
+    assert routed(vhost, "x", "a.0") == ["q", "r"]
+    assert routed(vhost, "x", "a.1") == ["r"]
+
+
+def test_a_deleted_exchange_is_gone_while_its_bindings_are_removed(many, vhost):
+    graph = vhost.topology.graph
+    vhost.delete_exchange("x", if_unused=False)
+    assert len(graph.queue_bindings["q"]) > 1
+    assert routed(vhost, "y", "a.1") == []
+    with pytest.raises(ChannelError):
+        vhost.bind_queue("q", "x", "b", {}, OWNER)
+    vhost.declare_exchange(
+        "x", "topic", durable=True, auto_delete=False, internal=False, arguments={}
+    )
+    vhost.bind_queue("q", "x", "a.7", {}, OWNER)
+    many.run()
+    assert routed(vhost, "x", "a.7") == ["q"]
+    assert routed(vhost, "x", "a.8") == []
+    assert len(graph.queue_bindings["q"]) == 2  # that of its name is the other
+
+
+def test_what_is_left_to_choose_from_is_chosen_at_once(slow, vhost):
+    for kind in ("x-consistent-hash", "x-modulus-hash", "x-random"):
+        vhost.declare_exchange(
+            kind, kind, durable=False, auto_delete=False, internal=False, arguments={}
+        )
+        for name in ("p", "q"):
+            declare(vhost, name)
+            for number in range(50):
+                vhost.bind_queue(name, kind, str(number + 1), {}, OWNER)
+        slow.broker.delete_queue(vhost, slow.queue("q"))
+        assert [routed(vhost, kind, f"k{number}") for number in range(50)] == [["p"]] * 50
+        slow.run()
+
+
+def test_a_consistent_hash_exchange_leads_to_a_bounded_number_of_queues(stage, vhost):
+    vhost.declare_exchange(
+        "x", "x-consistent-hash", durable=False, auto_delete=False, internal=False, arguments={}
+    )
+    for number in range(SHARES_MAX):
+        declare(vhost, f"q{number}")
+        vhost.bind_queue(f"q{number}", "x", "1", {}, OWNER)
+    declare(vhost, "q")
+    with pytest.raises(ChannelError, match="destinations already"):
+        vhost.bind_queue("q", "x", "1", {}, OWNER)
+    vhost.bind_queue("q0", "x", "2", {}, OWNER)

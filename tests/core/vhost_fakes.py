@@ -16,6 +16,7 @@ from leveret.ports.records import BatchBuilder
 class FakeQueue:
     message_count = 0
     consumer_count = 0
+    gone = False
     policy = NO_POLICY
 
     def __init__(self, definition: QueueDefinition, owner: object | None = None) -> None:

@@ -40,6 +40,7 @@ class NamedQueue:
         self.policy = NO_POLICY
         self.builder = BatchBuilder(self)
         self.counters = Counters()
+        self.gone = False
 
 
 class Oblivion:

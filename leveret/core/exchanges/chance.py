@@ -20,19 +20,25 @@ class RandomRouter(KeyRouter):
     """All bindings with the same chance. `random_below(n)` draws one of 0 … n - 1."""
 
     key_decides = False
+    chooses = True
 
     def __init__(self, arguments: Arguments, random_below: Callable[[int], int]) -> None:
         super().__init__(arguments)
         self.random_below = random_below
         self.bindings: list[Binding] = []
+        self._places: dict[Binding, int] = {}
 
     def add(self, binding: Binding) -> None:
         """Take a binding in."""
+        self._places[binding] = len(self.bindings)
         self.bindings.append(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go."""
-        self.bindings.remove(binding)
+        """Let a binding go; the last one takes its place."""
+        place, last = self._places.pop(binding), self.bindings.pop()
+        if last is not binding:
+            self.bindings[place] = last
+            self._places[last] = place
 
     def match(self, _routing_key: str, _message: Message | None) -> Iterable[Binding]:
         """Draw one binding."""

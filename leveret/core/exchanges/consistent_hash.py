@@ -35,10 +35,14 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 WEIGHT_MAX = 1_000_000  # a share finer than that is a mistake for something else
 WEIGHT_DIGITS_MAX = 20  # longer ones are not read: int() takes quadratic time
 DIGEST_BYTES = 8
+# Destinations of an exchange: a message is hashed with each of them, in a microsecond.
+SHARES_MAX = 1000
 
 
 class ConsistentHashRouter(KeyRouter):
     """Bindings by their destinations; of several to the same, the first one's weight counts."""
+
+    chooses = True
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
@@ -49,8 +53,9 @@ class ConsistentHashRouter(KeyRouter):
         if self.property is not None and self.property not in PROPERTIES:
             raise ChannelError(406, f"Unsupported property: {self.property}")
         self.key_decides = self.header is None and self.property is None
-        self.shares: dict[tuple[str, str], list[Binding]] = {}
-        self.weights: list[tuple[bytes, int, Binding]] = []  # (hash key, weight, its binding)
+        self.shares: dict[tuple[str, str], dict[Binding, None]] = {}
+        # (hash key, weight, its binding) of each destination
+        self.weights: dict[tuple[str, str], tuple[bytes, int, Binding]] = {}
 
     def check(self, binding: Binding) -> None:
         """Refuse (406) a key that is no weight."""
@@ -61,32 +66,35 @@ class ConsistentHashRouter(KeyRouter):
             raise ChannelError(406, "The binding key must be greater than 0")
         if len(key) > WEIGHT_DIGITS_MAX or int(key) > WEIGHT_MAX:
             raise ChannelError(406, f"The binding key must not exceed {WEIGHT_MAX}")
+        if len(self.shares) >= SHARES_MAX and _destination(binding) not in self.shares:
+            raise ChannelError(406, f"The exchange leads to {SHARES_MAX} destinations already")
 
     def add(self, binding: Binding) -> None:
         """Take a binding in."""
-        self.shares.setdefault(_destination(binding), []).append(binding)
-        self._weigh()
+        destination = _destination(binding)
+        self.shares.setdefault(destination, {})[binding] = None
+        self._weigh(destination)
 
     def remove(self, binding: Binding) -> None:
         """Let a binding go."""
         destination = _destination(binding)
-        self.shares[destination].remove(binding)
-        if not self.shares[destination]:
-            del self.shares[destination]
-        self._weigh()
+        del self.shares[destination][binding]
+        if self.shares[destination]:
+            self._weigh(destination)
+        else:
+            del self.shares[destination], self.weights[destination]
 
-    def _weigh(self) -> None:
-        self.weights = [
-            (_hash_key(destination), int(bindings[0].definition.routing_key), bindings[0])
-            for destination, bindings in self.shares.items()
-        ]
+    def _weigh(self, destination: tuple[str, str]) -> None:
+        first = next(iter(self.shares[destination]))
+        weight = int(first.definition.routing_key)
+        self.weights[destination] = (_hash_key(destination), weight, first)
 
     def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
         """Choose the one destination whose share the message belongs to."""
         if not self.weights:
             return ()
         value = self._value(routing_key, message)
-        return (max(self.weights, key=lambda share: _score(value, share[0], share[1]))[2],)
+        return (max(self.weights.values(), key=lambda share: _score(value, share[0], share[1]))[2],)
 
     def _value(self, routing_key: str, message: Message | None) -> bytes:
         """What is hashed; messages without the header or property are all alike."""

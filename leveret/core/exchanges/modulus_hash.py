@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class ModulusHashRouter(KeyRouter):
     """Bindings sorted by where they lead, so that a restart does not change what goes where."""
 
+    chooses = True
+
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.bindings: list[Binding] = []

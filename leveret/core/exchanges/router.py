@@ -35,6 +35,11 @@ class Router(Protocol):
         """Whether each of a message's keys may match; else the first speaks for all of them."""
         ...
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it matters to a message what other bindings there are."""
+        ...
+
     def check(self, binding: Binding) -> None:
         """Raise the 406 that a key, arguments or a destination of no use to this type deserve."""
         ...
@@ -65,6 +70,7 @@ class KeyRouter:
 
     key_decides = True
     takes_each_key = False
+    chooses = False
 
     def __init__(self, arguments: Arguments) -> None:
         """Take the arguments of the exchange, for types that have any."""

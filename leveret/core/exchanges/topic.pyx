@@ -80,6 +80,7 @@ cdef class TopicRouter:
     cdef readonly dict arguments
     cdef readonly bint key_decides
     cdef readonly bint takes_each_key
+    cdef readonly bint chooses
     cdef readonly Node root
     cdef unsigned long long step  # of all walks so far; 64 bits last
     cdef readonly Py_ssize_t walked  # places that the last walk came by
@@ -88,6 +89,7 @@ cdef class TopicRouter:
         self.arguments = arguments
         self.key_decides = True
         self.takes_each_key = True
+        self.chooses = False
         self.root = Node()
 
     def check(self, binding):

@@ -83,6 +83,7 @@ class OpenQueue(Appender):
         "counters",
         "dedup",
         "definition",
+        "gone",
         "opened_ms",
         "owner",
         "policy",
@@ -105,6 +106,7 @@ class OpenQueue(Appender):
         self.counters = self.builder.counters = Counters()
         self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
         self.owner = owner
+        self.gone = False  # no way leads here any more
         self.rates: QueueRates | None = None  # where the settings ask for any
         self._spawn = services.spawn
         self._dedup_services = services.dedup

@@ -28,6 +28,7 @@ class QueueLike(Protocol):
     owner: object | None  # the connection that an exclusive queue belongs to
     builder: BatchBuilder  # where its records gather
     counters: Counters
+    gone: bool  # deleted: bindings that are still there lead nowhere
 
     @property
     def message_count(self) -> int:

@@ -26,7 +26,16 @@ class Exchange:
     what is published.
     """
 
-    __slots__ = ("cache", "definition", "filters", "incoming", "outgoing", "policy", "router")
+    __slots__ = (
+        "cache",
+        "definition",
+        "filters",
+        "gone",
+        "incoming",
+        "outgoing",
+        "policy",
+        "router",
+    )
 
     def __init__(
         self,
@@ -41,6 +50,7 @@ class Exchange:
         self.outgoing: dict[Hashable, Binding] = {}
         self.incoming: dict[Hashable, Binding] = {}
         self.filters = 0  # of its bindings, how many have a filter
+        self.gone = False  # deleted: bindings that are still there lead nowhere
         self.cache = RouteCache(self, lambda key: resolve(self, key), router.key_decides)
 
     @property

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from leveret.ports.records import BatchBuilder
 
 
+# Of one message: each is matched by itself, at every exchange on the way. People name a few.
+KEYS_MAX = 1000
+
+
 class RoutingGraph:
     """Exchanges by name, and what leads where."""
 
@@ -46,9 +50,13 @@ class RoutingGraph:
     ) -> list[QueueLike]:
         """Follow a message from an exchange to its queues: each queue once, each exchange once.
 
-        The keys behind the first are those that its sender has added. Raises 406 where that would
-        take too many steps.
+        The keys behind the first are those that its sender has added. Raises 406 where these are
+        too many, or to follow it would take too many steps.
         """
+        if len(routing_keys) > KEYS_MAX:
+            raise ChannelError(
+                406, f"a message has at most {KEYS_MAX} routing keys, those of CC and BCC included"
+            )
         queues, are_all = follow(exchange, routing_keys, message, self.exchanges)
         if not are_all:
             of = resource("exchange", exchange.name, exchange.definition.vhost)
@@ -98,7 +106,8 @@ class RoutingGraph:
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """Let an exchange go that has no bindings any more."""
+        """Let an exchange go that nothing leads to any more; its own bindings lead nowhere."""
+        exchange.gone = True
         del self.exchanges[exchange.name]
         self.large_arguments.leave(exchange)
         self._leave_alternate(exchange)
@@ -133,7 +142,16 @@ class RoutingGraph:
     def find_binding(self, definition: BindingDefinition) -> Binding | None:
         """Find the binding that means the same as `definition`."""
         source = self.exchanges.get(definition.source)
-        return source.outgoing.get(identity(definition)) if source else None
+        found = source.outgoing.get(identity(definition)) if source else None
+        return None if found is None or found.destination.gone else found
+
+    def remove_queue(self, queue: QueueLike) -> dict[Hashable, Binding]:
+        """Let no way lead to a queue from now on. Returns its bindings, which are to be removed."""
+        queue.gone = True
+        bindings = self.queue_bindings.pop(queue.definition.name, {})
+        for source in {binding.source for binding in bindings.values()}:
+            self._forget_routes(source, [queue.definition.name, *queue.definition.aliases])
+        return bindings
 
     def add_binding(self, binding: Binding) -> None:
         """Take a binding in that is not there yet."""
@@ -150,21 +168,27 @@ class RoutingGraph:
             self._forget(binding)
 
     def remove_binding(self, binding: Binding) -> None:
-        """Let a binding go."""
-        source = binding.source
-        del source.outgoing[binding.identity]
+        """Let a binding go; whoever has both its ends may have taken it out of theirs."""
+        source, destination = binding.source, binding.destination
+        source.outgoing.pop(binding.identity, None)
         self.large_arguments.leave(binding)
-        incoming = self._incoming(binding)
-        del incoming[binding.identity]
-        if not incoming and not isinstance(binding.destination, Exchange):
-            del self.queue_bindings[binding.definition.destination]
+        if not destination.gone:
+            self._leave_end(binding)
+        if source.gone:
+            return  # nobody asks it any more
         source.router.remove(binding)
         if binding.filter is not None:
             self._filter_removed(source)
-        if isinstance(binding.destination, Exchange):
+        if isinstance(destination, Exchange):
             self._edge_removed(source)
-        else:
+        elif not destination.gone:
             self._forget(binding)
+
+    def _leave_end(self, binding: Binding) -> None:
+        incoming = self._incoming(binding)
+        incoming.pop(binding.identity, None)
+        if not incoming and not isinstance(binding.destination, Exchange):
+            del self.queue_bindings[binding.definition.destination]
 
     def _incoming(self, binding: Binding) -> dict[Hashable, Binding]:
         """Find the bindings that lead to the same destination."""
@@ -174,10 +198,14 @@ class RoutingGraph:
 
     def _forget(self, binding: Binding) -> None:
         """Drop the remembered routes that a binding to a queue may be part of."""
-        source = binding.source
+        self._forget_routes(binding.source, [binding.definition.routing_key])
+
+    def _forget_routes(self, source: Exchange, keys: Iterable[str]) -> None:
+        """Drop the remembered routes over `source`; over the default exchange, those of `keys`."""
         leading = self._leading_to(source)
         if source.name == "":  # one key means one queue here, and the other keys are worth keeping
-            source.cache.forget(binding.definition.routing_key.encode(errors="surrogateescape"))
+            for key in keys:
+                source.cache.forget(key.encode(errors="surrogateescape"))
             leading = leading[1:]
         for exchange in leading:
             exchange.cache.clear()

@@ -43,10 +43,12 @@ def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VA
                 steps += router.walked
             for binding in matches:
                 steps += 1
+                destination = binding.destination
+                if destination.gone:
+                    continue
                 if binding.filter is not None and not binding.lets_through(message):
                     continue
                 matched = True
-                destination = binding.destination
                 if type(destination) is Exchange:
                     if destination not in seen:
                         seen[destination] = None

@@ -1,6 +1,7 @@
 """Routing over random graphs against the plainest routing, and remembered against fresh routes."""
 
 import fnmatch
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.core.definitions.policies import Policies
+from leveret.core.routing.graph import KEYS_MAX
 from leveret.core.routing.walk import VAIN_STEPS_MAX
 from leveret.errors import ChannelError
 from leveret.ports.definitions import PolicyDefinition
@@ -222,15 +224,15 @@ TestRememberedRoutes.settings = settings(max_examples=100, stateful_step_count=4
 def test_a_walk_that_leads_nowhere_new_for_too_long_is_refused():
     vhost = make_vhost()
     declare(vhost, "q")
-    for name in ("x", "y"):
+    for name in "abcdef":
         exchange(vhost, name, "topic")
-    keys = [f"{number:x}.#" for number in range(VAIN_STEPS_MAX)]
-    vhost.bind_exchange("y", "x", "#", {})
-    vhost.bind_queue("q", "y", "#", {}, None)
-    start = vhost.exchanges["x"]
-    message = with_headers(None)
-    assert names(vhost.route(start, ["k"], message)) == ["q"]
-    assert names(vhost.route(start, keys[: VAIN_STEPS_MAX // 25], message)) == ["q"]
+    for source, destination in pairwise("abcdef"):
+        vhost.bind_exchange(destination, source, "#", {})
+    vhost.bind_queue("q", "f", "#", {}, None)
+    start, message = vhost.exchanges["a"], with_headers(None)
+    keys = [str(number) for number in range(KEYS_MAX)]
+    assert names(vhost.route(start, keys[:300], message)) == ["q"]
+    assert names(vhost.reach(start, keys[:300], message)) == ["q"]
     with pytest.raises(ChannelError, match="same places"):
         vhost.route(start, keys, message)
     assert names(vhost.reach(start, keys, message)) == []
@@ -244,3 +246,12 @@ def test_each_queue_makes_up_for_the_steps_that_lead_to_it():
         declare(vhost, f"q{number}")
         vhost.bind_queue(f"q{number}", "x", "", {}, None)
     assert len(vhost.route(vhost.exchanges["x"], ["k"], None)) == count
+
+
+def test_a_message_has_a_bounded_number_of_keys():
+    vhost = make_vhost()
+    exchange(vhost, "x", "direct")
+    keys = [str(number) for number in range(KEYS_MAX + 1)]
+    assert vhost.route(vhost.exchanges["x"], keys[:-1], None) == []
+    with pytest.raises(ChannelError, match="at most 1000 routing keys"):
+        vhost.route(vhost.exchanges["x"], keys, None)
