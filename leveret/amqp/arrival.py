@@ -10,9 +10,12 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 from leveret.amqp.proxy_protocol import MalformedProxyHeaderError, ProxyHeader
+from leveret.ports.authentication import attempt_source
+from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,10 +24,16 @@ if TYPE_CHECKING:
     from leveret.amqp.tls import TlsContexts
     from leveret.core.clients import Endpoints
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("leveret.connection")
 
 BACKLOG = 1024
 ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed meanwhile
+
+
+def _tell(level: int, peer: str, text: str) -> None:
+    """A line about a peer, which has a share of the log's budget."""
+    source = attempt_source(peer.rpartition(":")[0])
+    logger.log(level, "connection from %s %s", peer, text, extra={"source": source})
 
 
 class ArrivalServer:
@@ -104,10 +113,12 @@ class ArrivalServer:
                 )
                 arrived = True
         except MalformedProxyHeaderError as error:
-            logger.warning("closed %s: %s", peer, error)
+            _tell(logging.WARNING, peer, f"closed: {error}")
         except OSError as error:  # of a time limit, of TLS, and of sockets
-            reason = "too late" if isinstance(error, TimeoutError) else error
-            logger.info("%s did not get as far as AMQP: %s", peer, reason)
+            reason = "it was too late" if isinstance(error, TimeoutError) else one_line(error)
+            # A socket that just closes is a load balancer's check; what TLS refuses is somebody's.
+            level = logging.WARNING if isinstance(error, ssl.SSLError) else logging.INFO
+            _tell(level, peer, f"ended before AMQP, while it brought a header or TLS: {reason}")
         finally:
             listener.arriving -= 1
             if not arrived:

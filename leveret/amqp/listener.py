@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from leveret.errors import AmqpError
     from leveret.ports.authentication import Rights
 
-logger = logging.getLogger(__name__)
 
 # Sockets beyond the limit of connections that may shake hands, to be told of it; whoever
 # comes on top of these is hung up on without a word.
@@ -460,7 +459,7 @@ class AmqpListener:
         open_count = len(self.protocols) + self.arriving
         if open_count < self.configuration.connections_max + REFUSALS_MAX:
             return True
-        logger.warning(
+        LOGGERS["connection"].warning(
             "refused a connection: %d are open, more than the limit (connections_max)", open_count
         )
         return False

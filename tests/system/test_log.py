@@ -1,5 +1,6 @@
 """What the log of a whole node says to whoever asks why something does not work."""
 
+import datetime as dt
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ import time
 import pika
 import pytest
 
+from leveret.cli.certs import make_certificates
 from tests.harness.broker import BrokerProcess
 
 SECONDS_MAX = 20
@@ -140,3 +142,19 @@ def test_flood_of_refused_logins_does_not_fill_the_disk(node):
             client.recv(100)
     line_with(broker, r"\d+ more lines of leveret\.connection \(warning\) were left out")
     assert 1 <= broker.log().count("an HTTP request") <= 15
+
+
+def test_client_that_tls_refuses_is_told(node, tmp_path):
+    now = dt.datetime.now(dt.UTC)
+    make_certificates(tmp_path / "tls", ["127.0.0.1"], "guest", now)
+    broker = node(
+        tls_port=0,
+        tls_certificate_file=tmp_path / "tls" / "server.pem",
+        tls_key_file=tmp_path / "tls" / "server-key.pem",
+    )
+    port = int(re.search(r"amqps=\S+:(\d+)", broker.log())[1])
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"AMQP\0\0\x09\x01")  # without TLS
+        client.recv(100)
+    line = line_with(broker, "ended before AMQP, while it brought a header or TLS")
+    assert " WARNING leveret.connection: connection from 127.0.0.1:" in line
