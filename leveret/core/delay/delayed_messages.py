@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.dead_letters.burial import Held, Missing, Ranges
     from leveret.core.delay.scheduled import Draft
     from leveret.core.intake import Publisher
+    from leveret.core.routing.message import Message
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
@@ -57,7 +58,10 @@ COVER_RECORDS = 10_000  # so many may have to be looked at again after a crash
 
 
 class DelayServices(NamedTuple):
-    """What the delayed messages of all virtual hosts share."""
+    """What the delayed messages of all virtual hosts share.
+
+    `unrouted(vhost, message)` is told of a message that no queue was for when it was due.
+    """
 
     rooms: WaitingRooms
     state: StateStore
@@ -65,6 +69,7 @@ class DelayServices(NamedTuple):
     timers: Timers
     spawn: Callable[[Coroutine[object, object, None]], object]
     report: Callable[[object, Exception], None]
+    unrouted: Callable[[str, Message], None]
 
 
 class DelayedMessages:
@@ -238,8 +243,10 @@ class DelayedMessages:
         for message in unrouted:
             held = self._publishers.get(message.offset)
             publisher = held() if held is not None else None
+            stored = StoredMessage(*message[3:], message.flags)
+            self._services.unrouted(self.vhost.name, stored)
             if publisher is not None and publisher.alive:
-                publisher.send_back(StoredMessage(*message[3:], message.flags))
+                publisher.send_back(stored)
             else:
                 self.unroutable += 1
         for name in gone - self._missing_exchanges:

@@ -11,12 +11,14 @@ from leveret.core.delay.delayed_delivery import DelayedDelivery
 from leveret.core.delay.delayed_messages import DelayServices
 from leveret.core.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
 from leveret.core.delay.schedules import Schedules
+from leveret.core.once.dedup_exchanges import key_in
 from leveret.core.queues.queue import Queue
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
     from leveret.core.delay.eta_hold import EtaHold
     from leveret.core.environment import Environment
+    from leveret.core.routing.message import Message
     from leveret.ports import StateStore
 
 __all__ = ["DelayedSending"]
@@ -28,9 +30,11 @@ class DelayedSending:
     def __init__(self, broker: Broker, environment: Environment, state: StateStore) -> None:
         turn, timers = environment.turn, environment.timers
         spawn, report = environment.spawn, environment.report
-        self._vhosts = broker.vhosts
+        self._broker = broker
         self.delivery = DelayedDelivery(
-            DelayServices(broker.waiting_rooms, state, turn, timers, spawn, report)
+            DelayServices(
+                broker.waiting_rooms, state, turn, timers, spawn, report, self._forget_key
+            )
         )
         self.schedules = Schedules(
             self.delivery, self._eta_hold, broker.events.emit, timers.wall_ms
@@ -46,5 +50,10 @@ class DelayedSending:
         )
 
     def _eta_hold(self, vhost: str, queue: str) -> EtaHold | None:
-        found = self._vhosts[vhost].queues.get(queue) if vhost in self._vhosts else None
+        vhosts = self._broker.vhosts
+        found = vhosts[vhost].queues.get(queue) if vhost in vhosts else None
         return found.eta_hold if isinstance(found, Queue) else None
+
+    def _forget_key(self, vhost: str, message: Message) -> None:
+        """Let a message come again to its exchange: no queue was for it when it was due."""
+        self._broker.once.intake.forget_key(vhost, key_in(message.exchange, message))

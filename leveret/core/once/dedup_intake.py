@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.core.once.dedup_exchanges import SEEN_TOPIC, SeenTopic, key_in
+from leveret.core.once.dedup_keys import text_key
 from leveret.core.once.dedup_writer import Entry, OnceServices, OnceWriter
 from leveret.core.once.producers import PRODUCERS_TOPIC, Producers
 from leveret.errors import ChannelError, StorageError
@@ -132,6 +133,12 @@ class OnceIntake:
         return writer
 
     # -- as the broker says
+
+    def forget_key(self, vhost: str, key: bytes | None) -> None:
+        """Let a message come again to its exchange that no queue has taken after all."""
+        writer = self.writers.get(vhost)
+        if writer is not None and key is not None:
+            writer.seen.window.forget_key(text_key(key))
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Go on with what an earlier run has left. Raises StorageError."""

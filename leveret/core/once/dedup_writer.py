@@ -11,6 +11,7 @@ commit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 from leveret.core.logs.appender import tell_each
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
     from leveret.features.sequences import Claim
 
 __all__ = ["Entry", "OnceServices", "OnceWriter"]
+
+
+class Fate(Enum):
+    """What became of a message that was not seen before."""
+
+    TAKEN = 1  # by queues, or by another feature
+    UNROUTED = 2  # no queue is for it: so it was not seen
+    REFUSED = 3  # a queue has no room for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +188,15 @@ class OnceWriter:
             name = exchange.decode()
             self.seen.duplicates[name] = self.seen.duplicates.get(name, 0) + 1
             self._services.tally.duplicates += 1
-        elif not self._store(entry.submission, plan):
-            return
-        elif key is not None:
-            plan.keys[key] = None
-            plan.is_empty = False
+        else:
+            fate = self._store(entry.submission, plan)
+            if fate is Fate.REFUSED:
+                return
+            if fate is Fate.UNROUTED and entry.submission.mandatory:
+                return  # its publisher hears of that, and may send it again
+            if fate is Fate.TAKEN and key is not None:
+                plan.keys[key] = None
+                plan.is_empty = False
         if claim is not None:
             plan.moved[claim.producer] = Position(claim.epoch, claim.sequence)
             plan.is_empty = False
@@ -212,19 +225,15 @@ class OnceWriter:
             submission.channel.refused(submission.tag, submission.tag + 1)
         return verdict is Verdict.NEXT
 
-    def _store(self, submission: Submission, plan: Plan) -> bool:
-        """Let a message be stored. False where there is no room. Raises ChannelError."""
+    def _store(self, submission: Submission, plan: Plan) -> Fate:
+        """Let a message be stored, or go back where no queue is for it. Raises ChannelError."""
         message = submission.message
         services, vhost = self._services, submission.vhost
         for step in services.intake.concerned(vhost, message.exchange, submission.requests):
             if step not in services.own and (taken := step.take(submission)) is not None:
                 plan.elsewhere += taken
-                return True
-        exchange = vhost.exchanges.get(message.exchange.decode())
-        if exchange is None:
-            return True  # deleted since it was published to
-        keys = [key.decode(errors="replace") for key in submission.keys]
-        queues = cast("list[OpenQueue]", vhost.route(exchange, keys, message))
+                return Fate.TAKEN
+        queues = self._route(submission)
         if vhost.traced:
             names = [queue.name for queue in queues]
             services.tracer.published(
@@ -232,7 +241,7 @@ class OnceWriter:
             )
         if not self._have_room(queues, submission, plan):
             submission.channel.refused(submission.tag, submission.tag + 1)
-            return False
+            return Fate.REFUSED
         for queue in queues:
             plan.write.publish(
                 queue,
@@ -243,9 +252,21 @@ class OnceWriter:
                 message.body,
             )
             plan.is_empty = False
-        if not queues and submission.mandatory and submission.channel.alive:
+        if queues:
+            return Fate.TAKEN
+        if submission.mandatory and submission.channel.alive:
             submission.channel.send_back(message)
-        return True
+        return Fate.UNROUTED
+
+    @staticmethod
+    def _route(submission: Submission) -> list[OpenQueue]:
+        """The queues that a message is for now, by its alternate exchange where it has one."""
+        vhost, message = submission.vhost, submission.message
+        exchange = vhost.exchanges.get(message.exchange.decode())
+        if exchange is None:
+            return []  # deleted since it was published to
+        keys = [key.decode(errors="replace") for key in submission.keys]
+        return cast("list[OpenQueue]", vhost.route(exchange, keys, message))
 
     @staticmethod
     def _have_room(queues: list[OpenQueue], submission: Submission, plan: Plan) -> bool:

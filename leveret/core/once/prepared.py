@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from leveret.core.logs.appender import Appender
+from leveret.core.once.dedup_exchanges import key_in
 from leveret.core.routing.message import MadeMessage, StoredMessage
 from leveret.errors import LeveretError, StorageError
 from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
@@ -49,7 +50,10 @@ CHECKS_AT_ONCE_MAX = 500  # publishers asked in one turn
 
 
 class PreparedServices(NamedTuple):
-    """What the half messages of all virtual hosts share. `checks_max`: see Configuration."""
+    """What the half messages of all virtual hosts share. `checks_max`: see Configuration.
+
+    `forget_key(vhost, key)` lets a message come again to its exchange.
+    """
 
     atomic: AtomicWrites
     publisher: InternalPublisher
@@ -57,6 +61,7 @@ class PreparedServices(NamedTuple):
     timers: Timers
     spawn: Callable[[Coroutine[object, object, None]], object]
     report: Callable[[object, Exception], None]
+    forget_key: Callable[[str, bytes | None], None]
     checks_max: int
 
 
@@ -69,6 +74,7 @@ class Pending:
     time_ms: int  # when it was published
     exchange: str
     routing_key: str
+    key: bytes | None  # what its exchange knows it by
     checks: int = 0  # how often its publisher was asked
     note: int | None = None  # the record that says so
     due_ms: int | None = None  # when it is asked the next time
@@ -148,6 +154,7 @@ class PreparedMessages(Appender):
             now_ms,
             message.exchange.decode(errors="replace"),
             message.routing_key.decode(errors="replace"),
+            key_in(message.exchange, message),
         )
         self._pending[half.id] = pending
         self._plan_check(pending, now_ms)
@@ -209,6 +216,7 @@ class PreparedMessages(Appender):
                 time_ms,
                 exchange.decode(errors="replace"),
                 key.decode(errors="replace"),
+                key_in(exchange, message),
             )
 
     # -- deciding
@@ -250,17 +258,21 @@ class PreparedMessages(Appender):
         if pending.note is not None:
             ranges.append((pending.note, pending.note + 1))
         write.settle(self, ranges)
+        is_taken = False
         if batch is not None:
             flags, _, exchange, key, header, body = batch.record(pending.offset)
             for queue in self._route(StoredMessage(exchange, key, header, body, flags)):
                 write.publish(queue, flags & RecordFlag.STORED, exchange, key, header, body)
-        write.commit(_Then(partial(self._settled, pending, decided)))
+                is_taken = True
+        write.commit(_Then(partial(self._settled, pending, is_taken, decided)))
 
-    def _settled(self, pending: Pending, decided: Decided, failed: bool) -> None:
+    def _settled(self, pending: Pending, is_taken: bool, decided: Decided, failed: bool) -> None:
         if failed:
             pending.is_being_decided = False
         else:
             self._pending.pop(pending.half.id, None)
+            if not is_taken:  # rolled back, or no queue is for it: it was never there
+                self._services.forget_key(self.vhost.name, pending.key)
         decided(failed)
 
     def _route(self, message: StoredMessage) -> list[OpenQueue]:

@@ -46,6 +46,7 @@ class SendingOnce:
             broker.timers,
             dedup.spawn,
             broker.report,
+            self.intake.forget_key,
             limits.prepared_checks_max,
         )
         self.prepared = PreparedIntake(
