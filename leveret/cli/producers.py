@@ -16,7 +16,7 @@ __all__ = ["app"]
 
 app = Group("Publishers that number their messages.")
 
-COLUMNS = ["id", "epoch", "sequence", "last_at"]
+COLUMNS = ["id", "user", "epoch", "sequence", "last_at"]
 
 
 @app.command("list")
@@ -31,10 +31,11 @@ def list_(
 @app.command("delete")
 def delete(
     id_: Annotated[str, typer.Argument(help="The publisher's x-producer-id.")],
+    user: Annotated[str | None, typer.Option(help="Only this user's, not every one's.")] = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Delete what is known of a publisher: it begins anew, with any epoch and number 0."""
-    ask(data_dir, "producers.forget", vhost=vhost, id=id_)
+    ask(data_dir, "producers.forget", vhost=vhost, id=id_, user=user)
     show_done(f"producer '{id_}' was deleted: it may begin anew", as_json=json)

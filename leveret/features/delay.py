@@ -7,14 +7,16 @@
     x-cron           five fields in UTC; one delivery at each minute that they fit
     x-repeat-count   how many deliveries there are in all
     x-repeat-until   when the last one may be: as x-deliver-at
-    x-schedule-id    how the schedule is called
+    x-schedule-id    how the schedule is called, among those of its publisher's user
 
 A time that is past means now. An `x-delay` may also come as text or as a number with a fraction,
 and one that is not above zero asks for nothing: RabbitMQ's plugin for delayed messages marks with
 a negative one what has been delayed before.
 
-What is kept until it is due carries the same headers, so they are all that needs to be known of it;
-`x-repeat-count` then says how many deliveries are left. Called by
+What is kept until it is due carries the same headers, so they are all that needs to be known of
+it; `x-repeat-count` then says how many deliveries are left, `x-schedule-owner` whose they are.
+What is delivered carries none of them, so that it can be published again with its headers as a
+message of its own: only `x-from-schedule` says what schedule it came from. Called by
 `leveret.core.delay.delayed_delivery`.
 """
 
@@ -44,19 +46,23 @@ __all__ = [
     "REPEAT_EVERY",
     "REPEAT_UNTIL",
     "SCHEDULE_ID",
+    "SCHEDULE_OWNER",
     "Repetition",
     "Schedule",
     "kept_headers",
     "read_repetition",
     "read_schedule",
     "schedule_id",
+    "schedule_owner",
     "shown_headers",
 ]
 
 DELAY, DELIVER_AT, DELAY_LEVEL = "x-delay", "x-deliver-at", "x-delay-level"
 REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL = "x-repeat-every", "x-repeat-count", "x-repeat-until"
 CRON, SCHEDULE_ID = "x-cron", "x-schedule-id"
+SCHEDULE_OWNER, FROM_SCHEDULE = "x-schedule-owner", "x-from-schedule"
 REPEATING = (REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL, CRON)
+NEVER_SHOWN = frozenset({*REPEATING, SCHEDULE_ID, SCHEDULE_OWNER})  # to consumers
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 LEVELS_MS: Final = (
@@ -173,12 +179,17 @@ def read_repetition(headers: Mapping[str, RawValue]) -> Repetition | None:
     return Repetition(every_ms, cron, count, until_ms)
 
 
-def kept_headers(headers: Mapping[str, RawValue], schedule: Schedule) -> dict[str, RawValue]:
-    """The headers of a message while it waits: of a delay only a trace is left.
+def kept_headers(
+    headers: Mapping[str, RawValue], schedule: Schedule, owner: str
+) -> dict[str, RawValue]:
+    """The headers of a message of the user `owner` while it waits: of a delay only a trace is left.
 
     So what is delivered can be published again as it is and is not delayed again.
     """
-    kept = {name: value for name, value in headers.items() if name != DELAY_LEVEL}
+    without = {DELAY_LEVEL, SCHEDULE_OWNER, *([SCHEDULE_ID] if schedule.id is None else [])}
+    kept = {name: value for name, value in headers.items() if name not in without}
+    if schedule.id is not None:
+        kept[SCHEDULE_OWNER] = _text_value(owner)
     if schedule.delay_ms is not None:
         kept[DELAY] = _signed(-schedule.delay_ms)
     return kept
@@ -187,11 +198,14 @@ def kept_headers(headers: Mapping[str, RawValue], schedule: Schedule) -> dict[st
 def shown_headers(
     headers: Mapping[str, RawValue], repetition: Repetition | None
 ) -> tuple[dict[str, RawValue], dict[str, RawValue] | None]:
-    """The headers that a repeating message is delivered with, and those that go on waiting.
+    """The headers that a scheduled message is delivered with, and those that go on waiting.
 
     `repetition` is what is left of it after this delivery: None with the last one.
     """
-    shown = {name: value for name, value in headers.items() if name not in REPEATING}
+    shown = {name: value for name, value in headers.items() if name not in NEVER_SHOWN}
+    id_ = schedule_id(headers)
+    if id_ is not None and not id_.startswith(BROKER_ID_PREFIX):
+        shown[FROM_SCHEDULE] = headers[SCHEDULE_ID]
     if repetition is None:
         return shown, None
     waiting = dict(headers)
@@ -202,7 +216,16 @@ def shown_headers(
 
 def schedule_id(headers: Mapping[str, RawValue]) -> str | None:
     """The id that a waiting message carries; whatever is no text is none."""
-    raw = headers.get(SCHEDULE_ID)
+    return _text_of(headers, SCHEDULE_ID)
+
+
+def schedule_owner(headers: Mapping[str, RawValue]) -> str:
+    """The user whose id a waiting message carries; empty where an older release has kept it."""
+    return _text_of(headers, SCHEDULE_OWNER) or ""
+
+
+def _text_of(headers: Mapping[str, RawValue], name: str) -> str | None:
+    raw = headers.get(name)
     if raw is None or raw[:1] != TEXT:
         return None
     value = decode_value(raw)
@@ -218,9 +241,8 @@ def _own_id(headers: Mapping[str, RawValue]) -> str | None:
         raise _unacceptable(SCHEDULE_ID, raw)
     if not value or len(value.encode()) > SCHEDULE_ID_BYTES_MAX:
         raise _invalid(SCHEDULE_ID, f"it has 1 to {SCHEDULE_ID_BYTES_MAX} bytes")
-    if value.startswith(BROKER_ID_PREFIX):
-        raise _invalid(SCHEDULE_ID, f"ids that begin with '{BROKER_ID_PREFIX}' are the broker's")
-    return value
+    # The broker's own ids ask for nothing: earlier releases delivered messages that bear one.
+    return None if value.startswith(BROKER_ID_PREFIX) else value
 
 
 def _delay(headers: Mapping[str, RawValue], *, like_plugin: bool) -> int | None:
@@ -357,6 +379,11 @@ def _signed(value: int) -> RawValue:
     if -INT32_MAX <= value <= INT32_MAX:
         return RawValue(b"I" + struct.pack(">i", value))
     return RawValue(b"l" + struct.pack(">q", value))
+
+
+def _text_value(value: str) -> RawValue:
+    encoded = value.encode(errors="surrogateescape")
+    return RawValue(TEXT + struct.pack(">I", len(encoded)) + encoded)
 
 
 def _invalid(name: str, problem: str) -> ChannelError:

@@ -17,6 +17,7 @@ from leveret.features.delay import (
     read_repetition,
     read_schedule,
     schedule_id,
+    schedule_owner,
     shown_headers,
 )
 from leveret.ports.tables import RawValue, Timestamp, decode_raw_table, decode_value, encode_table
@@ -119,7 +120,13 @@ class TestFirstDelivery:
         assert schedule == Schedule(NOW, "a")
         assert schedule.is_kept(NOW)
 
-    @pytest.mark.parametrize("value", ["", "x" * 256, "@7", 7])
+    def test_an_id_of_the_brokers_asks_for_nothing(self) -> None:
+        headers = raw(x_delay=1, x_schedule_id="@7")
+        schedule = read_schedule(headers, NOW)
+        assert schedule.id is None
+        assert "x-schedule-id" not in kept_headers(headers, schedule, "u")
+
+    @pytest.mark.parametrize("value", ["", "x" * 256, 7])
     def test_ids_are_text_of_a_bounded_length(self, value: object) -> None:
         assert "x-schedule-id" in refusal(x_delay=1, x_schedule_id=value)
 
@@ -212,7 +219,7 @@ class TestRepetition:
 class TestHeaders:
     def test_a_delay_is_negated_as_by_the_plugin(self) -> None:
         headers = raw(x_delay="5000", other="text")
-        kept = kept_headers(headers, read_schedule(headers, NOW))
+        kept = kept_headers(headers, read_schedule(headers, NOW), "u")
         assert kept["x-delay"] == b"I\xff\xff\xec\x78"
         assert kept["other"] == headers["other"]
         again = read_schedule(kept, NOW)
@@ -220,20 +227,29 @@ class TestHeaders:
 
     def test_a_level_is_gone(self) -> None:
         headers = raw(x_delay_level=3)
-        assert kept_headers(headers, read_schedule(headers, NOW)) == {}
+        assert kept_headers(headers, read_schedule(headers, NOW), "u") == {}
 
     def test_a_long_delay_takes_more_room(self) -> None:
         headers = raw(x_delay=DELAY_MS_MAX)
-        kept = kept_headers(headers, read_schedule(headers, NOW))
+        kept = kept_headers(headers, read_schedule(headers, NOW), "u")
         assert decode_value(kept["x-delay"]) == -DELAY_MS_MAX
 
     def test_consumers_see_nothing_of_a_repetition(self) -> None:
         headers = raw(x_repeat_every=1000, x_repeat_count=3, x_schedule_id="a", mine=1)
         _, left = read_repetition(headers).after(NOW, NOW)
         shown, waiting = shown_headers(headers, left)
-        assert shown == raw(x_schedule_id="a", mine=1)
+        assert shown == raw(x_from_schedule="a", mine=1)
         assert waiting == raw(x_repeat_every=1000, x_repeat_count=TWO, x_schedule_id="a", mine=1)
         assert shown_headers(headers, None) == (shown, None)
+
+    def test_what_is_delivered_asks_for_nothing(self) -> None:
+        headers = raw(x_delay=5, x_repeat_every=1000, x_schedule_id="a", x_schedule_owner="them")
+        kept = kept_headers(headers, read_schedule(headers, NOW), "u")
+        assert schedule_owner(kept) == "u"
+        shown, _ = shown_headers(kept, None)
+        again = read_schedule(shown, NOW)
+        assert (again.id, again.repetition, again.due_ms) == (None, None, NOW)
+        assert shown_headers(raw(x_schedule_id="@7"), None) == ({}, None)
 
     def test_ids_of_waiting_messages(self) -> None:
         assert schedule_id(raw(x_schedule_id="@7")) == "@7"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from leveret.mgmt_ui.control import request
+from leveret.mgmt_ui.control_client import request
 from tests.harness.broker import BrokerProcess
 from tests.system.test_queue_features import await_count, connected, declare, drained, publish
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode
+from hashlib import sha256
 
 import pika
 import pika.exceptions
 import pytest
 
 from tests.harness.broker import BrokerProcess
+from tests.system.test_encryption import leveret
+
+SALT = b"salt"
+SECRET_HASH = b64encode(SALT + sha256(SALT + b"secret").digest()).decode()
 
 
 def connected(broker):
@@ -155,15 +161,18 @@ def test_numbers(shared):
     connection.close()
 
 
-def test_an_unroutable_number_counts_and_comes_back(shared):
+def test_a_number_that_comes_back_is_expected_again(shared):
     connection, channel = connected(shared)
     headers = {"x-producer-id": "u", "x-producer-epoch": 0, "x-producer-seq": 0}
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish(
             "", "nowhere", b"x", pika.BasicProperties(headers=headers), mandatory=True
         )
+    with pytest.raises(pika.exceptions.NackError):
+        number(channel, 1, producer="u")
+    number(channel, 0, producer="u")
     number(channel, 1, producer="u")
-    assert drained(channel) == [b"0.1"]
+    assert drained(channel) == [b"0.0", b"0.1"]
     connection.close()
 
 
@@ -209,3 +218,45 @@ def test_exchanges_have_windows_of_their_own(shared):
             channel.queue_declare("bad", arguments={"x-dedup-window": wrong})
         channel = connection.channel()
     connection.close()
+
+
+def test_a_question_is_a_publish_of_the_publishers_own(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connected(broker)
+        for queue in ("a.x", "b.q"):
+            channel.queue_declare(queue, durable=True)
+        channel.exchange_declare("a.x", "fanout")
+        for command in (
+            ("user", "add", "alice", "--password-hash", SECRET_HASH),
+            ("permission", "set", "alice", "^a", r"^a\.", "^a"),
+        ):
+            leveret(broker.data, *command)
+        hers = pika.BlockingConnection(
+            pika.ConnectionParameters(
+                "127.0.0.1", broker.port, credentials=pika.PlainCredentials("alice", "secret")
+            )
+        )
+        half = {"x-prepare": True, "x-check-queue": "b.q", "x-check-after": 50}
+        properties = pika.BasicProperties(message_id="h", headers=half)
+        her_channel = hers.channel()
+        her_channel.confirm_delivery()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+            her_channel.basic_publish("a.x", "", b"x", properties)
+        assert refused.value.reply_text == (
+            "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' "
+            "refused for user 'alice'"
+        )
+        hers.close()
+        connection.close()
+
+
+def test_an_id_that_another_message_waits_under_is_refused(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        connection, channel = connected(broker)
+        for queue in ("q", "other"):
+            channel.queue_declare(queue, durable=True)
+        prepare(channel, "a")
+        prepare(channel, "a")  # sent again
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="prepared message 'a'"):
+            prepare(channel, "a", queue="other")
+        connection.close()

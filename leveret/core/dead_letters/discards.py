@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from leveret.core.dead_letters.burial import NOBODY, Burial, Held
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.settings import DeadLetterStrategy
-from leveret.errors import CorruptBatchError, StorageError
+from leveret.errors import CorruptBatchError, LeveretError, StorageError
 from leveret.features import deaths, retry
 
 if TYPE_CHECKING:
@@ -111,10 +111,16 @@ class Discards:
         self._window = LogWindow(queue.log)
         self._waiting: deque[Dead] = deque()
         self._aside: list[Dead] = []  # until it is time to try again
+        self._told = False  # whether the operator knows that some are put aside
         self._busy = False  # reading, or waiting for the targets' commits
         self._working = False
         self._timers = timers
         self._again = timers.timer(self.try_again)
+
+    @property
+    def waiting_count(self) -> int:
+        """Dead letters that somebody should have taken, and that are tried again."""
+        return sum(dead.stop - dead.first for dead in self._aside)
 
     def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
         """Give these up: at once if there is nothing to be told of them."""
@@ -250,8 +256,23 @@ class Discards:
         if missing:
             self._aside += [Dead(first, stop, reason, held) for first, stop, held in missing]
             self._try_later()
+            self._tell()
+        elif not self._aside:
+            self._told = False
         self._busy = len(self._aside) >= ASIDE_MAX
         self.work()
+
+    def _tell(self) -> None:
+        """Say once why messages stay that nobody can have."""
+        if self._told or self._queue.deleted:
+            return
+        self._told = True
+        text = (
+            f"{self.waiting_count} dead letters wait: a queue that should take them is full, "
+            "paused or missing; they stay unacknowledged, and are tried again every "
+            f"{RETRY_MS // 1000} s"
+        )
+        self._queue.services.report(self._queue, LeveretError(text))
 
 
 def _ranges(windows: Sequence[Window]) -> list[tuple[int, int]]:

@@ -32,7 +32,8 @@ __all__ = ["Model", "Oblivion"]
 class NamedQueue:
     """A queue as far as definitions go: nothing is ever routed here."""
 
-    message_count = leased_count = delayed_count = consumer_count = held_bytes = 0
+    message_count = leased_count = delayed_count = dead_letters_waiting = 0
+    consumer_count = held_bytes = 0
 
     def __init__(self, definition: QueueDefinition, owner: object | None) -> None:
         self.definition = definition

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.delay.delayed_messages import DELAYED_TOPIC, DelayedMessages
-from leveret.core.delay.scheduled import MARKED, Draft
+from leveret.core.delay.scheduled import MARKED, Draft, ScheduleKey
 from leveret.core.exchanges import DELAYED_MESSAGE
 from leveret.core.names import not_found
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
@@ -117,7 +117,8 @@ def _draft(submission: Submission, headers: dict[str, RawValue], schedule: Sched
     flags = message.flags | submission.requests & RecordFlag.SELECTS_KEYS
     if schedule.id is not None or schedule.repetition is not None:
         flags |= MARKED
-    table = encode_table(kept_headers(headers, schedule))
+    owner = submission.user
+    table = encode_table(kept_headers(headers, schedule, owner))
     return Draft(
         schedule.due_ms,
         flags,
@@ -125,5 +126,5 @@ def _draft(submission: Submission, headers: dict[str, RawValue], schedule: Sched
         message.routing_key,
         with_properties(message.header, table=table),
         message.body,
-        schedule.id,
+        None if schedule.id is None else ScheduleKey(schedule.id, owner),
     )

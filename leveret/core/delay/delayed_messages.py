@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from leveret.core.dead_letters.burial import NOBODY
+from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.delay.due_delivery import DueDelivery, DueRouting
 from leveret.core.delay.schedule_ids import ScheduleIds
 from leveret.core.delay.scheduled import (
     MARKED,
+    ScheduleKey,
     as_shown,
     broker_offset,
+    key_in,
     next_occurrence,
-    own_id,
+    own_key,
     raw_headers,
 )
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import LeveretError, StorageError
-from leveret.features.delay import schedule_id
 from leveret.ports.log_text import quoted
 from leveret.ports.ranges import RangeSet
 
@@ -109,13 +111,21 @@ class DelayedMessages:
 
     def add(self, draft: Draft, publisher: Publisher | None = None) -> int:
         """Keep a message. `publisher` wants it back if it is unroutable. Returns its offset."""
-        older = None if draft.id is None else self.find(draft.id)
+        older = None if draft.key is None else self._find_older(draft.key)
         offset = self._write(draft)
         if publisher is not None:
             self._publishers[offset] = ref(publisher)
-        if draft.id is not None:
-            self._follow(draft.id, older, offset)
+        if draft.key is not None:
+            self._follow(draft.key, older, offset)
         return offset
+
+    def _find_older(self, key: ScheduleKey) -> int | None:
+        """The pending message of the same id and owner, or the one that an older release kept."""
+        for each in (key, ScheduleKey(key.id)):
+            offset = self.ids.find(each)
+            if offset is not None and self.is_pending(offset):
+                return offset
+        return None
 
     def replace(self, older: Waiting, draft: Draft) -> int:
         """Keep a message in the place of a pending one. Returns its offset."""
@@ -123,8 +133,8 @@ class DelayedMessages:
         publisher = self._publishers.get(older.offset)
         if publisher is not None:
             self._publishers[offset] = publisher
-        assert draft.id is not None, "whoever takes a place is found by its id"
-        self._follow(draft.id, older.offset, offset)
+        assert draft.key is not None, "whoever takes a place is found by its id"
+        self._follow(draft.key, older.offset, offset)
         return offset
 
     def _write(self, draft: Draft) -> int:
@@ -135,16 +145,16 @@ class DelayedMessages:
             self.ids.cover(self.room.log.committed)
         return offset
 
-    def _follow(self, id_: str, older: int | None, offset: int) -> None:
-        self.ids.begin(id_, offset)
+    def _follow(self, key: ScheduleKey, older: int | None, offset: int) -> None:
+        self.ids.begin(key, offset)
         if older is not None:
             self._replaced[older] = None
-        self.room.await_commit(_Succession(self, id_, older, offset))
+        self.room.await_commit(_Succession(self, key, older, offset))
 
-    def succeeded(self, id_: str, older: int | None, offset: int, *, failed: bool) -> None:
+    def succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
         """A message that has an id is committed, or could not be written."""
         if failed:
-            self.ids.lose(id_, offset)
+            self.ids.lose(key, offset)
             self._publishers.pop(offset, None)
             due = None if older is None else self._replaced.pop(older, None)
             if due is not None:
@@ -152,8 +162,9 @@ class DelayedMessages:
             elif older in self._going_on:
                 self._retry_later()
             return
-        self.ids.keep(id_, offset)
+        self.ids.keep(key, offset)
         if older is not None:
+            self.ids.forget(ScheduleKey(key.id), older)
             self._replaced.pop(older, None)
             self._going_on.pop(older, None)
             self._settle(older)
@@ -173,11 +184,24 @@ class DelayedMessages:
 
     # -- looking up
 
-    def find(self, id_: str) -> int | None:
-        """The offset of a pending message, by its publisher's or by the broker's id."""
-        offset = self.ids.find(id_)
-        if offset is None:
-            offset = broker_offset(id_)
+    def find(self, id_: str, owner: str | None = None) -> int | None:
+        """The offset of a pending message, by its publisher's or by the broker's id.
+
+        The one of `owner` goes before others'. Raises AdministrationError where several users have
+        a message with this id, and none is meant.
+        """
+        own = None if owner is None else self.ids.find(ScheduleKey(id_, owner))
+        if own is not None and self.is_pending(own):
+            return own
+        offsets = [offset for offset in self.ids.offsets(id_) if self.is_pending(offset)]
+        if len(offsets) > 1:
+            raise AdministrationError(
+                "invalid",
+                f"{len(offsets)} users have a message with id '{id_}': name it by its broker id",
+            )
+        if offsets:
+            return offsets[0]
+        offset = broker_offset(id_)
         return offset if offset is not None and self.is_pending(offset) else None
 
     def is_pending(self, offset: int) -> bool:
@@ -234,8 +258,12 @@ class DelayedMessages:
 
     def _is_outlived(self, message: Waiting) -> bool:
         """Whether another has taken its place, which the node died upon."""
-        id_ = own_id(message)
-        newest = None if id_ is None else self.ids.find(id_)
+        key = own_key(message)
+        if key is None:
+            return False
+        if not key.owner:  # whoever published under this id since has taken its place
+            return any(offset > message.offset for offset in self.ids.offsets(key.id))
+        newest = self.ids.find(key)
         return newest is not None and newest > message.offset
 
     def _give_back(self, unrouted: list[Waiting], gone: set[bytes]) -> None:
@@ -275,9 +303,9 @@ class DelayedMessages:
             self._hand_back(missing)
 
     def _forget_id(self, message: Waiting) -> None:
-        id_ = own_id(message)
-        if id_ is not None:
-            self.ids.forget(id_, message.offset)
+        key = own_key(message)
+        if key is not None:
+            self.ids.forget(key, message.offset)
 
     def _goes_on(self, message: Waiting) -> bool:
         """Whether a message that was delivered is due again; then it is kept for that time."""
@@ -344,13 +372,18 @@ class DelayedMessages:
         for offset, flags, _, _, _, header, _ in batch.records():
             if offset < first or not flags & MARKED or offset in self.room.log.settled:
                 continue
-            id_ = schedule_id(raw_headers(header))
-            if id_ is None:
+            key = key_in(raw_headers(header))
+            if key is None:
                 continue
-            for older in {self.ids.find(id_), broker_offset(id_)}:
+            without_owner = ScheduleKey(key.id)
+            for older in {
+                self.ids.find(key),
+                self.ids.find(without_owner),
+                broker_offset(key.id),
+            }:
                 if older is not None and older < offset and self.is_pending(older):
                     self._settle(older)
-            self.ids.keep(id_, offset)
+            self.ids.keep(key, offset)
 
     def close(self) -> None:
         """The virtual host is gone, and so are its messages; the room is its owner's to delete."""
@@ -362,9 +395,11 @@ class DelayedMessages:
 class _Succession:
     """Waits until a message with an id is committed."""
 
-    def __init__(self, messages: DelayedMessages, id_: str, older: int | None, offset: int) -> None:
+    def __init__(
+        self, messages: DelayedMessages, key: ScheduleKey, older: int | None, offset: int
+    ) -> None:
         self._messages = messages
-        self._told = (id_, older, offset)
+        self._told = (key, older, offset)
 
     def done(self, *, failed: bool) -> None:
         """See Waiter."""

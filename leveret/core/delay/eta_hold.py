@@ -159,8 +159,8 @@ class EtaHold:
         """Whether the queue is gone."""
         return self._queue.deleted
 
-    def find(self, id_: str) -> int | None:
-        """The offset of a task that is held, by its id."""
+    def find(self, id_: str, owner: str | None = None) -> int | None:  # noqa: ARG002
+        """The offset of a task that is held, by its id, which is the broker's."""
         offset = broker_offset(id_)
         return offset if offset is not None and self.is_pending(offset) else None
 

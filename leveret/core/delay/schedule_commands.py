@@ -8,6 +8,9 @@ The routing key is the command: `cancel`, `reschedule` or `deliver-now`. Headers
     x-headers                     a table of headers that they have
     x-all                         true: nothing is stated, and every message is meant
 
+An id means the message of the command's own user, if that has one. Whoever changes messages must be
+allowed to write to the exchanges that they wait for; else nothing is changed, and the channel is
+closed with 403.
 `reschedule` takes the new time as a publish does: `x-delay`, `x-deliver-at` or `x-delay-level`. The
 answer `{"count": …}` goes to the message's reply-to, and the confirm comes when the work is done.
 """
@@ -18,6 +21,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.command_replies import check_fields
+from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.delay.scheduled import raw_headers
 from leveret.core.delay.schedules import Selection
 from leveret.core.routing.message import StoredMessage
@@ -31,9 +35,12 @@ from leveret.features.delay import (
     SCHEDULE_ID,
     read_schedule,
 )
+from leveret.ports.authentication import UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+    from collections.abc import Set as AbstractSet
+    from typing import TypeAlias
 
     from leveret.core.command_replies import CommandReplies
     from leveret.core.delay.delayed_delivery import DelayedDelivery
@@ -41,6 +48,9 @@ if TYPE_CHECKING:
     from leveret.core.intake import Submission
     from leveret.core.logs.appender import Committing, Waiter
     from leveret.core.vhost import Vhost
+
+    # Given the exchanges that its messages may wait for; how many messages it has changed.
+    Work: TypeAlias = Callable[[AbstractSet[str]], Awaitable[int]]
 
 __all__ = ["SCHEDULE_EXCHANGE", "ScheduleCommands"]
 
@@ -83,26 +93,30 @@ class ScheduleCommands:
             message.exchange, message.routing_key, message.header, message.body, message.flags
         )
         self._replies.check(submission)
-        work = self._understood(submission, stored)
+        is_timed = message.routing_key == b"reschedule"
+        check_fields(message.headers, CHOOSING | (NEW_TIME if is_timed else set()))
+        chosen = _chosen(message.headers)
+        work = self._understood(submission, stored, chosen)
         command = _Command()
-        self._spawn(self._perform(command, work, submission, stored))
+        self._spawn(self._perform(command, chosen, work, submission, stored))
         return (command,)
 
     def _understood(
-        self, submission: Submission, message: StoredMessage
-    ) -> Callable[[], Awaitable[int]]:
+        self, submission: Submission, message: StoredMessage, chosen: str | Selection
+    ) -> Work:
         """What a command asks for. Raises ChannelError 406."""
         name, vhost = message.routing_key.decode(errors="replace"), submission.vhost.name
-        check_fields(message.headers, CHOOSING | (NEW_TIME if name == "reschedule" else set()))
-        chosen, schedules = _chosen(message.headers), self._schedules
+        owner, schedules = submission.user, self._schedules
         match name:
             case "cancel":
-                return lambda: schedules.cancel(vhost, chosen)
-            case "deliver-now":
-                return lambda: schedules.deliver_now(vhost, chosen)
-            case "reschedule":
-                due_ms = self._due_ms(message)
-                return lambda: schedules.reschedule(vhost, chosen, due_ms)
+                return lambda exchanges: schedules.cancel(
+                    vhost, chosen, owner=owner, exchanges=exchanges
+                )
+            case "deliver-now" | "reschedule":
+                due_ms = self._wall_ms() if name == "deliver-now" else self._due_ms(message)
+                return lambda exchanges: schedules.reschedule(
+                    vhost, chosen, due_ms, owner=owner, exchanges=exchanges
+                )
         raise ChannelError(406, f"no command '{name}': there are {', '.join(COMMANDS)}")
 
     def _due_ms(self, message: StoredMessage) -> int:
@@ -116,21 +130,43 @@ class ScheduleCommands:
     async def _perform(
         self,
         command: _Command,
-        work: Callable[[], Awaitable[int]],
+        chosen: str | Selection,
+        work: Work,
         submission: Submission,
         message: StoredMessage,
     ) -> None:
         try:
             await self._committed(submission.vhost)
+            exchanges = await self._permitted(submission, chosen)
             with acting_as(submission.user):
-                count = await work()
+                count = await work(exchanges)
             await self._committed(submission.vhost)
             self._replies.answer(submission.vhost, message, {"count": count})
+        except ChannelError as error:
+            submission.channel.close(error)
+            command.finish(failed=True)
+        except AdministrationError as error:
+            submission.channel.close(ChannelError(406, str(error)))
+            command.finish(failed=True)
         except Exception as error:  # noqa: BLE001  # whatever it is, the publisher must hear no
             self._report(self, error)
             command.finish(failed=True)
         else:
             command.finish(failed=False)
+
+    async def _permitted(self, submission: Submission, chosen: str | Selection) -> set[str]:
+        """The exchanges that the chosen messages wait for. Raises ChannelError 403."""
+        exchanges = await self._schedules.exchanges(
+            submission.vhost.name, chosen, owner=submission.user
+        )
+        while True:
+            try:
+                for exchange in exchanges:
+                    submission.channel.require("write", "exchange", exchange)
+            except UnansweredError as question:
+                await question.ask()
+            else:
+                return exchanges
 
     async def _committed(self, vhost: Vhost) -> None:
         """Until what was delayed before is safe: a client may cancel what it has just published."""

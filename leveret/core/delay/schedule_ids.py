@@ -9,7 +9,9 @@ or, until it is, the newest of all.
 Keys begin with `schedules`, a zero byte and the digest of the virtual host's name:
 
     … zero byte, covered          u64 offset below which the index knows all ids
-    … zero byte, id, its digest   u64 offset of the message
+    … zero byte, id, its digest, that of its owner      u64 offset of the message
+
+The owner's digest is missing for ids of the broker's and for those that an older release has kept.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leveret.core.delay.scheduled import ScheduleKey
     from leveret.ports import StateStore
 
 __all__ = ["ScheduleIds"]
@@ -35,7 +38,7 @@ class ScheduleIds:
         self._prefix = b"schedules\0" + digest
         self._covered_key = self._prefix + b"\0covered"
         self._state = state
-        self._uncommitted: dict[str, int] = {}
+        self._uncommitted: dict[ScheduleKey, int] = {}
 
     @property
     def covered(self) -> int:
@@ -43,35 +46,41 @@ class ScheduleIds:
         known = self._state.get(self._covered_key)
         return 0 if known is None else OFFSET.unpack(known)[0]
 
-    def find(self, id_: str) -> int | None:
+    def find(self, key: ScheduleKey) -> int | None:
         """The offset of the newest message with this id, which may have been settled since."""
-        offset = self._uncommitted.get(id_)
+        offset = self._uncommitted.get(key)
         if offset is not None:
             return offset
-        known = self._state.get(self._key(id_))
+        known = self._state.get(self._key(key))
         return None if known is None else OFFSET.unpack(known)[0]
 
-    def begin(self, id_: str, offset: int) -> None:
-        """A message with this id is being written."""
-        self._uncommitted[id_] = offset
+    def offsets(self, id_: str) -> set[int]:
+        """The same of every owner."""
+        found = {offset for key, offset in self._uncommitted.items() if key.id == id_}
+        kept = self._state.scan(self._prefix + b"\0id" + _digest(id_))
+        return found | {OFFSET.unpack(value)[0] for _, value in kept}
 
-    def keep(self, id_: str, offset: int) -> None:
+    def begin(self, key: ScheduleKey, offset: int) -> None:
+        """A message with this id is being written."""
+        self._uncommitted[key] = offset
+
+    def keep(self, key: ScheduleKey, offset: int) -> None:
         """The message is committed; call in the order of offsets."""
-        if self._uncommitted.get(id_) == offset:
-            del self._uncommitted[id_]
+        if self._uncommitted.get(key) == offset:
+            del self._uncommitted[key]
         packed = OFFSET.pack(offset)
         covered = OFFSET.pack(offset + 1)
-        self._state.write([(self._key(id_), packed), (self._covered_key, covered)], durable=False)
+        self._state.write([(self._key(key), packed), (self._covered_key, covered)], durable=False)
 
-    def lose(self, id_: str, offset: int) -> None:
+    def lose(self, key: ScheduleKey, offset: int) -> None:
         """The message could not be written: the id means what it meant before."""
-        if self._uncommitted.get(id_) == offset:
-            del self._uncommitted[id_]
+        if self._uncommitted.get(key) == offset:
+            del self._uncommitted[key]
 
-    def forget(self, id_: str, offset: int) -> None:
+    def forget(self, key: ScheduleKey, offset: int) -> None:
         """The message is done with; the id may belong to another by now."""
-        if self.find(id_) == offset:
-            self._state.write([(self._key(id_), None)], durable=False)
+        if self.find(key) == offset:
+            self._state.write([(self._key(key), None)], durable=False)
 
     def cover(self, stop: int) -> None:
         """All records below `stop` are committed: what has an id among them is known."""
@@ -84,6 +93,10 @@ class ScheduleIds:
         gone = [(key, None) for key, _ in self._state.scan(self._prefix)]
         self._state.write(gone, durable=False)
 
-    def _key(self, id_: str) -> bytes:
-        digest = blake2b(id_.encode(errors="surrogateescape"), digest_size=DIGEST_BYTES).digest()
-        return self._prefix + b"\0id" + digest
+    def _key(self, key: ScheduleKey) -> bytes:
+        owner = _digest(key.owner) if key.owner else b""
+        return self._prefix + b"\0id" + _digest(key.id) + owner
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogateescape"), digest_size=DIGEST_BYTES).digest()

@@ -15,6 +15,7 @@ from leveret.features.delay import (
     Repetition,
     read_repetition,
     schedule_id,
+    schedule_owner,
     shown_headers,
 )
 from leveret.ports.contents import headers_table, with_properties
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 __all__ = [
     "MARKED",
     "Draft",
+    "ScheduleKey",
     "as_shown",
+    "broker_id",
     "broker_offset",
-    "full_id",
+    "full_key",
+    "key_in",
     "next_occurrence",
-    "own_id",
+    "own_key",
     "raw_headers",
     "repetition_of",
     "rescheduled",
@@ -43,8 +47,18 @@ MARKED = int(RecordFlag.WANTS_DELAY)
 OFFSET_DIGITS_MAX = 19
 
 
+class ScheduleKey(NamedTuple):
+    """What a pending message is known by: its id, among those of the user that published it.
+
+    The broker's ids have no owner, nor have those that an older release has kept.
+    """
+
+    id: str
+    owner: str = ""
+
+
 class Draft(NamedTuple):
-    """A message to be kept: what is stored of it, and the id that its headers give it."""
+    """A message to be kept: what is stored of it, and what its headers let it be known by."""
 
     due_ms: int
     flags: int
@@ -52,7 +66,7 @@ class Draft(NamedTuple):
     routing_key: bytes
     header: bytes
     body: bytes
-    id: str | None
+    key: ScheduleKey | None
 
 
 def broker_offset(id_: str) -> int | None:
@@ -65,14 +79,25 @@ def broker_offset(id_: str) -> int | None:
     return int(digits)
 
 
-def own_id(message: Waiting) -> str | None:
-    """The id in a message's headers."""
-    return schedule_id(raw_headers(message.header)) if message.flags & MARKED else None
+def own_key(message: Waiting) -> ScheduleKey | None:
+    """The id in a message's headers, with its owner."""
+    return key_in(raw_headers(message.header)) if message.flags & MARKED else None
 
 
-def full_id(message: Waiting) -> str:
-    """The id by which a message is found: its own, or else the broker's."""
-    return own_id(message) or f"{BROKER_ID_PREFIX}{message.offset}"
+def key_in(headers: dict[str, RawValue]) -> ScheduleKey | None:
+    """The same, from headers."""
+    id_ = schedule_id(headers)
+    return None if id_ is None else ScheduleKey(id_, schedule_owner(headers))
+
+
+def full_key(message: Waiting) -> ScheduleKey:
+    """What a message is found by: its own id, or else the broker's."""
+    return own_key(message) or ScheduleKey(broker_id(message))
+
+
+def broker_id(message: Waiting) -> str:
+    """The id that names one message only, whatever ids users give theirs."""
+    return f"{BROKER_ID_PREFIX}{message.offset}"
 
 
 def as_shown(message: Waiting) -> Waiting:
@@ -108,11 +133,11 @@ def rescheduled(message: Waiting, due_ms: int) -> Draft:
 
 
 def _redrafted(message: Waiting, due_ms: int, headers: dict[str, RawValue]) -> Draft:
-    id_ = full_id(message)
-    table = encode_table({**headers, SCHEDULE_ID: id_})
+    key = full_key(message)
+    table = encode_table({**headers, SCHEDULE_ID: key.id})
     header = with_properties(message.header, table=table)
     flags = message.flags | MARKED | RecordFlag.HAS_HEADERS
-    return Draft(due_ms, flags, message.exchange, message.routing_key, header, message.body, id_)
+    return Draft(due_ms, flags, message.exchange, message.routing_key, header, message.body, key)
 
 
 def raw_headers(header: bytes) -> dict[str, RawValue]:

@@ -12,13 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.delay.scheduled import full_id, repetition_of, rescheduled
+from leveret.core.delay.scheduled import (
+    broker_id,
+    broker_offset,
+    full_key,
+    repetition_of,
+    rescheduled,
+)
 from leveret.core.json_fields import plain
 from leveret.core.waiting.search import SCANNED_MAX, Cursor, Search, Selection, stored
+from leveret.features.delay import SCHEDULE_OWNER
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
 
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.eta_hold import EtaHold
@@ -37,8 +45,11 @@ class Keeper(Protocol):
         """The room, if there is one by now."""
         ...
 
-    def find(self, id_: str) -> int | None:
-        """The offset of a pending message."""
+    def find(self, id_: str, owner: str | None = None) -> int | None:
+        """The offset of a pending message; that of the user `owner` goes before others'.
+
+        Raises AdministrationError where the id could mean several.
+        """
         ...
 
     def is_pending(self, offset: int) -> bool:
@@ -110,8 +121,33 @@ class Schedules:
 
     # -- changing
 
-    async def cancel(self, vhost: str, chosen: str | Selection, *, queue: str | None = None) -> int:
-        """Never deliver these. Returns how many. Raises StorageError."""
+    async def exchanges(
+        self, vhost: str, chosen: str | Selection, *, owner: str | None = None
+    ) -> set[str]:
+        """What these wait for: who changes them must be allowed to publish there. StorageError."""
+        names: set[bytes] = set()
+
+        def note(message: Waiting) -> bool:
+            names.add(message.exchange)
+            return True
+
+        await self._each(self._keeper(vhost, None), chosen, note, owner)
+        return {name.decode(errors="replace") for name in names}
+
+    async def cancel(
+        self,
+        vhost: str,
+        chosen: str | Selection,
+        *,
+        queue: str | None = None,
+        owner: str | None = None,
+        exchanges: AbstractSet[str] | None = None,
+    ) -> int:
+        """Never deliver these. Returns how many. Raises StorageError.
+
+        Of messages with the same id, that of the user `owner` is meant; of all that are chosen,
+        those that wait for one of `exchanges`.
+        """
         keeper = self._keeper(vhost, queue)
 
         def cancel(message: Waiting) -> bool:
@@ -120,10 +156,18 @@ class Schedules:
             self._emit("schedule.cancelled", _told(vhost, message))
             return True
 
-        return await self._each(keeper, chosen, cancel)
+        return await self._each(keeper, chosen, cancel, owner, exchanges)
 
-    async def reschedule(self, vhost: str, chosen: str | Selection, due_ms: int) -> int:
-        """Deliver these at another time. Returns how many. Raises StorageError."""
+    async def reschedule(
+        self,
+        vhost: str,
+        chosen: str | Selection,
+        due_ms: int,
+        *,
+        owner: str | None = None,
+        exchanges: AbstractSet[str] | None = None,
+    ) -> int:
+        """Deliver these at another time, chosen as in `cancel`. Returns how many. StorageError."""
         messages = self._delayed.find(vhost)
 
         def reschedule(message: Waiting) -> bool:
@@ -135,7 +179,7 @@ class Schedules:
             self._emit("schedule.rescheduled", told)
             return True
 
-        return await self._each(messages, chosen, reschedule)
+        return await self._each(messages, chosen, reschedule, owner, exchanges)
 
     async def deliver_now(self, vhost: str, chosen: str | Selection) -> int:
         """Deliver these at once. Returns how many. Raises StorageError."""
@@ -150,16 +194,26 @@ class Schedules:
             messages.room.await_commit(waiter)
 
     async def _each(
-        self, keeper: Keeper | None, chosen: str | Selection, change: Callable[[Waiting], bool]
+        self,
+        keeper: Keeper | None,
+        chosen: str | Selection,
+        change: Callable[[Waiting], bool],
+        owner: str | None = None,
+        exchanges: AbstractSet[str] | None = None,
     ) -> int:
+        names = None if exchanges is None else {name.encode() for name in exchanges}
+
+        def change_meant(message: Waiting) -> bool:
+            return (names is None or message.exchange in names) and change(message)
+
         if isinstance(chosen, str):
-            message = await self._by_id(keeper, chosen)
-            return int(message is not None and change(message))
+            message = await self._by_id(keeper, chosen, owner)
+            return int(message is not None and change_meant(message))
         count = 0
         search = self._search(keeper, chosen, None, None)
         if search is not None:
             async for found in search.found():
-                count += sum(map(change, found))
+                count += sum(map(change_meant, found))
         return count
 
     # -- finding
@@ -176,12 +230,15 @@ class Schedules:
             return None
         return Search(keeper.room, selection, after, keeper.is_pending, scanned_max)
 
-    async def _by_id(self, keeper: Keeper | None, id_: str) -> Waiting | None:
-        offset = None if keeper is None else keeper.find(id_)
+    async def _by_id(
+        self, keeper: Keeper | None, id_: str, owner: str | None = None
+    ) -> Waiting | None:
+        offset = None if keeper is None else keeper.find(id_, owner)
         if keeper is None or keeper.room is None or offset is None:
             return None
         for message in await keeper.room.read([offset]):
-            if keeper.is_pending(offset) and full_id(message) == id_:
+            named = full_key(message).id == id_ or broker_offset(id_) == offset
+            if keeper.is_pending(offset) and named:
                 return message
         return None
 
@@ -189,9 +246,12 @@ class Schedules:
 def row_of(message: Waiting) -> dict[str, object]:
     """A message as lists show it."""
     repetition = repetition_of(message)
-    held = stored(message)
+    key, held = full_key(message), stored(message)
+    headers = held.open_headers
     return {
-        "id": full_id(message),
+        "id": key.id,
+        "broker_id": broker_id(message),
+        "user": key.owner or None,
         "due_ms": message.due_ms,
         "exchange": message.exchange.decode(errors="replace"),
         "routing_key": message.routing_key.decode(errors="replace"),
@@ -201,14 +261,16 @@ def row_of(message: Waiting) -> dict[str, object]:
         "cron": None if repetition is None else repetition.cron,
         "deliveries_left": None if repetition is None else repetition.count,
         "message_id": plain(held.property("message_id")),
-        "headers": plain(held.open_headers),
+        "headers": plain(
+            {name: value for name, value in headers.items() if name != SCHEDULE_OWNER}
+        ),
     }
 
 
 def _told(vhost: str, message: Waiting) -> dict[str, object]:
     return {
         "vhost": vhost,
-        "id": full_id(message),
+        "id": full_key(message).id,
         "exchange": message.exchange.decode(errors="replace"),
         "routing_key": message.routing_key.decode(errors="replace"),
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from leveret.core.once.dedup_exchanges import SEEN_TOPIC, SeenTopic, key_in
 from leveret.core.once.dedup_keys import text_key
 from leveret.core.once.dedup_writer import Entry, OnceServices, OnceWriter
-from leveret.core.once.producers import PRODUCERS_TOPIC, Producers
+from leveret.core.once.producers import PRODUCERS_TOPIC, Producer, Producers
 from leveret.errors import ChannelError, StorageError
 from leveret.features.sequences import read_claim
 from leveret.ports.records import RecordFlag
@@ -86,7 +86,8 @@ class OnceIntake:
             raise ChannelError(406, "no message of a transaction is numbered, or has a window")
         writer = self._writer(submission.vhost)
         if claim is not None:
-            self._admit(writer.producers, claim)
+            producer = Producer(claim.producer, submission.user)
+            self._admit(writer.producers, producer)
         return (writer.add(Entry(submission, claim, key)),)
 
     @staticmethod
@@ -98,12 +99,12 @@ class OnceIntake:
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
 
-    def _admit(self, producers: Producers, claim: Claim) -> None:
+    def _admit(self, producers: Producers, producer: Producer) -> None:
         """Raise 406 where there is no room for one more publisher."""
-        if producers.get(claim.producer) is None and len(producers) >= self._limits.producers_max:
+        if producers.get(producer) is None and len(producers) >= self._limits.producers_max:
             raise ChannelError(
                 406,
-                f"producer '{claim.producer}': there are {len(producers)} producers already, of "
+                f"producer '{producer.id}': there are {len(producers)} producers already, of "
                 "which none has been idle for long enough to be forgotten",
             )
 

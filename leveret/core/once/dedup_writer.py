@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from leveret.core.logs.appender import tell_each
 from leveret.core.once.dedup_exchanges import SEEN_FLAGS, SeenTopic
+from leveret.core.once.producers import Producer
 from leveret.errors import ChannelError
 from leveret.features.sequences import Position, Verdict, expected, judge
 from leveret.ports.records import BatchBuilder, RecordFlag
@@ -65,13 +66,18 @@ class Entry:
     claim: Claim | None
     key: bytes | None
 
+    @property
+    def producer(self) -> Producer:
+        """Who numbers, where there is a claim."""
+        return Producer("" if self.claim is None else self.claim.producer, self.submission.user)
+
 
 @dataclass(eq=False, slots=True)
 class Batch:
     """Messages that are decided about together. Their confirms wait for it (see Committing)."""
 
     entries: list[Entry] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)  # publishers that may begin anew
+    forgotten: list[Producer] = field(default_factory=list)  # who may begin anew
     waiters: list[Waiter] = field(default_factory=list)
     outcome: bool | None = None  # whether it has failed; None: it is under way
 
@@ -96,7 +102,7 @@ class Plan:
     batch: Batch
     write: AtomicWrite
     now_ms: int
-    moved: dict[str, Position] = field(default_factory=dict)
+    moved: dict[Producer, Position] = field(default_factory=dict)
     keys: dict[bytes, None] = field(default_factory=dict)
     filled: dict[OpenQueue, BatchBuilder] = field(default_factory=dict)  # where room is limited
     elsewhere: list[Committing] = field(default_factory=list)  # with other features
@@ -129,13 +135,17 @@ class OnceWriter:
         self.resume()
         return self._next
 
-    def forget_producer(self, producer: str, waiter: Waiter) -> bool:
-        """Let a publisher begin anew; `waiter` is told when that is so. False: it is unknown."""
-        if self.producers.get(producer) is None:
+    def forget_producer(self, id_: str, user: str | None, waiter: Waiter) -> bool:
+        """Let a publisher begin anew, of whichever users have one of this id; None: of all.
+
+        `waiter` is told when that is so. False: it is unknown.
+        """
+        named = [each for each in self.producers.named(id_) if user in {None, each.user}]
+        if not named:
             return False
         if self._next is None:
             self._next = Batch()
-        self._next.forgotten.append(producer)
+        self._next.forgotten += named
         self._next.waiters.append(waiter)
         self.resume()
         return True
@@ -156,9 +166,10 @@ class OnceWriter:
         plan = self._writing = Plan(batch, services.atomic.begin(), services.wall_ms())
         for producer in batch.forgotten:
             # Its record tells of others, too: it is written again without it.
-            beside = self.producers.beside(producer)
-            plan.moved.update(beside)
-            plan.is_empty &= not beside
+            plan.moved.update(self.producers.beside(producer))
+        for producer in batch.forgotten:
+            plan.moved.pop(producer, None)
+        plan.is_empty = not plan.moved
         for entry in batch.entries:
             try:
                 self._decide(entry, plan)
@@ -198,12 +209,12 @@ class OnceWriter:
                 plan.keys[key] = None
                 plan.is_empty = False
         if claim is not None:
-            plan.moved[claim.producer] = Position(claim.epoch, claim.sequence)
+            plan.moved[entry.producer] = Position(claim.epoch, claim.sequence)
             plan.is_empty = False
 
     def _is_next(self, entry: Entry, claim: Claim, plan: Plan) -> bool:
         """Whether a message is its publisher's next. Raises ChannelError 406."""
-        known = plan.moved.get(claim.producer) or self.producers.get(claim.producer)
+        known = plan.moved.get(entry.producer) or self.producers.get(entry.producer)
         verdict = judge(known, claim)
         if verdict is Verdict.SEEN:
             self.producers.duplicates += 1

@@ -94,18 +94,24 @@ class OnceOperations:
         writer = self._once.intake.writers.get(vhost.name)
         return [
             {
-                "id": name,
+                "id": producer.id,
+                "user": producer.user or None,
                 "epoch": known.position.epoch,
                 "sequence": known.position.sequence,
                 "last_at": known.time_ms,
             }
-            for name, known in ([] if writer is None else writer.producers.items())
+            for producer, known in ([] if writer is None else writer.producers.items())
         ]
 
-    def forget_producer(self, vhost: Vhost, producer: str) -> Committed | None:
-        """Let a publisher begin anew with any epoch; None where it is unknown."""
+    def forget_producer(
+        self, vhost: Vhost, producer: str, user: str | None = None
+    ) -> Committed | None:
+        """Let a publisher begin anew with any epoch: one user's, or every one's of this id.
+
+        None where it is unknown.
+        """
         writer, told = self._once.intake.writers.get(vhost.name), Committed()
-        if writer is None or not writer.forget_producer(producer, told):
+        if writer is None or not writer.forget_producer(producer, user, told):
             return None
         return told
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from leveret.core.logs.appender import Appender
 from leveret.core.once.dedup_exchanges import key_in
 from leveret.core.routing.message import MadeMessage, StoredMessage
-from leveret.errors import LeveretError, StorageError
+from leveret.errors import ChannelError, LeveretError, StorageError
 from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
 from leveret.features.prepared import PREPARE_ID, Half, read_half
 from leveret.ports.contents import headers_table
@@ -137,6 +137,21 @@ class PreparedMessages(Appender):
         return found
 
     # -- keeping
+
+    def check_address(self, id_: str, message: Message) -> None:
+        """Raise ChannelError 406 where a message is kept under this id that is another one."""
+        pending = self._pending.get(id_)
+        if pending is None:
+            return
+        address = tuple(
+            name.decode(errors="replace") for name in (message.exchange, message.routing_key)
+        )
+        if address != (pending.exchange, pending.routing_key):
+            raise ChannelError(
+                406,
+                f"prepared message '{id_}' waits for exchange '{pending.exchange}' and routing key "
+                f"'{pending.routing_key}': state another '{PREPARE_ID}'",
+            )
 
     def add(self, half: Half, message: Message, flags: int) -> None:
         """Keep a message; one that is kept already under its id was sent again."""

@@ -56,7 +56,7 @@ class PreparedIntake:
         return bool(requests & RecordFlag.WANTS_PREPARE)
 
     def take(self, submission: Submission) -> Collection[Committing] | None:
-        """See Step. Raises ChannelError 406 and 506."""
+        """See Step. Raises ChannelError 403, 404, 406 and 506."""
         message = submission.message
         try:
             if not is_asked_for(message.headers):
@@ -70,9 +70,13 @@ class PreparedIntake:
             )
         if submission.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction waits to be committed by itself")
-        if half.check_queue is not None and submission.vhost.find_queue(half.check_queue) is None:
-            raise not_found("queue", half.check_queue, submission.vhost.name)
+        if half.check_queue is not None:
+            # Questions go there by the default exchange, in the publisher's name.
+            submission.channel.require("write", "exchange", "")
+            if submission.vhost.find_queue(half.check_queue) is None:
+                raise not_found("queue", half.check_queue, submission.vhost.name)
         messages = self._of(submission.vhost)
+        messages.check_address(half.id, message)
         if len(messages) >= self._pending_max and messages.find(half.id) is None:
             raise ChannelError(
                 406, f"{len(messages)} prepared messages wait to be committed: no more are taken"

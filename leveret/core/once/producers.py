@@ -5,6 +5,10 @@ that either both are there after a crash or neither is. It holds the positions o
 that a write has moved, one after the other:
 
     u16 size of the id | id | u64 epoch | u64 sequence of the last message | u64 time of it
+    u16 size of the id, and OWNED | id | u16 size of the user | user | u64 … as above
+
+An id is one of its user's: those of two users have nothing to do with each other. The first form is
+an older release's, which knew no users; whoever numbers under that id first goes on with it.
 
 A record is settled when each of its publishers stands in a later one. The oldest positions are
 written again now and then, so that idle publishers keep no old segments.
@@ -26,15 +30,23 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog
     from leveret.ports.records import BatchBuilder
 
-__all__ = ["PRODUCERS_TOPIC", "Known", "Producers"]
+__all__ = ["PRODUCERS_TOPIC", "Known", "Producer", "Producers"]
 
 PRODUCERS_TOPIC = "leveret.producers"
 SIZE = struct.Struct("<H")
 NUMBERS = struct.Struct("<QQQ")
+OWNED = 1 << 15  # an id has 255 bytes at most
 # Positions that stand so many records behind the end are written again, a few with each write.
 STALE_RECORDS = 10_000
 RENEWED_AT_ONCE = 8
 READ_BYTES = 1 << 20
+
+
+class Producer(NamedTuple):
+    """One numbering publisher; `user` is empty where an older release has noted it."""
+
+    id: str
+    user: str = ""
 
 
 class Known(NamedTuple):
@@ -54,7 +66,7 @@ class Producers(Appender):
         super().__init__(log, turn, report)
         self.duplicates = 0  # messages that were not stored again, since the start
         self.held = log.first < log.end
-        self._known: dict[str, Known] = {}  # in the order of their records
+        self._known: dict[Producer, Known] = {}  # in the order of their records
         self._live: dict[int, int] = {}  # of records: how many publishers have none that is newer
         self._offset = 0  # of the record that was written last
 
@@ -64,18 +76,22 @@ class Producers(Appender):
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, producer: str) -> Position | None:
-        """How far a publisher has come."""
-        known = self._known.get(producer)
+    def get(self, producer: Producer) -> Position | None:
+        """How far a publisher has come; or who had its id in an older release."""
+        known = self._known.get(producer) or self._known.get(Producer(producer.id))
         return None if known is None else known.position
 
-    def items(self) -> list[tuple[str, Known]]:
+    def named(self, id_: str) -> list[Producer]:
+        """The publishers of this id, one for each user."""
+        return [producer for producer in self._known if producer.id == id_]
+
+    def items(self) -> list[tuple[Producer, Known]]:
         """All of them."""
         return list(self._known.items())
 
     # -- moving
 
-    def record(self, moved: Mapping[str, Position], now_ms: int) -> bytes:
+    def record(self, moved: Mapping[Producer, Position], now_ms: int) -> bytes:
         """The record that says how far these have come, and repeats a few of the oldest."""
         stale = {
             name: known
@@ -89,7 +105,7 @@ class Producers(Appender):
             ]
         )
 
-    def _oldest(self, count: int) -> Iterable[tuple[str, Known]]:
+    def _oldest(self, count: int) -> Iterable[tuple[Producer, Known]]:
         return [item for item, _ in zip(self._known.items(), range(count), strict=False)]
 
     def take_in(self, records: BatchBuilder) -> None:  # noqa: ARG002  # it is one record
@@ -101,15 +117,16 @@ class Producers(Appender):
         self._learn(record, self._offset)
 
     def _learn(self, record: bytes, offset: int) -> None:
-        for name, position, time_ms in _unpacked(record):
-            self._forget(name)
-            self._known[name] = Known(position, time_ms, offset)
+        for producer, position, time_ms in _unpacked(record):
+            self._forget(producer)
+            self._forget(Producer(producer.id))  # whose place it has taken
+            self._known[producer] = Known(position, time_ms, offset)
             self._live[offset] = self._live.get(offset, 0) + 1
         if offset not in self._live:
             self.log.settle([(offset, offset + 1)])
 
-    def _forget(self, name: str) -> bool:
-        known = self._known.pop(name, None)
+    def _forget(self, producer: Producer) -> bool:
+        known = self._known.pop(producer, None)
         if known is None:
             return False
         self._live[known.offset] -= 1
@@ -129,7 +146,7 @@ class Producers(Appender):
             if known.time_ms < before_ms:
                 self._forget(name)
 
-    def beside(self, producer: str) -> dict[str, Position]:
+    def beside(self, producer: Producer) -> dict[Producer, Position]:
         """Who shares the record of a publisher, which must be written anew to forget that one."""
         known = self._known.get(producer)
         if known is None:
@@ -140,7 +157,7 @@ class Producers(Appender):
             if other.offset == known.offset and name != producer
         }
 
-    def forget(self, producer: str) -> None:
+    def forget(self, producer: Producer) -> None:
         """A publisher may begin anew; its record tells of nobody else any more."""
         self._forget(producer)
 
@@ -172,26 +189,35 @@ class Producers(Appender):
         """Whoever has written is told by the write."""
 
 
-def _packed(rows: Iterable[tuple[str, Position, int]]) -> bytes:
+def _packed(rows: Iterable[tuple[Producer, Position, int]]) -> bytes:
     pieces = []
-    for name, position, time_ms in rows:
-        id_ = name.encode(errors="surrogateescape")
-        pieces += [SIZE.pack(len(id_)), id_, NUMBERS.pack(*position, time_ms)]
+    for producer, position, time_ms in rows:
+        id_, user = (text.encode(errors="surrogateescape") for text in producer)
+        pieces += [SIZE.pack(len(id_) | (OWNED if user else 0)), id_]
+        if user:
+            pieces += [SIZE.pack(len(user)), user]
+        pieces.append(NUMBERS.pack(*position, time_ms))
     return b"".join(pieces)
 
 
-def _unpacked(record: bytes) -> Iterable[tuple[str, Position, int]]:
+def _unpacked(record: bytes) -> Iterable[tuple[Producer, Position, int]]:
     """What `_packed` was given. Raises ValueError."""
     at = 0
-    while at < len(record):
-        if len(record) < at + SIZE.size:
-            raise ValueError("a publisher's position is cut off")
-        (size,) = SIZE.unpack_from(record, at)
-        at += SIZE.size
-        name = record[at : at + size].decode(errors="surrogateescape")
-        at += size
-        if len(record) < at + NUMBERS.size:
-            raise ValueError("a publisher's position is cut off")
-        epoch, sequence, time_ms = NUMBERS.unpack_from(record, at)
-        at += NUMBERS.size
-        yield name, Position(epoch, sequence), time_ms
+    try:
+        while at < len(record):
+            (size,) = SIZE.unpack_from(record, at)
+            id_, at = _text(record, at + SIZE.size, size & ~OWNED)
+            user = ""
+            if size & OWNED:
+                (size,) = SIZE.unpack_from(record, at)
+                user, at = _text(record, at + SIZE.size, size)
+            epoch, sequence, time_ms = NUMBERS.unpack_from(record, at)
+            at += NUMBERS.size
+            yield Producer(id_, user), Position(epoch, sequence), time_ms
+    except struct.error:
+        raise ValueError("a publisher's position is cut off") from None
+
+
+def _text(record: bytes, at: int, size: int) -> tuple[str, int]:
+    """A text of so many bytes, and what is behind it."""
+    return record[at : at + size].decode(errors="surrogateescape"), at + size

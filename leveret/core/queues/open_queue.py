@@ -214,6 +214,11 @@ class OpenQueue(Appender):
         return 0
 
     @property
+    def dead_letters_waiting(self) -> int:
+        """Messages that it gave up, and that nobody has room for yet; they are leased."""
+        return 0
+
+    @property
     @abstractmethod
     def consumer_count(self) -> int:
         """Consumers, whether or not they can take anything now."""

@@ -284,6 +284,11 @@ class Queue(OpenQueue):
         return self.machine.delayed.count + self._parked_count
 
     @property
+    def dead_letters_waiting(self) -> int:
+        """See OpenQueue."""
+        return self.discards.waiting_count
+
+    @property
     def held_bytes(self) -> int:
         """See OpenQueue."""
         machine, upkeep = self.machine, self._upkeep

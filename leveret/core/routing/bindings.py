@@ -46,6 +46,11 @@ class QueueLike(Protocol):
         ...
 
     @property
+    def dead_letters_waiting(self) -> int:
+        """Count of messages that were given up, and that nobody has room for yet."""
+        ...
+
+    @property
     def consumer_count(self) -> int:
         """Count of its consumers."""
         ...

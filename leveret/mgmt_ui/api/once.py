@@ -15,10 +15,11 @@ milliseconds since 1970.
 
 from __future__ import annotations
 
-from fastapi import Response
+from fastapi import Request, Response
 
 from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, done, listed
 from leveret.mgmt_ui.api.callers import CallerHere
+from leveret.mgmt_ui.api.describing import query as described_query
 from leveret.mgmt_ui.api.listing import Kind
 from leveret.mgmt_ui.api.own import own_router
 from leveret.mgmt_ui.api.problems import not_found
@@ -80,12 +81,18 @@ async def list_producers(caller: CallerHere, query: QueryHere, vhost: Segment) -
     return await listed(await caller.perform("producers.list", vhost=vhost), BY_ID, query)
 
 
-@router.delete("/producers/{vhost}/{id}")
-async def forget_producer(caller: CallerHere, vhost: Segment, id: Segment) -> Response:  # noqa: A002
-    """Let a publisher begin anew, with any epoch and number 0."""
+@router.delete("/producers/{vhost}/{id}", openapi_extra=described_query({"user": "alice"}))
+async def forget_producer(
+    caller: CallerHere,
+    request: Request,
+    vhost: Segment,
+    id: Segment,  # noqa: A002
+) -> Response:
+    """Let a publisher begin anew, with any epoch and number 0: of ?user, or of all users."""
     caller.require_administrator()
     caller.vhost(vhost)
-    await caller.perform("producers.forget", vhost=vhost, id=id)
+    user = request.query_params.get("user")
+    await caller.perform("producers.forget", vhost=vhost, id=id, user=user)
     return done()
 
 

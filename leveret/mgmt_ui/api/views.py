@@ -103,6 +103,7 @@ def waiting_counts(queue: QueueLike) -> Row:
         "messages_delayed": queue.delayed_count,  # given back for later; part of `messages`
         "messages_waiting_for_retry": retries_pending(queue),
         "messages_waiting_for_eta": tasks_pending(queue),
+        "dead_letters_waiting": queue.dead_letters_waiting,  # part of the unacknowledged ones
     }
 
 

@@ -50,7 +50,8 @@ async def _producers_list(node: Administered, parameters: Parameters) -> list[di
 
 async def _producers_forget(node: Administered, parameters: Parameters) -> None:
     once, vhost = _opened(node, parameters)
-    await _safe(once.forget_producer(vhost, parameters["id"]), f"no producer '{parameters['id']}'")
+    id_, user = parameters["id"], parameters["user"]
+    await _safe(once.forget_producer(vhost, id_, user), f"no producer '{id_}'")
 
 
 async def _prepared_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
@@ -130,7 +131,7 @@ ONCE: Final[Operations] = {
     "dedup.show": (_dedup_show, {**_WINDOW, "id": None}),
     "dedup.forget": (_dedup_forget, {**_WINDOW, "id": str}),
     "producers.list": (_producers_list, _VHOST),
-    "producers.forget": (_producers_forget, _BY_ID),
+    "producers.forget": (_producers_forget, {**_BY_ID, "user": None}),
     "prepared.list": (_prepared_list, _VHOST),
     "prepared.show": (_prepared_show, _BY_ID),
     "prepared.commit": (_prepared_commit, _BY_ID),

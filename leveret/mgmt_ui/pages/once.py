@@ -99,7 +99,10 @@ async def forget_producer(viewer: ViewerHere, form: FormHere) -> Response:
     vhost, id_ = form.text("vhost"), form.text("id")
     viewer.caller.vhost(vhost)
     done = f"Publisher {id_} may begin anew, with any epoch and number 0."
-    return await act(viewer, "producers.forget", vhost=vhost, id=id_, done=done, then=_back(vhost))
+    user = form.text("user") or None
+    return await act(
+        viewer, "producers.forget", vhost=vhost, id=id_, user=user, done=done, then=_back(vhost)
+    )
 
 
 @router.post("/prepared/{decision}")

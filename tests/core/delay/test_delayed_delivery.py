@@ -3,12 +3,16 @@ from __future__ import annotations
 import pytest
 from pamqp import commands, header
 
+from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.delay.delayed_messages import DELAYED_TOPIC
+from leveret.core.delay.scheduled import MARKED, Draft, ScheduleKey
 from leveret.errors import DiskFullError
 from leveret.ports import Durability
 from leveret.ports.definitions import VhostDefinition
+from leveret.ports.records import RecordFlag
 from leveret.storage.state import MemoryStateStore
 from tests.support.client import Client, message
+from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
 
@@ -285,7 +289,32 @@ class TestRepeating:
         client.publish("q", b"m", headers=headers)
         wait(stage, 1)
         shown = [properties.headers for _, properties in messages(client)]
-        assert shown == [{"x-schedule-id": "a", "mine": 1}] * 2
+        assert shown == [{"x-from-schedule": "a", "mine": 1}] * 2
+
+    def test_a_delivery_that_is_published_again_is_a_message_of_its_own(
+        self, stage: Stage, client: Client
+    ) -> None:
+        repeats = {"x-repeat-every": 1000, "x-repeat-count": 4}
+        for headers in ({**repeats, "x-schedule-id": "daily"}, repeats):
+            client.publish("q", b"m", headers=headers)
+            wait(stage, 1)
+            _, (_, delivered) = messages(client)
+            later(client, b"once more", 500, headers={**delivered.headers, "x-delay": 500})
+            assert client.methods() == []
+            wait(stage, 2.5)
+            assert sorted(bodies(client)) == [b"m", b"m", b"once more"]
+            assert pending(stage) == 0
+
+    @pytest.mark.parametrize("id_", ["@0", "@2"])
+    def test_a_message_with_an_id_of_the_brokers_is_published(
+        self, stage: Stage, client: Client, id_: str
+    ) -> None:
+        client.publish("q", b"m", headers={"x-repeat-every": 1000, "x-repeat-count": 3})
+        wait(stage, 1)  # delivered twice: what is pending is another record, known as @0
+        later(client, b"mine", 100, headers={"x-schedule-id": id_})
+        assert client.methods() == []
+        wait(stage, 1)
+        assert bodies(client) == [b"m", b"m", b"mine", b"m"]
 
     def test_what_was_missed_comes_once(self, stage: Stage, client: Client) -> None:
         client.publish("q", b"m", headers={"x-repeat-every": 1000})
@@ -331,6 +360,44 @@ class TestIds:
         wait(stage, 5)
         assert bodies(client) == []
         assert pending(stage) == 0
+
+    def test_an_id_is_its_users(self, stage: Stage, client: Client) -> None:
+        stage.add_user("alice")
+        alice, her_other = (Client(stage).open(user="alice") for _ in range(2))
+        later(client, b"theirs", headers={"x-schedule-id": "1"})
+        later(alice, b"hers", headers={"x-schedule-id": "1", "x-schedule-owner": "guest"})
+        later(her_other, b"hers, anew", headers={"x-schedule-id": "1"})
+        assert pending(stage) == 2
+        wait(stage, 1)
+        found = [(body, properties.headers) for body, properties in messages(client)]
+        told = {"x-delay": -1000, "x-from-schedule": "1"}
+        assert found == [(b"theirs", told), (b"hers, anew", told)]
+        assert pending(stage) == 0
+
+    def test_an_id_that_an_older_release_kept_is_replaced(
+        self, stage: Stage, client: Client
+    ) -> None:
+        later(client, b"new", headers={"x-schedule-id": "a"})
+        delayed = stage.broker.delayed.find("/")
+        flags, head = content_header(3, headers={"x-schedule-id": "b", "x-repeat-every": 500})
+        flags |= MARKED | RecordFlag.HAS_HEADERS
+        old = Draft(stage.now + 500, flags, b"", b"q", head, b"old", ScheduleKey("b"))
+        delayed.add(old)
+        stage.run()
+        assert delayed.find("b") is not None
+        later(client, b"new", headers={"x-schedule-id": "b"})
+        wait(stage, 2)
+        assert bodies(client) == [b"new", b"new"]
+        assert delayed.find("b") is None
+
+    def test_an_id_of_several_users_names_none_of_them(self, stage: Stage, client: Client) -> None:
+        stage.add_user("alice")
+        later(client, b"1", headers={"x-schedule-id": "1"})
+        later(Client(stage).open(user="alice"), b"2", headers={"x-schedule-id": "1"})
+        delayed = stage.broker.delayed.find("/")
+        assert delayed.find("1", "alice") == delayed.find("@1") == 1
+        with pytest.raises(AdministrationError, match="2 users have a message with id '1'"):
+            delayed.find("1")
 
     def test_within_one_turn_too(self, stage: Stage, client: Client) -> None:
         client.feed(

@@ -180,6 +180,39 @@ def test_permissions(stage: Stage) -> None:
     assert refusal(client, "cancel", x_all=True)[0] == 403
 
 
+@pytest.mark.parametrize("name", ["cancel", "deliver-now", "reschedule"])
+@pytest.mark.parametrize("chosen", [{"x_all": True}, {"x_schedule_id": "a"}, {"x_headers": {}}])
+def test_what_waits_elsewhere_is_not_changed(
+    stage: Stage, client: Client, name: str, chosen: dict[str, object]
+) -> None:
+    later(client, b"m", **{"x-schedule-id": "a"})
+    stage.add_user("some", write="^leveret.schedule$|^amq.topic$")
+    some = Client(stage).open(user="some")
+    some.publish("k", b"mine", exchange="amq.topic", headers={"x-delay": 5000})
+    timed = {"x_delay": 1} if name == "reschedule" else {}
+    if chosen == {"x_headers": {}}:
+        chosen = {"x_due_from": 1}
+    code, text = refusal(some, name, **chosen, **timed)
+    assert code == 403
+    assert text == (
+        "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' "
+        "refused for user 'some'"
+    )
+    stage.advance(4)
+    assert stage.broker.delayed.find("/").room.pending_count == 2
+
+
+def test_an_id_means_one_s_own_message(stage: Stage, client: Client) -> None:
+    stage.add_user("alice")
+    alice = Client(stage).open(user="alice")
+    for one in (client, alice):
+        later(one, b"m", **{"x-schedule-id": "1"})
+    assert command(client, "cancel", x_schedule_id="1") == 1
+    delayed = stage.broker.delayed.find("/")
+    assert delayed.find("1", "alice") == delayed.find("1") == 1
+    assert command(client, "cancel", x_schedule_id="1") == 1  # there is one only
+
+
 def test_an_answer_is_a_publish_of_one_s_own(stage: Stage) -> None:
     stage.add_user("some", write="^leveret.schedule$")
     client = Client(stage).open(user="some")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pamqp import commands, header
 
 from leveret.core.intake import Submission
-from leveret.core.once.producers import Producers
+from leveret.core.once.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.sequences import Position
@@ -60,6 +60,7 @@ class World:
 
     def __init__(self, *, window=False):
         self.window = window
+        self.user = "guest"
         self.topics = self.state = None
         self.tag = 0
         self.open()
@@ -88,7 +89,7 @@ class World:
         head = header.ContentHeader(0, len(body), commands.Basic.Properties(**properties))
         message = StoredMessage(b"x", b"", head.marshal(), body, RecordFlag.HAS_HEADERS)
         return Submission(
-            self.vhost, message, [b""], requests, False, self.tag, "guest", self.channel
+            self.vhost, message, [b""], requests, False, self.tag, self.user, self.channel
         )
 
     def publish(self, step, submission):
@@ -218,7 +219,8 @@ def test_many_producers_survive_in_few_records():
     stage = Stage()
     producers = Producers(log, stage.turn, stage.report)
     for round_ in range(3):
-        record = producers.record({f"p{n}": Position(1, round_) for n in range(5)}, 7)
+        moved = {Producer(f"p{n}", "u"): Position(1, round_) for n in range(5)}
+        record = producers.record(moved, 7)
         producers.builder.add(1, 7, b"", b"", b"", record)
         producers.take_in(producers.builder)
         producers.flush()
@@ -230,7 +232,7 @@ def test_many_producers_survive_in_few_records():
         again.restore().send(None)
     assert not again.held
     assert {name: known.position for name, known in again.items()} == {
-        f"p{n}": Position(1, 2) for n in range(5)
+        Producer(f"p{n}", "u"): Position(1, 2) for n in range(5)
     }
     again.forget_idle(8)
     assert len(again) == 0
@@ -243,8 +245,10 @@ def test_a_forgotten_producer_begins_anew_and_its_neighbours_do_not():
         world.number(0, producer=producer)
     world.settle_down()
     fate = Fate()
-    assert world.once.intake.writers["/"].forget_producer("a", fate)
-    assert not world.once.intake.writers["/"].forget_producer("none", fate)
+    writer = world.once.intake.writers["/"]
+    assert not writer.forget_producer("a", "somebody else", fate)
+    assert writer.forget_producer("a", None, fate)
+    assert not writer.forget_producer("none", None, fate)
     world.settle_down()
     assert fate.failed is False
     world.crash()
@@ -252,6 +256,44 @@ def test_a_forgotten_producer_begins_anew_and_its_neighbours_do_not():
     world.number(0, producer="b")
     world.settle_down()
     assert len(world.bodies) == 3
+
+
+def test_a_producer_is_its_users():
+    world = World()
+    for user in ("alice", "bob"):
+        world.user = user
+        for sequence in range(2):
+            world.number(sequence, epoch=9 if user == "alice" else 0)
+    world.settle_down()
+    assert world.bodies == [0, 1, 0, 1]
+    world.crash()
+    world.user = "bob"
+    world.number(2)
+    world.settle_down()
+    assert world.bodies == [0, 1, 0, 1, 2]
+    assert world.channel.closed_with == []
+
+
+def test_a_producer_of_an_older_release_goes_on():
+    world = World()
+    world.number(0)
+    world.settle_down()
+    producers = world.once.intake.writers["/"].producers
+    record = SIZE.pack(1) + b"q" + NUMBERS.pack(3, 0, world.stage.now)
+    producers.builder.add(1, world.stage.now, b"", b"", b"", record)
+    world.stage.turn.touch(producers)
+    world.settle_down()
+    world.crash()
+    world.settle_down()
+    world.number(1, epoch=3, producer="q")
+    world.user = "bob"
+    world.number(2, epoch=3, producer="q")
+    world.settle_down()
+    assert world.bodies == [0, 1]
+    assert len(world.channel.refused_tags) == 1  # bob has to begin with 0
+    known = world.once.intake.writers["/"].producers.items()
+    positions = {producer: each.position for producer, each in known}
+    assert positions == {Producer("p", "guest"): (0, 0), Producer("q", "guest"): (3, 1)}
 
 
 def test_there_are_only_so_many_producers():
