@@ -339,13 +339,16 @@ class Vhost:
         if definition.name not in self.exchanges:
             self._create_exchange(definition)
 
-    def add_queue(self, definition: QueueDefinition) -> None:
-        """Create a queue of just this type; one that exists stays as it is. 406."""
+    def add_queue(self, definition: QueueDefinition, owner: object | None = None) -> None:
+        """Create a queue of just this type; one that exists stays as it is. 406.
+
+        An exclusive one goes with the connection `owner`.
+        """
         if self.find_queue(definition.name) is None:
             free = [
                 x for x in definition.aliases if x != definition.name and not self.find_queue(x)
             ]
-            self._create_queue(replace(definition, aliases=tuple(free)), None)
+            self._create_queue(replace(definition, aliases=tuple(free)), owner)
 
     def add_binding(self, definition: BindingDefinition) -> bool:
         """Bind; False where an end is missing. 406."""

@@ -32,6 +32,8 @@ FIRST, LAST = "x-first-death-", "x-last-death-"
 OPEN_COPIES, BLIND_COPIES = "CC", "BCC"
 REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 REASONS = (REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT)
+# A queue of this ending is, or may become, the dead-letter topic of the queue named before it.
+TOPIC_SUFFIX = ".dlq"
 
 Entry: TypeAlias = dict[str, Any]
 

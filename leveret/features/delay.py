@@ -9,9 +9,10 @@
     x-repeat-until   when the last one may be: as x-deliver-at
     x-schedule-id    how the schedule is called, among those of its publisher's user
 
-A time that is past means now. An `x-delay` may also come as text or as a number with a fraction,
-and one that is not above zero asks for nothing: RabbitMQ's plugin for delayed messages marks with
-a negative one what has been delayed before.
+A time that is past means now, but for one before 2001, which is in seconds by mistake. Times and
+an `x-delay` may also come as text or as a number with a fraction. An `x-delay` that is not above
+zero asks for nothing: RabbitMQ's plugin for delayed messages marks with a negative one what has
+been delayed before.
 
 What is kept until it is due carries the same headers, so they are all that needs to be known of
 it; `x-repeat-count` then says how many deliveries are left, `x-schedule-owner` whose they are.
@@ -72,6 +73,8 @@ LEVELS_MS: Final = (
 )
 # A year, leap years included: what is further out is a mistake in the unit.
 DELAY_MS_MAX: Final = 366 * DAY_MS
+# A time before 2001 is one in seconds, read as milliseconds: it would be due at once, unnoticed.
+MILLISECONDS_MIN: Final = 10**12
 # RabbitMQ's plugin delivers at once what lies beyond its timers.
 PLUGIN_DELAY_MS_MAX: Final = 2**32 - 1
 # A message that repeats itself faster than this is a flood that nobody publishes.
@@ -334,7 +337,19 @@ def _time(headers: Mapping[str, RawValue], name: str) -> int | None:
         return None
     if raw[:1] == TIMESTAMP:
         return int.from_bytes(raw[1:]) * SECOND_MS
-    return _integer_header(name, raw)
+    try:
+        time_ms = _lenient_integer(raw)
+    except (ValueError, ArithmeticError):
+        raise _invalid(name, "it is no number of milliseconds") from None
+    if time_ms is None:
+        raise _unacceptable(name, raw)
+    if 0 < time_ms < MILLISECONDS_MIN:
+        raise _invalid(name, f"{time_ms} is in {_year(time_ms)}: it is milliseconds since 1970")
+    return time_ms
+
+
+def _year(time_ms: int) -> int:
+    return datetime.fromtimestamp(time_ms // SECOND_MS, UTC).year
 
 
 def _first_of(repetition: Repetition, due_ms: int, *, stated: bool) -> int:

@@ -15,6 +15,7 @@ queue whose settings are resolved, and once for each message that fails.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import isfinite
@@ -64,6 +65,8 @@ MULTIPLIER_MAX = 1000
 DELAY_MS = 1000
 MULTIPLIER = 2.0
 ATTEMPTS = 16  # with the delay above, most of a day in which what is broken may be mended
+
+DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 COUNT, FIRST_AT, LAST_AT, REASON = HEADERS = (
     "x-retry-count",
@@ -190,10 +193,16 @@ def _number(minimum: int, maximum: int) -> Check:
     problem = f'"expected a number from {minimum} to {maximum}"'
 
     def check(value: Any) -> str | None:
-        is_number = _is_integer(value) or isinstance(value, (float, Decimal))
-        return None if is_number and isfinite(value) and minimum <= value <= maximum else problem
+        number: Any = _decimal(value) if isinstance(value, str) else value
+        is_number = _is_integer(number) or isinstance(number, (float, Decimal))
+        return None if is_number and isfinite(number) and minimum <= number <= maximum else problem
 
     return check
+
+
+def _decimal(text: str) -> Decimal | None:
+    """A number as text, for clients that cannot send fractions; None where it is none."""
+    return Decimal(text) if DECIMAL.fullmatch(text) else None
 
 
 def _delays(value: Any) -> str | None:

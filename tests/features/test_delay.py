@@ -71,6 +71,14 @@ class TestFirstDelivery:
         assert due(x_deliver_at=NOW + 1) == NOW + 1
         assert due(x_deliver_at=Timestamp(NOW // 1000 + 60)) == (NOW // 1000 + 60) * 1000
 
+    @pytest.mark.parametrize("value", [NOW + 100.7, str(NOW + 100)])
+    def test_a_moment_may_have_a_fraction_or_be_text(self, value: object) -> None:
+        assert due(x_deliver_at=value) == NOW + 100
+
+    @pytest.mark.parametrize("value", [0, -1, 10**12])
+    def test_a_moment_that_is_long_past_means_now(self, value: int) -> None:
+        assert due(x_deliver_at=value) == NOW
+
     def test_a_moment_that_is_past_means_now(self) -> None:
         schedule = read_schedule(raw(x_deliver_at=NOW - 1), NOW)
         assert schedule.due_ms == NOW
@@ -97,7 +105,13 @@ class TestFirstDelivery:
             ({"x_delay": True}, "invalid header 'x-delay': {unacceptable_type,bool}"),
             ({"x_delay": None}, "invalid header 'x-delay': {unacceptable_type,void}"),
             ({"x_delay": [1]}, "invalid header 'x-delay': {unacceptable_type,array}"),
-            ({"x_deliver_at": "1"}, "invalid header 'x-deliver-at': {unacceptable_type,longstr}"),
+            ({"x_deliver_at": True}, "invalid header 'x-deliver-at': {unacceptable_type,bool}"),
+            ({"x_deliver_at": "soon"}, "invalid header 'x-deliver-at': it is no number"),
+            (
+                {"x_deliver_at": NOW // 1000 + 60},
+                "'x-deliver-at': 1700000060 is in 1970: it is milliseconds since 1970",
+            ),
+            ({"x_repeat_every": 10, "x_repeat_until": 1}, "1 is in 1970"),
             ({"x_delay_level": 0}, "invalid header 'x-delay-level': levels are 1 to 18"),
             ({"x_delay_level": 19}, "invalid header 'x-delay-level': levels are 1 to 18"),
             ({"x_delay_level": "1"}, "invalid header 'x-delay-level': {unacceptable_type,longstr}"),

@@ -25,7 +25,8 @@ def ask(broker, operation, **parameters):
 
 def redrive(broker, queue, **target):
     parameters = {
-        "ids": [],
+        "offsets": [],
+        "message_ids": [],
         "reason": None,
         "source": None,
         "headers": {},

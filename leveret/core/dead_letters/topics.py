@@ -1,8 +1,9 @@
 """Dead-letter topics: the queue `<queue>.dlq` for what a queue without an exchange gives up.
 
 Dead lettering asks for them; each is created when it is needed first, of its queue's type, durable,
-and an ordinary queue from then on. A queue of that name which somebody has declared is taken as it
-is. A new topic gets letters once its definition is on disk: a restart must find it again.
+and an ordinary queue from then on. That of an exclusive queue goes with the connection, as its
+queue does. A queue of that name which somebody has declared is taken as it is. A new topic gets
+letters once its definition is on disk: a restart must find it again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from leveret.core.names import NAME_BYTES_MAX
 from leveret.core.queues.arguments import QUEUE_TYPE, type_of
 from leveret.core.telemetry.events import INTERNAL_USER, acting_as
 from leveret.errors import ChannelError, StorageError
+from leveret.features.deaths import TOPIC_SUFFIX
 from leveret.ports.definitions import QueueDefinition
 
 if TYPE_CHECKING:
@@ -23,14 +25,13 @@ if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
     from leveret.ports import MetadataStore
 
-__all__ = ["SUFFIX", "DeadLetterTopics", "dead_letter_topic"]
-
-SUFFIX = ".dlq"
+__all__ = ["DeadLetterTopics", "dead_letter_topic"]
 
 
 def dead_letter_topic(queue: str) -> str:
     """The name of a queue's dead-letter topic; a very long one is cut to what a name may have."""
-    return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
+    room = NAME_BYTES_MAX - len(TOPIC_SUFFIX)
+    return queue.encode()[:room].decode(errors="ignore") + TOPIC_SUFFIX
 
 
 class DeadLetterTopics:
@@ -69,11 +70,13 @@ class DeadLetterTopics:
         return True
 
     def _create(self, vhost: Vhost, name: str, queue: Queue) -> bool:
-        kind = type_of(queue.definition.arguments)
-        definition = QueueDefinition(vhost.name, name, durable=True, arguments={QUEUE_TYPE: kind})
+        kind, is_exclusive = type_of(queue.definition.arguments), queue.definition.exclusive
+        definition = QueueDefinition(
+            vhost.name, name, not is_exclusive, is_exclusive, arguments={QUEUE_TYPE: kind}
+        )
         try:
             with acting_as(INTERNAL_USER):
-                vhost.add_queue(definition)
+                vhost.add_queue(definition, queue.owner)
         except (ChannelError, StorageError) as error:
             self._report(queue, error)
             return False

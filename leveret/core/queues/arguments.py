@@ -28,6 +28,7 @@ DEDUP_WINDOW = "x-dedup-window"
 QUEUE_TYPE = "x-queue-type"
 VISIBILITY_TIMEOUT = "x-visibility-timeout"
 GROUP_ORDERING = "x-group-ordering"
+CONSUMER_GROUP = "x-consumer-group"
 
 # Ten years: a timer further out is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
@@ -174,6 +175,11 @@ def anything(_value: Any, _arguments: Arguments) -> str | None:
     return None
 
 
+def not_yet(_value: Any, _arguments: Arguments) -> str | None:
+    """Refuse what is promised: a queue without it would look as if it had it."""
+    return '"it is not supported by this release"'
+
+
 queue_type = one_of(("classic", "quorum", "stream"), "\"unsupported queue type '{}'\"")
 queue_mode = one_of(("default", "lazy"), "\"unsupported queue mode '{}'\"")
 leader_locator = one_of(("client-local", "balanced"), "invalid_queue_locator_arg")
@@ -269,6 +275,8 @@ FEATURES: dict[str, Check] = {
     "x-publish-burst": rate,
     "x-consume-rate": rate,
     "x-consume-burst": rate,
+    "x-retention": not_yet,
+    "x-partitions": not_yet,
 }
 TYPES = {
     "classic": {**CLASSIC, **RETRY, **HOLDING, **FEATURES},
@@ -284,14 +292,21 @@ MODULES = {
 EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
 # What a consumer may ask of a queue.
 CONSUMER_TYPES: dict[str, dict[str, Check]] = {
-    "classic": {"x-priority": integer, VISIBILITY_TIMEOUT: lease_term, **FILTER_CHECKS},
+    "classic": {
+        "x-priority": integer,
+        VISIBILITY_TIMEOUT: lease_term,
+        CONSUMER_GROUP: not_yet,
+        **FILTER_CHECKS,
+    },
     "quorum": {
+        CONSUMER_GROUP: not_yet,
         "x-priority": integer,
         "x-consumer-timeout": time_to_live,
         VISIBILITY_TIMEOUT: lease_term,
         **FILTER_CHECKS,
     },
     "stream": {
+        CONSUMER_GROUP: not_yet,
         **FILTER_CHECKS,
         STREAM_OFFSET: stream_offset,
         "x-stream-filter": anything,

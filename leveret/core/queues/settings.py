@@ -15,6 +15,7 @@ from leveret.core.queues.stream_offsets import interval_ms
 from leveret.features import deaths
 from leveret.features.dedup import window_ms
 from leveret.features.rates import Rate, rate_of
+from leveret.features.retry import ARGUMENTS as RETRY_KEYS
 from leveret.features.retry import Ladder, ladder_of
 from leveret.ports import Retention
 from leveret.ports.definitions import Paused
@@ -34,6 +35,10 @@ QUORUM_PRIORITY_MAX = 31
 QUORUM_PRIORITY = 4
 # What a stream keeps that says nothing of it: long enough for a holiday, short enough for a disk.
 STREAM_AGE_MS_MAX = 14 * 86_400_000
+
+
+# Keys of policies that let a queue give messages up which its consumers fail.
+GIVES_UP = frozenset({*RETRY_KEYS, "dead-letter-topic", "delivery-limit"})
 
 
 class Overflow(StrEnum):
@@ -136,6 +141,9 @@ def resolve_settings(
 
     The queue's own arguments win over its policy; of times and lengths the smaller one counts.
     """
+    if definition.name.endswith(deaths.TOPIC_SUFFIX):
+        # A policy for all queues must not give dead letters up once more, to topics of topics.
+        policy = {key: value for key, value in policy.items() if key not in GIVES_UP}
     settings = _resolve(definition, policy)
     if definition.paused is Paused.NOTHING:
         return settings
@@ -185,7 +193,10 @@ def _resolve(definition: QueueDefinition, policy: Mapping[str, Any]) -> QueueSet
     kind = definition.arguments.get(QUEUE_TYPE)
     if kind == "stream":
         return _of_stream(stated)
-    return _of_quorum_queue(stated) if kind == "quorum" else _of_classic_queue(stated)
+    if kind == "quorum":
+        is_topic = definition.name.endswith(deaths.TOPIC_SUFFIX)
+        return _of_quorum_queue(stated, None if is_topic else DELIVERY_LIMIT)
+    return _of_classic_queue(stated)
 
 
 def _of_stream(stated: Stated) -> QueueSettings:
@@ -209,7 +220,7 @@ def _of_classic_queue(stated: Stated) -> QueueSettings:
     return _with_dead_letters(settings, stated, limited=limit is not None)
 
 
-def _of_quorum_queue(stated: Stated) -> QueueSettings:
+def _of_quorum_queue(stated: Stated, default_limit: int | None) -> QueueSettings:
     settings = _of_any_queue(stated)
     settings = replace(
         settings,
@@ -218,7 +229,7 @@ def _of_quorum_queue(stated: Stated) -> QueueSettings:
         default_priority=QUORUM_PRIORITY,
         returns_first=True,
         single_active_by_priority=settings.single_active,
-        delivery_limit=_delivery_limit(stated.least("delivery-limit", _looser), DELIVERY_LIMIT),
+        delivery_limit=_delivery_limit(stated.least("delivery-limit", _looser), default_limit),
         retry_delay=_retry_delay(stated),
         counts_deliveries=True,
     )

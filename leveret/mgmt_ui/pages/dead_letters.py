@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.dead_letters.topics import SUFFIX
 from leveret.core.queues.queue import Queue
+from leveret.features.deaths import TOPIC_SUFFIX
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.dead_letters import require_to_redrive
 from leveret.mgmt_ui.api.problems import ApiError
@@ -65,7 +65,7 @@ async def _sources(vhost: Vhost) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     async for part in in_slices(list(vhost.queues.values())):
         for queue in part:
-            if queue.definition.name.endswith(SUFFIX):
+            if queue.definition.name.endswith(TOPIC_SUFFIX):
                 found.setdefault(queue.definition.name, set())
             if isinstance(queue, Queue):
                 for target in _targets(vhost, queue):
@@ -77,7 +77,7 @@ def _targets(vhost: Vhost, queue: Queue) -> set[str]:
     settings = queue.settings
     exchange, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
     if exchange is None:
-        topic = queue.name + SUFFIX
+        topic = queue.name + TOPIC_SUFFIX
         return {topic} if settings.dead_letter_topic and topic in vhost.queues else set()
     if not exchange:  # the default one, to the queue that the key names
         return {key} if key is not None and key in vhost.queues else set()

@@ -1,13 +1,16 @@
 """The queue that takes what another one without a dead-letter exchange gives up."""
 
 import pytest
+from pamqp import commands
 
 from leveret.core.access.limits import NodeLimits
 from leveret.core.dead_letters.discards import RETRY_MS
 from leveret.core.dead_letters.topics import dead_letter_topic
 from leveret.errors import StorageError
 from leveret.ports.contents import headers_table
+from leveret.ports.definitions import PolicyDefinition
 from leveret.ports.tables import decode_table
+from tests.support.client import Client
 from tests.support.queue_bench import content_header
 from tests.support.stage import Stage
 
@@ -121,3 +124,52 @@ def test_the_longest_names_are_cut():
     assert dead_letter_topic("q") == "q.dlq"
     assert dead_letter_topic("n" * 255) == "n" * 251 + ".dlq"
     assert len(dead_letter_topic("ü" * 127).encode()) <= 255
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    "definition",
+    [{"retry-delays": [1]}, {"dead-letter-topic": True}, {"delivery-limit": 0}],
+    ids=lambda definition: next(iter(definition)),
+)
+def test_a_policy_for_all_queues_begets_no_topic_of_a_topic(stage, kind, definition):
+    apply_to = f"{kind}_queues"
+    policy = PolicyDefinition("/", "all", ".*", definition, apply_to=apply_to)
+    stage.broker.policies.put(policy)
+    queue = declare(stage, **ASKED, x_queue_type=kind)
+    reject_one(stage, queue)
+    while "q.dlq" not in stage.broker.vhosts["/"].queues:  # tried once more, where it retries
+        stage.advance(1)
+        offset, _ = queue.get()
+        queue.discard([(offset, offset + 1)])
+        stage.run()
+    dead = stage.queue("q.dlq")
+    for _ in range(25):  # a quorum queue would have given it up by itself
+        offset, _ = dead.get()
+        dead.return_([(offset, offset + 1)])
+        stage.run()
+    assert dead.message_count == 1
+    offset, _ = dead.get()
+    dead.discard([(offset, offset + 1)])
+    stage.advance(5)
+    assert set(stage.broker.vhosts["/"].queues) == {"q", "q.dlq"}
+    assert (dead.message_count, dead.leased_count) == (0, 0)
+
+
+def test_what_a_dead_letter_topic_states_itself_counts(stage):
+    reject_one(stage, declare(stage, "q.dlq", x_retry_max_attempts=0), b"dead twice")
+    assert stage.queue("q.dlq.dlq").message_count == 1
+
+
+def test_the_topic_of_an_exclusive_queue_goes_with_its_connection(stage):
+    client = Client(stage).open()
+    client.declare("mine", exclusive=True, arguments=ASKED)
+    client.publish("mine", b"dead")
+    client.send(commands.Basic.Get(queue="mine"))
+    client.received()
+    client.send(commands.Basic.Reject(delivery_tag=1, requeue=False))
+    topic = stage.queue("mine.dlq")
+    assert topic.message_count == 1
+    assert (topic.definition.durable, topic.definition.exclusive) == (False, True)
+    client.call(commands.Connection.Close(200, "", 0, 0), channel=0)
+    assert set(stage.broker.vhosts["/"].queues) == set()

@@ -347,3 +347,18 @@ def test_a_filter_that_cannot_be_read_is_refused(arguments, problem):
         check_consumer_arguments(QueueDefinition("/", "q"), arguments)
     key = next(reversed(arguments))
     assert refused.value.explanation == f"invalid arg '{key}' for queue 'q' in vhost '/': {problem}"
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("key", ["x-retention", "x-partitions"])
+def test_what_is_promised_is_refused_until_it_is_there(kind, key):
+    definition = QueueDefinition("/", "q", arguments={"x-queue-type": kind, key: 1})
+    with pytest.raises(ChannelError) as refused:
+        check_queue_arguments(definition)
+    assert refused.value.reply_text == (
+        f"PRECONDITION_FAILED - invalid arg '{key}' for queue 'q' in vhost '/': "
+        '"it is not supported by this release"'
+    )
+    consumed = QueueDefinition("/", "q", arguments={"x-queue-type": kind})
+    with pytest.raises(ChannelError, match=r"x-consumer-group.*not supported by this release"):
+        check_consumer_arguments(consumed, {"x-consumer-group": "g"})

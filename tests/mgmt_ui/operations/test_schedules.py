@@ -115,8 +115,10 @@ async def test_one_message(node: Administered, stage: Stage) -> None:
     shown = await ask(node, "schedule.show", vhost="/", id="seven")
     assert shown["payload"] == "7"
     assert shown["due_ms"] == stage.now + 8000
-    error, text = await ask(node, "schedule.show", vhost="/", id="@7")
-    assert (error, text) == ("not_found", "no message with id '@7' waits in vhost '/'")
+    assert (shown["user"], shown["broker_id"]) == ("guest", "@7")
+    assert await ask(node, "schedule.show", vhost="/", id="@7") == shown
+    error, text = await ask(node, "schedule.show", vhost="/", id="@77")
+    assert (error, text) == ("not_found", "no message with id '@77' waits in vhost '/'")
 
 
 async def test_messages_are_found_by_their_ids(node: Administered, client: Client) -> None:
