@@ -15,6 +15,7 @@ from pamqp import commands
 from leveret.amqp import announcements, direct_reply, frames
 from leveret.amqp.confirms import Confirms
 from leveret.amqp.consumer import Getter, return_counts
+from leveret.amqp.creating import KeptDefinitions, missing_queue
 from leveret.amqp.destinations import find_destinations, send_back, submit
 from leveret.amqp.methods import encode_method
 from leveret.amqp.sender_selected import select_keys
@@ -75,6 +76,7 @@ class Channel:
         self.alive = True  # until it is closed by either side
         self.slot: ChannelSlot = connection.reader.open_channel(number, self)
         self.slot.one_by_one = self.vhost.traced
+        self.slot.escalates_unrouted = self.vhost.definition.creates_queues
         self.unacked: Unacked[ChannelConsumer | Getter] = Unacked()
         self.consumers: dict[str, ChannelConsumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
@@ -175,6 +177,7 @@ class Channel:
     def choose_path(self) -> None:
         """Let the reader pack publishes itself unless each of them must be looked at."""
         self.slot.one_by_one = self.transaction is not None or self.vhost.traced
+        self.slot.escalates_unrouted = self.vhost.definition.creates_queues
 
     def published(self, publish: Publish) -> None:
         """A message that left the reader's fast path. Raises ChannelError 403 as `require` does."""
@@ -184,6 +187,8 @@ class Channel:
         if publish.flags & RecordFlag.HAS_RETRY:
             check_retry_headers(publish.header)
         self._check_topics(publish)
+        if self.vhost.definition.creates_queues and not publish.exchange:
+            self._create_missing(publish.routing_key)
         intake = self.broker.intake
         steps = intake.concerned(self.vhost, publish.exchange, publish.requests)
         concern = Concern(submit(self, publish), steps) if steps else None
@@ -191,6 +196,14 @@ class Channel:
             self.transaction.buffer_publish(publish, concern or self.route(publish))
         elif concern is None or not self._is_taken(concern):
             self.deposit(publish, self.route(publish))
+
+    def _create_missing(self, key: bytes) -> None:
+        """Create the queue that a message is for, if its user may. Raises ChannelError 406.
+
+        The message's confirm waits until a restart would find the queue.
+        """
+        if missing_queue(self, key) is not None:
+            self._taken_by.add(KeptDefinitions(self.broker))
 
     def _is_taken(self, concern: Concern) -> bool:
         """Whether a message is not to be routed now. Raises ChannelError."""

@@ -92,7 +92,7 @@ class Channels:
             channel.wake_consumers()
 
     def choose_paths(self) -> None:
-        """The firehose of the virtual host was turned on or off."""
+        """Follow the virtual host: its firehose, and whether messages create queues."""
         for channel in self.by_number.values():
             channel.choose_path()
 

@@ -487,8 +487,8 @@ class Connection:
         if self.reader.unread or self.reader.stopped:
             self._advance()
 
-    def tracing_changed(self) -> None:
-        """The firehose of the virtual host was turned on or off."""
+    def choose_paths(self) -> None:
+        """Follow the virtual host: its firehose, and whether messages create queues."""
         self.channels.choose_paths()
 
     def check_acknowledged(self, now_ms: int) -> None:

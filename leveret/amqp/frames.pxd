@@ -26,6 +26,7 @@ cdef class ChannelSlot:
     cdef readonly object channel
     cdef public bint closing
     cdef public bint one_by_one
+    cdef public bint escalates_unrouted
     cdef public bint confirming
     cdef public bytes reply_address     # what a reply-to of `amq.rabbitmq.reply-to` becomes; None: no consumer
     cdef public uint64_t published

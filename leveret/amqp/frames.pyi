@@ -43,6 +43,7 @@ class Inflow(Counters): ...
 class ChannelSlot:
     closing: bool
     one_by_one: bool
+    escalates_unrouted: bool
     confirming: bool
     reply_address: bytes | None
     published: int

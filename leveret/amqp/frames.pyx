@@ -222,7 +222,8 @@ cdef class ChannelSlot:
 
     `channel.route_cache(exchange: bytes) -> RouteCache | None` is asked once per exchange, and again
     after None, with which the message leaves as an event; it raises what a
-    publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event.
+    publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event,
+    `escalates_unrouted` those that no queue is for, mandatory or not.
     `inflows` says what was published to which exchange; of those that are gone some may be forgotten.
     """
 
@@ -811,7 +812,9 @@ cdef class FrameReader:
         self.published.add(1, RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size)
         if slot.confirming:
             self.mark(slot)
-        if route is None or slot.one_by_one or flags & LEAVES or (mandatory and not route.builders):
+        if route is None or slot.one_by_one or flags & LEAVES or (
+            not route.builders and (mandatory or slot.escalates_unrouted)
+        ):
             return slot.number, _as_publish(
                 mandatory, <uint32_t>flags, address, header, header_size, body, body_size
             )

@@ -16,7 +16,15 @@ __all__ = ["app"]
 
 app = Group("Namespaces of exchanges, queues and permissions.")
 
-VHOST_COLUMNS = ["name", "description", "tags", "default_queue_type", "protected", "limits"]
+VHOST_COLUMNS = [
+    "name",
+    "description",
+    "tags",
+    "default_queue_type",
+    "protected",
+    "creates_queues",
+    "limits",
+]
 Name = Annotated[str, typer.Argument(help="The virtual host's name.")]
 Description = Annotated[str, typer.Option("--description", help="What it is for.")]
 Tags = Annotated[list[str], typer.Option("--tag", help="A tag for people; may be repeated.")]
@@ -78,6 +86,22 @@ def set_(
         raise typer.BadParameter("state what to replace: see --help")
     ask(data_dir, "vhost.set", name=name, **stated)
     show_done(f"vhost '{name}': replaced {' and '.join(changed)}", as_json=json)
+
+
+@app.command("create-queues")
+def create_queues(
+    name: Name,
+    on: Annotated[bool, typer.Option("--on/--off", help="Whether they do.")] = True,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Let a message to the default exchange create the queue that its routing key names.
+
+    Of the default queue type; for users who may configure a queue of that name.
+    """
+    ask(data_dir, "vhost.create_queues", name=name, on=on)
+    done = "creates queues for messages" if on else "creates no queues for messages"
+    show_done(f"vhost '{name}' {done}", as_json=json)
 
 
 @app.command("protect")

@@ -40,7 +40,12 @@ from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.vhost import Vhost
 from leveret.core.waiting.rooms import WaitingRooms
-from leveret.errors import ChannelError, ConnectionClosingError, ToleratedError
+from leveret.errors import (
+    ChannelError,
+    ConnectionClosingError,
+    StorageError,
+    ToleratedError,
+)
 from leveret.ports.authentication import Login
 
 if TYPE_CHECKING:
@@ -50,7 +55,7 @@ if TYPE_CHECKING:
     from leveret.core.broker_settings import BrokerSettings
     from leveret.core.definitions.policies import Policies
     from leveret.core.environment import Environment
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.appender import Committing, Waiter
     from leveret.core.once.dedup import Changes
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.bindings import QueueLike
@@ -193,6 +198,7 @@ class Broker:
             tolerates=self._tolerates,
             counters=self.statistics.vhost(definition.name),
             begin=self.chores.begin,
+            wall_ms=self.timers.wall_ms,
         )
 
     def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:
@@ -206,9 +212,11 @@ class Broker:
     def change_vhost(self, definition: VhostDefinition) -> None:
         """Take over what has become of a virtual host's description and limits."""
         vhost = self.vhosts[definition.name]
-        limits, vhost.definition = vhost.definition.limits, definition
-        if limits != definition.limits:
+        before, vhost.definition = vhost.definition, definition
+        if before.limits != definition.limits:
             self.rates.limits_changed()
+        if before.creates_queues != definition.creates_queues:
+            self._change_paths(vhost)
 
     def apply_policies(self, vhost_name: str) -> None:
         """Let every exchange and queue follow the policies of a virtual host as they are now.
@@ -289,9 +297,25 @@ class Broker:
         """Turn the firehose of a virtual host on or off, for connections that are open, too."""
         traced = self.vhosts[vhost]
         traced.traced = on
+        self._change_paths(traced)
+
+    def _change_paths(self, vhost: Vhost) -> None:
         for connection in self.connections:
-            if connection.vhost is traced:
-                connection.tracing_changed()
+            if connection.vhost is vhost:
+                connection.choose_paths()
+
+    def await_definitions(self, waiter: Waiter) -> None:
+        """Tell a waiter once all definitions are on disk that there are now, or could not be."""
+        self._environment.spawn(self._keep_definitions(waiter))
+
+    async def _keep_definitions(self, waiter: Waiter) -> None:
+        try:
+            await self.metadata.flush()
+        except StorageError as error:
+            self.report(self, error)
+            waiter.done(failed=True)
+        else:
+            waiter.done(failed=False)
 
     def change_user(self, _name: str) -> None:
         """Take over what has become of a user's limits."""

@@ -29,7 +29,7 @@ from leveret.core.queues.arguments import (
 )
 from leveret.core.routing.bindings import Binding
 from leveret.core.routing.predeclared import check_not_default
-from leveret.core.telemetry.events import silent
+from leveret.core.telemetry.events import actor, silent
 from leveret.core.topology import Topology
 from leveret.errors import ChannelError
 from leveret.ports.counters import Counters
@@ -62,8 +62,9 @@ class Vhost:
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
     message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
     leveret.core.telemetry.events); `tolerates(queue, error)` lets a queue be declared otherwise
-    than it is, and has said so; `begin(chore)` does what takes long, bit by bit. `traced` says
-    whether the firehose is on (see leveret.core.telemetry.trace); Broker.trace changes it.
+    than it is, and has said so; `begin(chore)` does what takes long, bit by bit; `wall_ms()` is the
+    time at which queues are created. `traced` says whether the firehose is on (see
+    leveret.core.telemetry.trace); Broker.trace changes it.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Vhost:
         tolerates: Callable[[QueueLike, ChannelError], bool] = strictly,
         counters: Counters | None = None,
         begin: Callable[[Generator[None]], object] = at_once,
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.definition = definition  # replaced when its description or limits change
         self.name = definition.name
@@ -91,6 +93,7 @@ class Vhost:
         self._random_name = random_name
         self._quota = quota or Quota()
         self._tolerates = tolerates
+        self._wall_ms = wall_ms
         self.topology = Topology(
             self.name,
             store=store,
@@ -411,7 +414,14 @@ class Vhost:
         check_queue_arguments(received)
         self._check_new(received.arguments, resource("queue", name, self.name))
         self._quota.check_queue(self.definition, name, len(self.queues))
-        queue = self._open_queue(replace(received, incarnation=self._random_name()), owner)
+        made = replace(
+            received,
+            incarnation=self._random_name(),
+            # What was imported may tell of the queue that it was exported from.
+            created_ms=received.created_ms or self._wall_ms(),
+            created_by=received.created_by or actor.get(),
+        )
+        queue = self._open_queue(made, owner)
         self.topology.add_queue(queue)
         return queue
 

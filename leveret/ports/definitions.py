@@ -22,7 +22,10 @@ Limits: TypeAlias = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class VhostDefinition:
-    """A virtual host: a namespace of exchanges, queues, bindings and permissions."""
+    """A virtual host: a namespace of exchanges, queues, bindings and permissions.
+
+    With `creates_queues` a message to the default exchange creates the queue that its key names.
+    """
 
     name: str
     description: str = ""
@@ -30,6 +33,7 @@ class VhostDefinition:
     default_queue_type: str = "classic"
     limits: Limits = field(default_factory=dict)
     protected_from_deletion: bool = False
+    creates_queues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class QueueDefinition:
 
     `incarnation` tells a queue from an earlier one of the same name; its log's directory carries
     it, and the name that the queue was declared with: `log_name`, where that was another one.
-    `aliases` are names that it had, under which clients still reach it.
+    `aliases` are names that it had, under which clients still reach it. `created_by` is the user
+    that declared it and `created_ms` when, in milliseconds since 1970; empty and 0: nobody knows.
     """
 
     vhost: str
@@ -138,6 +143,8 @@ class QueueDefinition:
     log_name: str = ""
     aliases: tuple[str, ...] = ()
     paused: Paused = Paused.NOTHING
+    created_ms: int = 0
+    created_by: str = ""
 
     @property
     def topic(self) -> str:

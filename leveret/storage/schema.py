@@ -4,6 +4,7 @@
     user_version 2   topic_permissions, policies, parameters, global_parameters; limits of vhosts
                      and users, and vhosts that are protected from deletion
     user_version 3   queues that were renamed, and queues that are paused
+    user_version 4   who created a queue, and when; vhosts that create queues for messages
 
 A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
 database of any age is brought up to date by the entries it has not seen. No foreign keys: what
@@ -94,6 +95,11 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE queues ADD COLUMN aliases TEXT NOT NULL DEFAULT '[]'",
         "ALTER TABLE queues ADD COLUMN paused TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        "ALTER TABLE queues ADD COLUMN created_ms INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE queues ADD COLUMN created_by TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE vhosts ADD COLUMN creates_queues INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 
 
@@ -164,6 +170,7 @@ _WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
     "internal": int,
     "operator": int,
     "protected_from_deletion": int,
+    "creates_queues": int,
     "definition": encode_json,
     "limits": encode_json,
     "value": encode_json,
@@ -179,6 +186,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "internal": bool,
     "operator": bool,
     "protected_from_deletion": bool,
+    "creates_queues": bool,
     "definition": json.loads,
     "limits": json.loads,
     "value": json.loads,

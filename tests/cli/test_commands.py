@@ -58,6 +58,7 @@ def test_vhosts(leveret):
         "tags": ["a"],
         "default_queue_type": "classic",
         "protected": False,
+        "creates_queues": False,
         "limits": {},
     }
     assert json.loads(leveret("vhost", "delete", "v", "--json")) == {"ok": True}

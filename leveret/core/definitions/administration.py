@@ -246,6 +246,10 @@ class Administration:
         """Protect a virtual host from deletion, or no longer. Raises AdministrationError."""
         self.put_vhost(replace(self._vhost(name), protected_from_deletion=protected))
 
+    def let_vhost_create_queues(self, name: str, *, on: bool) -> None:
+        """Let messages create the queues that they are for, or no longer. AdministrationError."""
+        self.put_vhost(replace(self._vhost(name), creates_queues=on))
+
     def set_vhost_limits(self, name: str, limits: Mapping[str, Json]) -> None:
         """Replace a virtual host's limits, see VHOST_LIMITS. Raises AdministrationError."""
         self.put_vhost(replace(self._vhost(name), limits=dict(limits)))

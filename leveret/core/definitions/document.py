@@ -159,6 +159,7 @@ def _vhost(fields: Fields) -> VhostDefinition:
         fields.tags() or metadata.tags(),
         "classic" if queue_type in {"", "undefined"} else queue_type,
         protected_from_deletion=metadata.flag("protected_from_deletion", default=False),
+        creates_queues=metadata.flag("creates_queues", default=False),
     )
 
 
@@ -240,6 +241,8 @@ def _queue(fields: Fields) -> QueueDefinition | None:
         arguments=arguments,
         aliases=fields.names("aliases"),
         paused=_paused(fields),
+        created_ms=max(fields.integer("created_at", 0), 0),
+        created_by=fields.text("created_by", ""),
     )
     return None if queue.name.startswith(RESERVED_PREFIX) else queue
 
@@ -381,6 +384,7 @@ def _metadata(vhost: VhostDefinition) -> dict[str, Json]:
         "tags": list(vhost.tags),
         "default_queue_type": vhost.default_queue_type,
         "protected_from_deletion": vhost.protected_from_deletion,
+        **({"creates_queues": True} if vhost.creates_queues else {}),
     }
 
 
@@ -422,6 +426,10 @@ def _queue_row(queue: QueueDefinition) -> dict[str, Json]:
         own["aliases"] = list(queue.aliases)
     if queue.paused:
         own["paused"] = str(queue.paused)
+    if queue.created_ms:
+        own["created_at"] = queue.created_ms
+    if queue.created_by:
+        own["created_by"] = queue.created_by
     return {
         "name": queue.name,
         "vhost": queue.vhost,

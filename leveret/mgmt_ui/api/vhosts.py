@@ -39,6 +39,7 @@ EXAMPLE = {
     "default_queue_type": "quorum",
     "tracing": False,
     "protected_from_deletion": False,
+    "creates_queues": False,
 }
 
 
@@ -77,7 +78,9 @@ async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Resp
         "default_queue_type": text(asked, "default_queue_type", None),
     }
     switches = {
-        key: flag(asked, key) for key in ("tracing", "protected_from_deletion") if key in asked
+        key: flag(asked, key)
+        for key in ("tracing", "protected_from_deletion", "creates_queues")
+        if key in asked
     }
     held = caller.node.broker.vhosts.get(name)
     if held is None:
@@ -94,6 +97,8 @@ async def put_vhost(caller: CallerHere, request: Request, name: Segment) -> Resp
     if "protected_from_deletion" in switches:
         protected = switches["protected_from_deletion"]
         await caller.perform("vhost.protect", name=name, protected=protected)
+    if "creates_queues" in switches:
+        await caller.perform("vhost.create_queues", name=name, on=switches["creates_queues"])
     return done(is_new=held is None)
 
 

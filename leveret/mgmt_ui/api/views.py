@@ -75,6 +75,8 @@ def queue_basics(queue: QueueLike, node_name: str) -> Row:
         "arguments": plain(definition.arguments),
         "node": node_name,
         "state": "paused" if definition.paused else "running",
+        "created_at": definition.created_ms or None,  # None: by a release that did not say
+        "created_by": definition.created_by or None,
     }
     if row["type"] in REPLICATED:
         row |= {"leader": node_name, "members": [node_name], "online": [node_name]}
@@ -327,6 +329,7 @@ def vhost_row(vhost: Vhost, counts: Row, node_name: str, shown: Shown | None = N
         "name": definition.name,
         **described,
         "metadata": described,
+        "creates_queues": definition.creates_queues,
         "tracing": vhost.traced,
         "cluster_state": {node_name: "running"},
         **(counts if shown is None else _vhost_statistics(vhost, counts, shown)),

@@ -114,6 +114,10 @@ async def _vhost_protect(node: Administered, parameters: Parameters) -> None:
     node.administration.protect_vhost(parameters["name"], protected=parameters["protected"])
 
 
+async def _vhost_create_queues(node: Administered, parameters: Parameters) -> None:
+    node.administration.let_vhost_create_queues(parameters["name"], on=parameters["on"])
+
+
 async def _vhost_delete(node: Administered, parameters: Parameters) -> None:
     node.administration.delete_vhost(parameters["name"])
 
@@ -126,6 +130,7 @@ async def _vhost_list(node: Administered, _: Parameters) -> list[dict[str, objec
             "tags": list(vhost.tags),
             "default_queue_type": vhost.default_queue_type,
             "protected": vhost.protected_from_deletion,
+            "creates_queues": vhost.creates_queues,
             "limits": vhost.limits,
         }
         for vhost in node.administration.vhosts()
@@ -171,6 +176,7 @@ ACCESS: Final[Operations] = {
     "vhost.add": (_vhost_add, _OF_VHOST),
     "vhost.set": (_vhost_set, {**_OF_VHOST, "description": None, "tags": object}),
     "vhost.protect": (_vhost_protect, {"name": str, "protected": bool}),
+    "vhost.create_queues": (_vhost_create_queues, {"name": str, "on": bool}),
     "vhost.delete": (_vhost_delete, {"name": str}),
     "vhost.list": (_vhost_list, {}),
     "vhost.trace_on": (_vhost_trace_on, {"name": str}),

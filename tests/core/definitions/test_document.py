@@ -566,7 +566,14 @@ def everything(draw):
         ],
         queues=draw(
             st.lists(
-                st.builds(QueueDefinition, somewhere, NAMES, arguments=TABLES),
+                st.builds(
+                    QueueDefinition,
+                    somewhere,
+                    NAMES,
+                    arguments=TABLES,
+                    created_ms=st.integers(1, 1 << 41),
+                    created_by=NAMES,
+                ),
                 max_size=4,
                 unique_by=lambda queue: (queue.vhost, queue.name),
             )

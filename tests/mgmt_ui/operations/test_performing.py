@@ -87,6 +87,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         ("vhost.list", {}),
         ("vhost.protect", {"name": "v", "protected": True}),
         ("vhost.protect", {"name": "v", "protected": False}),
+        ("vhost.create_queues", {"name": "v", "on": True}),
         ("user.add", {"name": "u", "password": "p", "tags": []}),
         ("user.put", {"name": "u", "password": "p", "tags": []}),
         ("user.set_password", {"name": "u", "password": "q"}),

@@ -1,0 +1,57 @@
+"""Queues that their first message creates, where the virtual host says so (`creates_queues`).
+
+A message to the default exchange whose routing key names no queue creates a durable one of the
+virtual host's default type, if its user may configure a queue of that name. Who may not is answered
+as ever: the message is unroutable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.amqp.direct_reply import is_reply_address
+from leveret.core.names import RESERVED_PREFIX, stripped
+from leveret.core.telemetry.events import acting_as
+from leveret.errors import ChannelError
+
+if TYPE_CHECKING:
+    from leveret.amqp.channel import Channel
+    from leveret.core.broker import Broker
+    from leveret.core.logs.appender import Waiter
+    from leveret.core.routing.bindings import QueueLike
+
+__all__ = ["KeptDefinitions", "missing_queue"]
+
+
+def missing_queue(channel: Channel, key: bytes) -> QueueLike | None:
+    """Create the queue that a routing key names; None where it is there, or cannot be.
+
+    Raises ChannelError 406 where there may be no more queues, and UnansweredError.
+    """
+    try:
+        name = key.decode()
+    except UnicodeDecodeError:
+        return None
+    if not name or name != stripped(name) or name.startswith(RESERVED_PREFIX):
+        return None
+    if is_reply_address(key) or channel.vhost.find_queue(name) is not None:
+        return None
+    try:
+        channel.require("configure", "queue", name)
+    except ChannelError:
+        return None
+    with acting_as(channel.connection.user):
+        return channel.vhost.declare_queue(
+            name, durable=True, exclusive=False, auto_delete=False, arguments={}, owner=None
+        )
+
+
+class KeptDefinitions:
+    """Commits once all definitions are on disk that there are now (see Committing)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def await_commit(self, waiter: Waiter) -> None:
+        """See Committing."""
+        self._broker.await_definitions(waiter)
