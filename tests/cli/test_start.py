@@ -1,5 +1,6 @@
 """What a command imports before it does anything: people and probes wait for it."""
 
+import os
 import subprocess
 import sys
 
@@ -26,12 +27,17 @@ print("modules", *sorted(sys.modules))
 """
 
 
-def imported_by(*arguments, data_dir):
+def imported_by(*arguments, data_dir, completing=""):
+    """Exit status, modules and errors of a command, or of the shell's completion of a line."""
+    directory = {"LEVERET_DATA_DIR": str(data_dir)}
+    shell = {"_LEVERET_COMPLETE": "complete_bash", "COMP_WORDS": completing}
+    shell["COMP_CWORD"] = str(completing.count(" "))  # the word that the cursor is in
     result = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments, "--data-dir", str(data_dir)],
+        [sys.executable, "-c", RUN, *arguments],
         capture_output=True,
         text=True,
         check=True,
+        env={**os.environ, **directory, **(shell if completing else {})},
     )
     *_, status, modules = result.stdout.splitlines()
     return status, set(modules.split()[1:]), result.stderr
@@ -61,6 +67,15 @@ def test_a_command_that_asks_a_node_imports_no_broker(tmp_path):
     status, modules, told = imported_by("queue", "list", data_dir=tmp_path / "none")
     assert status == "status 1"
     assert "is not a data directory" in told
+    assert not modules & HEAVY
+    assert not any(name.startswith("leveret.core") for name in modules)
+    assert "leveret.cli.perf" not in modules
+
+
+@pytest.mark.parametrize("line", ["leveret queue show ", "leveret mess", "leveret queue sh"])
+def test_completing_a_line_imports_no_broker(tmp_path, line):
+    status, modules, told = imported_by(data_dir=tmp_path, completing=line)
+    assert (status, told) == ("status 0", "")
     assert not modules & HEAVY
     assert not any(name.startswith("leveret.core") for name in modules)
     assert "leveret.cli.perf" not in modules
