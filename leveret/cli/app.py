@@ -96,6 +96,10 @@ class _Root(CommandGroup):
         super().__init__(**{**settings, "commands": None})
         self.commands = _Commands()
 
+    def list_commands(self, _: Any) -> list[str]:
+        """Names alone: who completes one of them needs no other."""
+        return list(COMMANDS)
+
 
 def _imported(name: str, place: str) -> Any:
     """The command `name`, as Typer makes it of a group or a function."""
