@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from leveret.cli.output import show_rows
+from leveret.cli.output import iso, show_rows
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+from leveret.cli.values import counted
 
 __all__ = ["adopt"]
 
@@ -58,7 +58,7 @@ def adopt(
 
         typer.echo(json_text.dumps({"ok": True, "messages": count}))
     else:
-        typer.echo(f"queue '{queue}' has the log's {count} messages")
+        typer.echo(f"queue '{queue}' has the log's {counted(count, 'message')}")
 
 
 def _arguments(text: str) -> Any:
@@ -72,7 +72,6 @@ def _arguments(text: str) -> Any:
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     """For people: names as they were, and when the log was last written to."""
-    changed = datetime.fromtimestamp(row["changed_ms"] / 1000, UTC)
     row["queue"] = row["topic"]
-    row["changed"] = changed.isoformat(timespec="seconds").replace("+00:00", "Z")
+    row["changed"] = iso(row["changed_ms"])
     return row

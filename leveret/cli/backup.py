@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import show_rows
+from leveret.cli.listing import Listing, show_list, whole
+from leveret.cli.options import with_options_of
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
 from leveret.errors import LeveretError, NodeRunningError
@@ -50,7 +51,8 @@ def create(target: Target, data_dir: DataDir = DATA_DIR, json: Json = False) -> 
 
 
 @app.command("list")
-def list_(target: Target, json: Json = False) -> None:
+@with_options_of(Listing)
+def list_(*, target: Target, json: Json = False, **options: Any) -> None:
     """List the backups in TARGET that are whole, the oldest first."""
     from leveret.storage.backup import list_backups
 
@@ -58,7 +60,7 @@ def list_(target: Target, json: Json = False) -> None:
         rows = [_row(backup) for backup in list_backups(target)]
     except LeveretError as error:
         fail(str(error))
-    show_rows(rows, COLUMNS, as_json=json)
+    show_list(whole(rows), COLUMNS, options, as_json=json)
 
 
 @app.command("verify")

@@ -57,8 +57,11 @@ LONG_OPERATIONS = {
     "definitions.rehearse",
     "rabbitmq_definitions.export",
     "encryption.rotate_master",
+    "orphan.adopt",
+    "orphan.list",
     "queue.delete",
     "queue.purge",
+    "snapshot.take",
     "vhost.delete",
 }
 LONG_ANSWER_SECONDS_MAX = 900.0
