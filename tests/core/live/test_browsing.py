@@ -1,5 +1,7 @@
 """Looking into queues and streams without touching anything."""
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,3 +171,21 @@ def test_one_message_is_found_by_its_offset(yard):
         yard.stage.spawn(look(offset))
     yard.stage.run()
     assert [seen and seen.message.body for seen in found] == [b"0", None, None]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_slice_that_takes_long_is_looked_at_in_parts(yard, backwards):
+    fill(yard, 50)
+    looks = count(step=browsing.SLICE_NS_MAX // 5)
+    yard.queue.turn.clock_ns = lambda: next(looks)
+    walk, parts = Walk(yard.queue, 0, 50, backwards=backwards), []
+
+    async def go():
+        async for seen in walk.matching(Criteria()):
+            parts.append(offsets(seen))  # noqa: PERF401
+
+    yard.stage.spawn(go())
+    yard.stage.run()
+    expected = list(range(50))
+    assert [offset for part in parts for offset in part] == expected[:: -1 if backwards else 1]
+    assert max(map(len, parts)) <= 5
