@@ -14,6 +14,7 @@ __all__ = [
     "CorruptBatchError",
     "DiskFullError",
     "LeveretError",
+    "NewerFormatError",
     "NodeRunningError",
     "StorageError",
     "ToleratedError",
@@ -88,6 +89,17 @@ class DiskFullError(StorageError):
 
 class CorruptBatchError(StorageError):
     """Bytes that should be a batch are not: wrong magic, length or checksum."""
+
+
+class NewerFormatError(StorageError):
+    """What a newer release has written: nothing is wrong with it, and nobody here may touch it."""
+
+    def __init__(self, what: str) -> None:
+        """`what` names the file, and the version that is not known here."""
+        super().__init__(
+            f"{what} was written by a newer release: start that release, or restore a backup from "
+            "before it; nothing was changed"
+        )
 
 
 class NodeRunningError(StorageError):

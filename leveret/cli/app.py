@@ -47,6 +47,7 @@ COMMANDS = {
     "alarms": "node:alarms",
     "top": "top:top",
     "doctor": "doctor:doctor",
+    "loss": "losses:app",
     "dump": "dump:dump",
     "trace": "trace:app",
     "usage": "usage:usage",

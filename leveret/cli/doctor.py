@@ -31,6 +31,7 @@ __all__ = ["doctor"]
 
 WARNINGS_STATUS = 1
 ERRORS_STATUS = 2
+RECORDS = ("usage.db", "audit.db")
 OTHERS = 0o077  # what the owner's group and all others may do
 OPEN_FILES_MIN = 4096  # for connections and segments of even a small node
 CLOCK_SECONDS_MAX = 60  # by which a file may be newer than now
@@ -170,24 +171,48 @@ def _check_logs(
     last: bool,
 ) -> Iterator[Finding]:
     """Definitions, state, keys and logs; without `last` those only that a node leaves alone."""
-    from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
+    from leveret.mgmt_ui.operations.checks import (
+        check_certificates,
+        check_losses,
+        check_passwords,
+    )
     from leveret.ports.definitions import Definitions
-    from leveret.storage.checkup import LogCheck, check_database, check_records, check_state
+    from leveret.storage.checkup import (
+        LogCheck,
+        check_database,
+        check_definitions_age,
+        check_records,
+        check_records_age,
+        check_state,
+    )
     from leveret.storage.files import ReadOnlyFiles
+    from leveret.storage.lineage import older_data
+    from leveret.storage.losses import read_losses
+    from leveret.storage.state import MemoryStateStore
 
     database = data_dir / "leveret.db"
     definitions = Definitions()
-    if database.exists():
+    traces = older_data(data_dir)
+    if database.exists() and (database.stat().st_size or not database.is_file()):
         found, definitions = check_database(database, deep=deep)
         yield from found
-    elif any((data_dir / "topics").glob("*/*")):
-        what, why = "is missing, but there are logs", "nobody knows which queues they belong to"
-        remedy = "restore it from a backup before the node starts"
+    elif traces:
+        what = f"is {'empty' if database.exists() else 'missing'}, but there is {', '.join(traces)}"
+        why = "no node starts here: nobody knows which queues and users there were"
+        remedy = "restore it from a backup; without one, `leveret serve --accept-loss definitions`"
         yield _error("definitions.missing", database, what, why, remedy)
-    for name in ("usage.db", "audit.db"):
+    state = None
+    for name in RECORDS:
         yield from check_records(data_dir / name, deep=deep)
     if last:
-        yield from check_state(data_dir / "state.lmdb", deep=deep)
+        yield from check_losses(read_losses(ReadOnlyFiles(), data_dir))
+        found, entries = check_state(data_dir / "state.lmdb", deep=deep)
+        yield from found
+        state = MemoryStateStore()
+        state.write(list(entries.items()), durable=True)
+        yield from check_definitions_age(database, state)
+        for name in RECORDS:
+            yield from check_records_age(data_dir / name, state)
         yield from check_certificates(configuration, time.time_ns() // 1_000_000)
         yield from check_passwords(definitions.users, configuration)
     found, key_ids = _check_keys(data_dir, key_file, needed=last)
@@ -200,6 +225,7 @@ def _check_logs(
             key_ids,
             deep=deep,
             last=last,
+            state=state,
             advance=bar.advance,
         )
         bar.total(check.total_bytes)

@@ -18,6 +18,10 @@ class _LogFormat(StrEnum):
     JSON = "json"
 
 
+class _Loss(StrEnum):  # config.AcceptedLoss's; that module is slow to import for so little
+    DEFINITIONS = "definitions"
+
+
 class _Durability(StrEnum):  # what may be chosen for a node; the port's third value may not
     FSYNC = "fsync"
     OS = "os"
@@ -62,6 +66,10 @@ def serve(
         Path | None,
         typer.Option(help="File of definitions to import before clients are let in."),
     ] = None,
+    accept_loss: Annotated[
+        list[_Loss] | None,
+        typer.Option(help="Start without it, once, although there are logs. See the docs first."),
+    ] = None,
     log_format: Annotated[
         _LogFormat | None, typer.Option(help="How log lines look.  [default: text]")
     ] = None,
@@ -88,6 +96,7 @@ def serve(
                 "prometheus_port": prometheus_port,
                 "http_delete": http_delete,
                 "definitions": definitions,
+                "accept_loss": [loss.value for loss in accept_loss] if accept_loss else None,
                 "durability": durability.value if durability else None,
                 "log_format": log_format.value if log_format else None,
             },

@@ -202,11 +202,14 @@ def _answer(
     import asyncio
 
     with lock:
-        return asyncio.run(
-            _perform_on_files(
-                data_dir, {"operation": operation, "parameters": parameters}, key_file
+        try:
+            return asyncio.run(
+                _perform_on_files(
+                    data_dir, {"operation": operation, "parameters": parameters}, key_file
+                )
             )
-        )
+        except* LeveretError as group:
+            raise group.exceptions[0] from None
 
 
 async def _perform_on_files(
@@ -222,30 +225,64 @@ async def _perform_on_files(
     from leveret.mgmt_ui.operations.audit import Audit
     from leveret.mgmt_ui.operations.performing import perform
     from leveret.storage.audit import SqliteAuditStore
-    from leveret.storage.metadata import SqliteMetadataStore
+    from leveret.storage.files import RealFileSystem
+    from leveret.storage.lineage import open_definitions
+    from leveret.storage.losses import LossLedger
     from leveret.storage.usage import SqliteUsageStore
 
+    if request["operation"].startswith("loss."):  # even where the definitions are what is lost
+        return await _perform_on_ledger(data_dir, request)
     of_keys = request["operation"].startswith("encryption.")
     encryption = _keys(data_dir, key_file) if of_keys else None
     async with asyncio.TaskGroup() as group:
-        store = await SqliteMetadataStore.open(data_dir / "leveret.db", group.create_task)
-        usage = SqliteUsageStore(data_dir / "usage.db")
-        audited = SqliteAuditStore(data_dir / "audit.db")
+        losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
+        store = await open_definitions(data_dir, group.create_task, losses)
+        usage = SqliteUsageStore(data_dir / "usage.db", losses)
+        audited = SqliteAuditStore(data_dir / "audit.db", losses)
         try:
+            is_first_start = await store.is_new()
             model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
-            await create_defaults(model.administration)
+            if is_first_start:
+                await create_defaults(model.administration)
             administered = Administered(
                 model.administration,
                 model.vhosts,
                 usage=usage,
                 encryption=encryption,
                 audit=Audit(audited, _wall_ms),
+                losses=losses,
             )
             return await perform(administered, request, COMMAND_LINE)
         finally:
             await audited.close()
             await usage.close()
             await store.close()
+
+
+async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """An operation on the ledger of losses, which needs no definitions."""
+    from leveret.core.definitions.model import Model, Oblivion
+    from leveret.mgmt_ui.control import COMMAND_LINE
+    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.audit import Audit
+    from leveret.mgmt_ui.operations.performing import perform
+    from leveret.ports.definitions import Definitions
+    from leveret.storage.audit import SqliteAuditStore
+    from leveret.storage.files import RealFileSystem
+    from leveret.storage.losses import LossLedger
+
+    losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
+    audited = SqliteAuditStore(data_dir / "audit.db", losses)
+    try:
+        administered = Administered(
+            Model(Definitions(), Oblivion(), str).administration,
+            {},
+            audit=Audit(audited, _wall_ms),
+            losses=losses,
+        )
+        return await perform(administered, request, COMMAND_LINE)
+    finally:
+        await audited.close()
 
 
 def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
@@ -259,6 +296,10 @@ def _keys(data_dir: Path, key_file: Path | None) -> KeyAdministration:
     master = read_master_key(key_file, os.environ.get("LEVERET_ENCRYPTION_KEY", ""))
     keyring = Keyring(files, data_dir, master)
     return KeyAdministration(keyring, files, data_dir, _wall_ms)
+
+
+def _complain(text: str) -> None:
+    typer.echo(f"leveret: {text}", err=True)
 
 
 def _wall_ms() -> int:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import NoDecode
 
-from leveret.config.settings import KIB, MIB, Settings
+from leveret.config.settings import KIB, MIB, Settings, split_names
 from leveret.ports import Durability
 
-__all__ = ["CONFIRMABLE", "StorageSettings"]
+__all__ = ["CONFIRMABLE", "AcceptedLoss", "StorageSettings"]
 
 CONFIRMABLE = (Durability.FSYNC, Durability.OS)
+
+
+class AcceptedLoss(StrEnum):
+    """What a node may begin without, if its operator says so."""
+
+    DEFINITIONS = "definitions"
 
 
 class StorageSettings(Settings):
@@ -24,6 +33,14 @@ class StorageSettings(Settings):
         None,
         description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "
         "imported at each start, before clients are let in; what is there already stays.",
+    )
+    accept_loss: Annotated[tuple[AcceptedLoss, ...], NoDecode] = Field(
+        (),
+        description="What the node may start without although there are logs: `definitions`, where "
+        "leveret.db is damaged, missing or too old. Works once, until the loss is acknowledged "
+        "(`leveret loss acknowledge`). By default such a node does not start: queues that clients "
+        "declare anew would stand beside the messages of the old ones. Comma-separated in the "
+        "environment.",
     )
     durability: Durability = Field(
         Durability.FSYNC,
@@ -74,6 +91,11 @@ class StorageSettings(Settings):
     def control_socket_path(self) -> Path:
         """Where the command line reaches the running node."""
         return self.data_dir / "control.sock"
+
+    @field_validator("accept_loss", mode="before")
+    @classmethod
+    def _split_losses(cls, value: object) -> object:
+        return split_names(value)
 
     @field_validator("durability", mode="before")
     @classmethod

@@ -78,13 +78,14 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         raise_alarm_on_full_disk(process, broker)
         broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
         administration = _administer(broker, policies)
+        is_first_start = await stores.metadata.is_new()
         definitions = await stores.metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
         while broker.once.is_learning:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
-        if process.configuration.definitions is None:  # else they say who may enter
-            await create_defaults(administration)
+        if is_first_start and process.configuration.definitions is None:
+            await create_defaults(administration)  # else the imported ones say who may enter
         _mention_orphans(stores.topics.orphans())
         try:
             yield Core(broker, administration)
@@ -235,7 +236,7 @@ def _mention_orphans(orphans: list[Path]) -> None:
     if orphans:
         logger.warning(
             "%d queue logs belong to no queue that is defined and are left as they are, the first "
-            "of them %s: remove their directories if nothing in them is needed any more",
+            "of them %s: `leveret adopt` makes queues of them again",
             len(orphans),
             orphans[0],
         )

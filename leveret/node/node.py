@@ -214,6 +214,7 @@ def _administered(
         broker=broker,
         alerting=telemetry.alerting,
         audit=telemetry.audit,
+        losses=stores.losses,
         runtime=runtime,
         sessions=sessions,
         topics=stores.topics,

@@ -7,14 +7,23 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leveret.config.storage import AcceptedLoss
 from leveret.errors import StorageError
+from leveret.ports.losses import LossKind
 from leveret.storage.audit import SqliteAuditStore
 from leveret.storage.files import RealFileSystem
 from leveret.storage.held_files import HeldFiles
 from leveret.storage.key_administration import KeyAdministration
 from leveret.storage.keyring import Keyring
+from leveret.storage.lineage import (
+    check_lineage,
+    lineage_note,
+    noted_changes,
+    open_definitions,
+    records_note,
+)
+from leveret.storage.losses import LossLedger
 from leveret.storage.master_key import read_master_key
-from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.snapshot import Snapshots, remove_snapshot
 from leveret.storage.state import LmdbStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.node.process import Process
     from leveret.storage.lock import DirectoryLock
+    from leveret.storage.metadata import SqliteMetadataStore
+    from leveret.storage.sqlite_file import SqliteFile
 
 __all__ = ["Stores", "open_stores"]
 
@@ -43,6 +54,7 @@ class Stores:
     encryption: KeyAdministration
     usage: SqliteUsageStore
     audit: SqliteAuditStore
+    losses: LossLedger
 
 
 @contextlib.asynccontextmanager
@@ -51,24 +63,48 @@ async def open_stores(process: Process, lock: DirectoryLock) -> AsyncIterator[St
     configuration = process.configuration
     data_dir = configuration.data_dir
     async with contextlib.AsyncExitStack() as stack:
-        metadata = await SqliteMetadataStore.open(configuration.database_path, process.spawn)
+        accept = AcceptedLoss.DEFINITIONS in configuration.accept_loss
+        losses = LossLedger(RealFileSystem(), data_dir, process.clock.wall_ms, logger.error)
+        before = losses.has(LossKind.DEFINITIONS)
+        metadata = await open_definitions(data_dir, process.spawn, losses, accept=accept)
+        is_accepted = losses.has(LossKind.DEFINITIONS) is not before
         stack.push_async_callback(metadata.close)
         state = LmdbStateStore(data_dir / "state.lmdb", logger.warning)
         stack.callback(_close_state, state)
+        check_lineage(
+            metadata,
+            state,
+            configuration.database_path,
+            losses,
+            accept=accept,
+            is_accepted=is_accepted,
+        )
         keyring = _open_keyring(configuration)
         remove_snapshot(data_dir)
         files = HeldFiles()
-        topics = _open_topics(process, state, lock, keyring, files)
+        topics = _open_topics(process, state, lock, keyring, files, losses)
+        metadata.on_change = lambda: topics.note(*lineage_note(metadata))
         stack.push_async_callback(topics.close)
         snapshots = Snapshots(data_dir, topics, files)
         encryption = KeyAdministration(
             keyring, RealFileSystem(), data_dir, process.clock.wall_ms, topics.use_key_of
         )
-        usage = SqliteUsageStore(data_dir / "usage.db")
+        usage = SqliteUsageStore(data_dir / "usage.db", losses)
         stack.push_async_callback(usage.close)
-        audit = SqliteAuditStore(data_dir / "audit.db")
+        audit = SqliteAuditStore(data_dir / "audit.db", losses)
         stack.push_async_callback(audit.close)
-        yield Stores(metadata, state, topics, snapshots, encryption, usage, audit)
+        await _check_records("usage.db", usage.file, state, topics)
+        await _check_records("audit.db", audit.file, state, topics)
+        yield Stores(metadata, state, topics, snapshots, encryption, usage, audit, losses)
+
+
+async def _check_records(
+    name: str, file: SqliteFile, state: LmdbStateStore, topics: FileTopicStore
+) -> None:
+    """See that a file of records is the one that it was, and have its growth noted."""
+    await file.check(noted_changes(state, name))
+    file.on_change = lambda changes: topics.note(*records_note(name, changes))
+    file.on_change(file.changes)
 
 
 def _close_state(state: LmdbStateStore) -> None:
@@ -88,12 +124,13 @@ def _open_keyring(configuration: Configuration) -> Keyring:
     return keyring
 
 
-def _open_topics(
+def _open_topics(  # noqa: PLR0917  # what a node has one of each
     process: Process,
     state: LmdbStateStore,
     lock: DirectoryLock,
     keyring: Keyring,
     files: HeldFiles,
+    losses: LossLedger,
 ) -> FileTopicStore:
     configuration = process.configuration
     return FileTopicStore(
@@ -109,5 +146,6 @@ def _open_topics(
         ),
         lock=lock,
         keyring=keyring,
+        losses=losses,
         durability=configuration.durability,
     )

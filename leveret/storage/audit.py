@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.ports.audit import AuditQuery
+    from leveret.storage.losses import LossLedger
 
 __all__ = ["SqliteAuditStore"]
 
@@ -42,8 +43,8 @@ FORGET = "DELETE FROM audit WHERE at_ms < ?"
 class SqliteAuditStore:
     """`ports.audit.AuditStore`. Everything raises StorageError where the file cannot be used."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = SqliteFile(path, SCHEMA)
+    def __init__(self, path: Path, losses: LossLedger | None = None) -> None:
+        self.file = SqliteFile(path, SCHEMA, losses)
 
     async def add(self, record: AuditRecord) -> None:
         """See ports.audit."""
@@ -58,12 +59,12 @@ class SqliteAuditStore:
             record.error,
             record.explanation,
         )
-        await self._file.write(ADD, [row])
+        await self.file.write(ADD, [row])
 
     async def read(self, query: AuditQuery, count_max: int) -> Sequence[AuditRecord]:
         """See ports.audit."""
         asked = (query.since_ms, query.until_ms, query.user, query.operation, query.before)
-        found = await self._file.rows(READ, (*asked, count_max))
+        found = await self.file.rows(READ, (*asked, count_max))
         return [
             AuditRecord(
                 at_ms,
@@ -79,8 +80,8 @@ class SqliteAuditStore:
 
     async def forget(self, before_ms: int) -> None:
         """See ports.audit."""
-        await self._file.write(FORGET, [(before_ms,)])
+        await self.file.write(FORGET, [(before_ms,)])
 
     async def close(self) -> None:
         """See ports.audit."""
-        await self._file.close()
+        await self.file.close()

@@ -27,16 +27,6 @@ the ranges of kind 6.
 Every segment begins with a control batch of kind 2, 4 or 7, the checkpoint: the log's own files are
 the one source of truth, recovery needs the last segment only, and an older segment can go whatever
 control batches it holds (docs/decisions/0010-checkpoint-in-the-segment.md).
-
-    close mark, in the state store under b"closed/" + the log's directory
-     0  u8   version, 2 or 3
-     1  u64  base offset of the last segment
-     9  u32  generation of the last segment
-    13  u64  size of the last segment in bytes
-    21  u64  the log's end
-    29  u64  end of what may have been delivered before
-    37       version 2: RangeSet.to_bytes() of what is settled
-             version 3, where there is more to tell: a checkpoint's payload of kind 4 or 7
 """
 
 from __future__ import annotations
@@ -45,7 +35,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, NewerFormatError
 from leveret.ports.ranges import RangeSet
 from leveret.ports.returns import RUN_OFFSETS_MAX, Returns
 
@@ -55,7 +45,6 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
 __all__ = [
-    "CloseMark",
     "Part",
     "Told",
     "apply_payload",
@@ -82,9 +71,6 @@ UNRESOLVED = struct.Struct("<QQQ")
 RETURNED = struct.Struct("<QQII")
 RANGE_BYTES = 16
 COUNT_MAX = (1 << 32) - 1
-MARK_VERSION = 2  # a mark of version 1 is not believed: the log is recovered as after a crash
-MARK_VERSION_TOLD = 3
-MARK = struct.Struct("<BQIQQQ")
 
 
 @dataclass(slots=True)
@@ -185,10 +171,15 @@ class _Cursor:
 
 
 def apply_payload(data: bytes | memoryview, told: Told) -> None:
-    """Add what a control batch says to what is `told`. Raises CorruptBatchError."""
+    """Add what a control batch, whose checksum is right, says to what is `told`.
+
+    Raises CorruptBatchError, and NewerFormatError where the kind is not known here.
+    """
     payload = memoryview(data)
-    if len(payload) == 0 or not SETTLED_SINCE <= payload[0] <= TOLD_ALL_UNRESOLVED:
-        raise CorruptBatchError("control batch of an unknown version")
+    if len(payload) == 0 or payload[0] < SETTLED_SINCE:
+        raise CorruptBatchError("control batch that says nothing")
+    if payload[0] > TOLD_ALL_UNRESOLVED:
+        raise NewerFormatError(f"a control batch (kind {payload[0]})")
     try:
         _apply(payload[0], _Cursor(payload[1:]), told)
     except ValueError as error:
@@ -236,33 +227,3 @@ def _unpack_returns(cursor: _Cursor, returns: Returns) -> None:
         if not 0 < stop - first <= RUN_OFFSETS_MAX:
             raise ValueError("a range of returns is too long, or none")
         returns.put(first, stop, acquired, failures)
-
-
-@dataclass(frozen=True, slots=True)
-class CloseMark:
-    """What a cleanly closed log looked like; believed only where its last segment still fits."""
-
-    base: int
-    generation: int
-    segment_bytes: int
-    end: int
-    redelivered_stop: int
-    checkpoint: bytes  # its payload
-
-    def to_bytes(self) -> bytes:
-        """The value in the state store."""
-        numbers = (self.base, self.generation, self.segment_bytes, self.end, self.redelivered_stop)
-        if self.checkpoint[0] == SETTLED_ALL:
-            return MARK.pack(MARK_VERSION, *numbers) + self.checkpoint[1:]
-        return MARK.pack(MARK_VERSION_TOLD, *numbers) + self.checkpoint
-
-    @staticmethod
-    def from_bytes(value: bytes) -> CloseMark | None:
-        """The mark, or None where it is no mark of a known version."""
-        if len(value) < MARK.size or value[0] not in (MARK_VERSION, MARK_VERSION_TOLD):
-            return None
-        version, base, generation, segment_bytes, end, redelivered_stop = MARK.unpack_from(value)
-        checkpoint = value[MARK.size :]
-        if version == MARK_VERSION:
-            checkpoint = bytes([SETTLED_ALL]) + checkpoint
-        return CloseMark(base, generation, segment_bytes, end, redelivered_stop, checkpoint)

@@ -10,32 +10,40 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.definitions import Definitions
 from leveret.ports.findings import Finding, Severity
 from leveret.storage.damage import survey
+from leveret.storage.database_checksum import verify_checksum
 from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
-from leveret.storage.files import read_exactly
+from leveret.storage.files import RehearsalFiles, read_exactly
+from leveret.storage.lineage import noted_changes, older_than_noted
+from leveret.storage.marks import LogMarks, boot_id
 from leveret.storage.names import INCARNATION_BYTES_MAX, encode_name
+from leveret.storage.recovery import recover
 from leveret.storage.scan import scan
 from leveret.storage.schema import MIGRATIONS, TABLES
 from leveret.storage.segment import OFFSET_MAX, list_segments
+from leveret.storage.sqlite_file import read_only_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from leveret.ports import StateStore
     from leveret.storage.files import FileSystem
     from leveret.storage.segment import Segment
 
 __all__ = [
     "LogCheck",
     "check_database",
+    "check_definitions_age",
     "check_records",
+    "check_records_age",
     "check_set_aside",
     "check_state",
     "readable",
@@ -43,7 +51,8 @@ __all__ = [
 
 INTERNAL_INCARNATION: Final = "internal"  # core.logs.internal_topics': the broker's own topics
 BESIDE_SEGMENTS: Final = (".index", ".index.new", ".doubtful")
-WITHOUT_RECORDS: Final = "users, queues and all other definitions cannot be loaded"
+DO_RESTORE: Final = "restore the files from a backup, if there is one, before the node starts"
+WITHOUT_RECORDS: Final = "no node starts here: users, queues and all others cannot be loaded"
 
 
 def readable(path: Path, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -61,8 +70,8 @@ def readable(path: Path, findings: Iterator[Finding]) -> Iterator[Finding]:
 def check_database(path: Path, *, deep: bool) -> tuple[list[Finding], Definitions]:
     """The definitions, as far as they can be read, and what is wrong with their store."""
     definitions, found = Definitions(), []
-    remedy = "restore it from a backup, or import definitions that were exported before: "
-    remedy += "`leveret definitions import FILE`"
+    remedy = "restore it from a backup; without one, start once with `leveret serve --accept-loss "
+    remedy += "definitions`, and import what was exported before: `leveret definitions import FILE`"
     try:
         with closing(_opened(path)) as database:
             found += _check_pages(database, path, deep=deep, why=WITHOUT_RECORDS)
@@ -101,8 +110,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     """For reading. A journal that is there is read with it; without one nothing is created."""
     if path.exists() and not path.is_file():
         raise sqlite3.OperationalError("it is no file")  # SQLite would wait for a pipe
-    mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+    return sqlite3.connect(read_only_uri(path), uri=True)
 
 
 def _check_pages(
@@ -115,10 +123,13 @@ def _check_pages(
     return [_error("definitions.damaged", path, f"is damaged: {answer}", why, remedy)]
 
 
-def check_state(path: Path, *, deep: bool) -> list[Finding]:
-    """What is wrong with the LMDB environment, if there is one. No node may run."""
+def check_state(path: Path, *, deep: bool) -> tuple[list[Finding], dict[bytes, bytes]]:
+    """What is wrong with the LMDB environment, if there is one, and what it says of logs.
+
+    No node may run.
+    """
     if not path.exists():
-        return []
+        return [], {}
     # In a process of its own: LMDB maps the file into memory and believes what stands there, so
     # that damage can be the end of whoever looks.
     command = [sys.executable, "-m", "leveret.storage.state_check", str(path), *["deep"] * deep]
@@ -129,8 +140,39 @@ def check_state(path: Path, *, deep: bool) -> list[Finding]:
         why += "what was settled shortly before the end is delivered again"
         remedy = "start the node; check the disk if this comes back"
         what = f"cannot be read: {error}"
-        return [Finding("state.unreadable", Severity.WARNING, str(path), what, why, remedy)]
-    return []
+        return [Finding("state.unreadable", Severity.WARNING, str(path), what, why, remedy)], {}
+    lines = (line.partition(" ") for line in looked.stdout.splitlines())
+    return [], {bytes.fromhex(key): bytes.fromhex(value) for key, _, value in lines}
+
+
+def check_definitions_age(path: Path, state: StateStore) -> Iterator[Finding]:
+    """Whether sound definitions are those that belong to the logs, and the latest of them."""
+    try:
+        with closing(_opened(path)) as database:
+            row = database.execute("SELECT identity, changes FROM store").fetchone()
+    except sqlite3.Error:
+        return  # it is older than that, or told as damaged
+    what = None if row is None else older_than_noted(state, bytes(row[0]), int(row[1]))
+    if what is None and not verify_checksum(path):
+        what = "is not the file that the last stop has left"
+    if what is not None:
+        why = "no node starts here: queues, users or changes of them are missing"
+        remedy = "restore the latest one; without it, `leveret serve --accept-loss definitions`"
+        yield _error("definitions.older", path, what, why, remedy)
+
+
+def check_records_age(path: Path, state: StateStore) -> Iterator[Finding]:
+    """Whether a file of records is there, and has all that was noted of it."""
+    noted = noted_changes(state, path.name)
+    found = 0
+    with suppress(sqlite3.Error):
+        if path.exists():
+            with closing(_opened(path)) as database:
+                (found,) = database.execute("SELECT max(changes) FROM store").fetchone()
+    if found < noted:
+        what = f"lacks its last {noted - found} changes: it is missing, damaged or an older one"
+        why = "the next start says so and goes on with what there is"
+        yield _error("records.older", path, what, why, "restore it from a backup")
 
 
 def check_set_aside(data: Path) -> Iterator[Finding]:
@@ -144,7 +186,7 @@ def check_set_aside(data: Path) -> Iterator[Finding]:
             str(kept[0]),
             f"{len(kept)} files ({size:,} bytes) were set aside as damaged; this is the first",
             "they may hold what was lost; nothing removes them but you, or the queue's deletion",
-            f"look what they hold with `leveret dump {quote(str(kept[0]))}`, then remove them",
+            _look_into(kept[0]),
         )
     doubtful = sorted(data.glob("topics/*/*/*/*.doubtful"))
     if doubtful:
@@ -158,12 +200,23 @@ def check_set_aside(data: Path) -> Iterator[Finding]:
         )
 
 
+def _look_into(kept: Path) -> str:
+    """What to do with something that was set aside, by what it is."""
+    name = quote(str(kept))
+    if ".log.damaged-" in kept.name:
+        return f"look what they hold with `leveret dump {name}`, then move them away"
+    if ".db.damaged-" in kept.name:
+        return f"see what can be read of it with `sqlite3 {name} .recover`, then move it away"
+    return f"nothing else needs it: move it away, `mv {name} ELSEWHERE`"
+
+
 class LogCheck:
     """Goes over the logs of a data directory.
 
     `deep` reads every batch, else the first of each segment. `last` says whether the segments that
     a running node writes to are looked at, too. `key_ids` are the keys at hand, `advance(bytes)` is
-    told how far it has come.
+    told how far it has come. With a stopped node's `state`, what the next start would find missing
+    is found.
     """
 
     def __init__(
@@ -175,6 +228,7 @@ class LogCheck:
         *,
         deep: bool,
         last: bool,
+        state: StateStore | None = None,
         advance: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._files = files
@@ -183,6 +237,7 @@ class LogCheck:
         self._last = last
         self._key_ids = key_ids
         self._advance = advance
+        self._marks = None if state is None else LogMarks(state, boot_id())
         self._known = {encode_name(vhost.name): set[str]() for vhost in definitions.vhosts}
         for known in self._known.values():
             known.add(INTERNAL_INCARNATION)
@@ -201,6 +256,11 @@ class LogCheck:
             if vhost.name.startswith("."):
                 continue  # being removed
             yield from readable(vhost, self._check_vhost(vhost))
+        if self._marks is not None:
+            for key in self._marks.unopened:
+                path = self._topics / os.fsdecode(key)
+                if self._marks.tells_of(key) and self._is_known(path.parent):
+                    yield from self._rehearse(path, self._marks)
 
     def _check_vhost(self, vhost: Path) -> Iterator[Finding]:
         for topic in sorted(vhost.iterdir()):
@@ -231,10 +291,14 @@ class LogCheck:
             "belongs to no queue that is defined",
             "it takes disk space, and nobody reads it: left by a crash while its queue was "
             "deleted, or by definitions that were lost",
-            f"look what it holds with `leveret dump`, then remove it: `rm -r {quote(str(topic))}`",
+            f"make a queue of it again: `leveret adopt {quote(f'{topic.parent.name}/{topic.name}')} "
+            "--queue NAME`; `leveret dump` shows what it holds. Remove it only if nothing in it is "
+            "needed any more",
         )
 
     def _check_partition(self, partition: Path) -> Iterator[Finding]:
+        if self._marks is not None:
+            yield from self._rehearse(partition, self._marks)
         segments = list_segments(self._files, partition)
         named = {segment.path.name for segment in segments}
         for name in self._files.list_names(partition):
@@ -254,6 +318,21 @@ class LogCheck:
                 what = f"cannot be read: {error.strerror}"
                 yield _error("log.unreadable", segment.path, what, why, remedy)
             self._advance(segment.size)
+
+    @staticmethod
+    def _rehearse(partition: Path, marks: LogMarks) -> Iterator[Finding]:
+        """What the next start would say of a log, without changing any file of it."""
+        key = os.fsencode(partition.relative_to(partition.parents[2]))
+        try:
+            found = recover(RehearsalFiles(), partition, marks.known(key))
+        except StorageError as error:
+            yield _error("log.unreadable", partition, str(error), "no node starts here", DO_RESTORE)
+            return
+        finally:
+            marks.forget([key])
+        for loss in found.losses:
+            why = "the next start says so, and goes on without them"
+            yield _error("log.missing", partition, str(loss), why, DO_RESTORE)
 
     def _check_segment(self, segment: Segment) -> Iterator[Finding]:
         if not segment.size:

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
     from leveret.storage.segment import Segment
 
-__all__ = ["Stretch", "Survey", "find_sound", "keep_aside", "keep_damaged", "survey"]
+__all__ = [
+    "Stretch",
+    "Survey",
+    "find_following",
+    "find_sound",
+    "keep_aside",
+    "keep_damaged",
+    "survey",
+]
 
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 SEARCH_BYTES = 1 << 20  # one read while looking for the next batch
@@ -33,6 +41,7 @@ SEARCH_BYTES = 1 << 20  # one read while looking for the next batch
 # keep a thread busy for hours. Four times the default segment, and some.
 SEARCH_BYTES_MAX = 1 << 28
 SECTOR_BYTES = 4096  # the least a device gives or refuses
+RECORD_BYTES_MIN = 20  # no record is smaller: so few offsets at most are in a damaged stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,18 @@ def find_sound(files: FileSystem, handle: int, begin: int, size: int) -> int | N
     return None if found is None else found[0]
 
 
+def find_following(
+    files: FileSystem, handle: int, begin: int, size: int, *, expected: int, stop: int
+) -> tuple[int, int] | None:
+    """Position and offset of the first sound batch behind the damage at `begin` in a log's segment.
+
+    `expected` is the offset that should stand at `begin`, `stop` where the segment ends. Waits for
+    the device. Raises OSError.
+    """
+    surveyor = _Surveyor(files, handle, expected, stop, size, gapless=True, check=verify)
+    return surveyor.next_sound(begin)
+
+
 class _Surveyor:
     """One walk over a segment. `expected` is the offset that must follow, `position` the byte."""
 
@@ -131,6 +152,7 @@ class _Surveyor:
         self._gapless = gapless
         self._position = 0
         self._expected = base
+        self._begin = 0  # of the damage that is being passed over
         self._budget = SEARCH_BYTES_MAX
         self._found = Survey()
 
@@ -180,6 +202,7 @@ class _Surveyor:
         Where the damaged batch's length leads to is tried first: a body may hold what looks like
         a batch.
         """
+        self._begin = begin
         front = read_exactly(self._files, self._handle, begin, FRONT.size)
         if len(front) == FRONT.size:
             behind = begin + int(FRONT.unpack_from(front)[1])
@@ -214,7 +237,12 @@ class _Surveyor:
             self._check(batch)
         except CorruptBatchError:
             return None
-        return int(batch.base_offset) if self._can_follow(batch) else None
+        if not self._can_follow(batch):
+            return None
+        passed = batch.base_offset - self._expected
+        if self._gapless and passed * RECORD_BYTES_MIN > position - self._begin:
+            return None  # so many records cannot have stood there
+        return int(batch.base_offset)
 
 
 def keep_aside(

@@ -22,6 +22,7 @@ __all__ = [
     "FileSystem",
     "ReadOnlyFiles",
     "RealFileSystem",
+    "RehearsalFiles",
     "copy_range",
     "read_exactly",
     "same_content",
@@ -197,6 +198,32 @@ class ReadOnlyFiles(RealFileSystem):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
+class RehearsalFiles(ReadOnlyFiles):
+    """For rehearsing what would change files: nothing does. New files are in memory only."""
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """See FileSystem."""
+        return os.memfd_create(path.name) if create else super().open(path)
+
+    def truncate(self, handle: int, size: int, /) -> None:
+        """See FileSystem."""
+
+    def fdatasync(self, handle: int, /) -> None:  # type: ignore[override]
+        """See FileSystem."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See FileSystem."""
+
+    def unlink(self, path: Path) -> None:
+        """See FileSystem."""
+
+    def make_directory(self, path: Path) -> None:
+        """See FileSystem."""
+
+    def sync_directory(self, path: Path) -> None:
+        """See FileSystem."""
+
+
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:
     """The error to raise for an operating system's refusal, with what an operator can do."""
     number = error.errno or 0
@@ -233,14 +260,19 @@ def write_all(
         position += written
 
 
-def write_file(files: FileSystem, path: Path, content: bytes) -> None:
-    """Create `path` with `content`, replacing an older one as a whole; not flushed."""
+def write_file(files: FileSystem, path: Path, content: bytes, *, flush: bool = False) -> None:
+    """Create `path` with `content`, replacing an older one as a whole; its content flushed if so.
+
+    Its name is not: that is for `sync_directory`.
+    """
     draft = path.with_name(path.name + ".new")
     if files.exists(draft):
         files.unlink(draft)
     handle = files.open(draft, create=True)
     try:
         write_all(files.pwrite, handle, content, 0)
+        if flush:
+            files.fdatasync(handle)
     finally:
         files.close(handle)
     files.rename(draft, path)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.storage.parts import Parts
+    from leveret.storage.reclaimer import Reclaimer
     from leveret.storage.segments import Segments
     from leveret.storage.services import LogServices
 
@@ -37,6 +38,7 @@ class Flusher(Unflushed):
         "_directory",
         "_ended",
         "_parts",
+        "_reclaimer",
         "_segments",
         "_services",
         "_until_idle",
@@ -45,12 +47,13 @@ class Flusher(Unflushed):
         "under_way",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the parts of one log
         self,
         services: LogServices,
         directory: Path,
         segments: Segments,
         parts: Parts,
+        reclaimer: Reclaimer,
         ended: Callable[[Flush, OSError | None], bool],
     ) -> None:
         super().__init__()
@@ -60,6 +63,7 @@ class Flusher(Unflushed):
         self._directory = directory
         self._segments = segments
         self._parts = parts
+        self._reclaimer = reclaimer
         self._ended = ended
         self._again = False  # something was written since that wants to be flushed
         self._until_next: list[asyncio.Future[None]] = []
@@ -71,6 +75,7 @@ class Flusher(Unflushed):
             return
         self.under_way, self._again = True, False
         self._parts.flush_begins()
+        self._reclaimer.flush_begins()
         flush = Flush.begin(self._services.files, self._segments, self)
         self._services.committer.submit(flush.run, partial(self._finished, flush))
 

@@ -18,7 +18,6 @@ from leveret.ports.callbacks import call_each
 from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
-    CloseMark,
     Part,
     Told,
     checkpoint_payload,
@@ -30,6 +29,7 @@ from leveret.storage.checkpoint import (
 from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flusher import Flusher
+from leveret.storage.marks import LogMark
 from leveret.storage.parts import Parts
 from leveret.storage.reader import LogReader
 from leveret.storage.reclaimer import Reclaimer
@@ -58,6 +58,8 @@ class PartitionLog:
 
     Invariant: first <= committed <= durable <= end, settled below durable. Between committed and
     durable are a transaction's records, until it is resolved, and what was published behind them.
+    `flushed` is how far it was flushed in this run and before; `key` is its name in the state
+    store, `noted` what that was told of it.
     """
 
     # More attributes than Python would find without a dictionary: see core.logs.appender.
@@ -87,6 +89,9 @@ class PartitionLog:
         "committed",
         "directory",
         "end",
+        "flushed",
+        "key",
+        "noted",
         "redelivered_stop",
         "returns",
         "settled",
@@ -102,9 +107,10 @@ class PartitionLog:
         recovered: Recovered,
         *,
         retention: Retention | None,
-        key: DataKey | None,
+        data_key: DataKey | None,
+        key: bytes = b"",
     ) -> None:
-        """`key` seals what is written, until `use_key` says otherwise."""
+        """`data_key` seals what is written, until `use_key` says otherwise."""
         self.builder = BatchBuilder()
         self.directory = directory
         self.end = self.committed = self._durable = recovered.end
@@ -112,6 +118,9 @@ class PartitionLog:
         self.returns = recovered.returns
         self.undone = recovered.told.undone
         self.unclean = recovered.unclean
+        self.flushed = recovered.flushed
+        self.key = key
+        self.noted = (-1, -1, -1)
         self.appended_bytes = 0
         self.redelivered_stop = recovered.redelivered_stop
         self._services = services
@@ -119,8 +128,8 @@ class PartitionLog:
         self._flushes = durability is Durability.FSYNC
         self._cache = services.tail_cache
         self._tail = LogTail(None if self._keeps else self._spill)
-        self._segments = self._make_segments(key)
-        self._segments.adopt(recovered.segments)
+        self._segments = self._make_segments(data_key)
+        self._segments.adopt(recovered.segments, begins_anew=recovered.begins_anew)
         self._retainer = self._make_retainer()
         self._reader = LogReader(
             services.files,
@@ -143,8 +152,10 @@ class PartitionLog:
         self._setting_aside = asyncio.Lock()
         self._parts = Parts(recovered.unresolved, services.decisions.remembered, services.report)
         self._unresolved = self._parts.unresolved  # asked for at each append
-        self._flusher = Flusher(services, directory, self._segments, self._parts, self._flush_ended)
-        self._pending = RangeSet()  # settled, not yet written down
+        self._flusher = Flusher(
+            services, directory, self._segments, self._parts, self._reclaimer, self._flush_ended
+        )
+        self._pending = self._reclaimer.pending  # settled, not yet written down
         self._returned = RangeSet()  # the same of what came back
         self._touched = False
         self._closed = False
@@ -153,6 +164,8 @@ class PartitionLog:
         self.retention = retention
         for transaction in list(self._unresolved):
             self._resolve(transaction, committed=services.decisions.asked(transaction))
+        if recovered.losses:
+            self._touch()  # what is lost counts as settled: that is to be written down
 
     def _make_segments(self, key: DataKey | None) -> Segments:
         services = self._services
@@ -239,6 +252,7 @@ class PartitionLog:
         if kept is not None and not self._closed and self._segments.items:
             stop = self._segments.active.base if offset is None else offset
             self._reclaimer.reclaim(kept, stop)
+            self._flush_for_reclaim()
 
     def check_retention(self) -> None:
         """Settle what is to be kept no longer: when a sealed segment was flushed, and at times."""
@@ -430,7 +444,10 @@ class PartitionLog:
             self._reader.forget()
             segment.index = found.index
             self._services.open_files.use(segment)
-        return Damage(self._lost(found), [str(segment.directory / name) for name in kept])
+        lost, files = self._lost(found), [str(segment.directory / name) for name in kept]
+        if lost:
+            self._services.lost(self, lost, files)
+        return Damage(lost, files)
 
     def _lost(self, found: Survey) -> RangeSet:
         """What of the damaged stretches is not settled, nor in memory, nor waits for a flush."""
@@ -494,10 +511,12 @@ class PartitionLog:
             self._touched = True
             raise
         self._parts.outcomes_written(flushes=self._flushes)
-        pending, self._pending, self._returned = self._pending, RangeSet(), RangeSet()
+        pending, self._returned = list(self._pending), RangeSet()
+        self._pending.clear()
         for first, stop in pending:
             self._reclaimer.reclaim(first, stop)
         self._reclaimer.roll_settled(self.end)
+        self._flush_for_reclaim()
         if self.retention is not None and self._reclaimer.covered is None:
             self._flusher.start()  # durability OS would not by itself, and no segment could go
 
@@ -518,6 +537,15 @@ class PartitionLog:
         batch = Batch.control(self.end, payload, self._services.clock.wall_ms())
         batch.set_checksum(crc32c(batch.checked))
         self._segments.write(batch, self.end)
+
+    def _flush_for_reclaim(self) -> None:
+        """Have a flush begin, or find that none is needed, where segments wait for one to go."""
+        if not self._reclaimer.waits or self._closed:
+            return
+        if self._flusher.under_way or self._segments.dirty:
+            self._flusher.start_behind()
+        elif not self._segments.untrusted:
+            self._reclaimer.remove_flushed()
 
     # Flushing
 
@@ -553,6 +581,10 @@ class PartitionLog:
         if flush.count:
             self._flusher.flushed(flush.count)
             self._durable = flush.stop
+            self.flushed = max(self.flushed, flush.stop)
+        if flush.sealed:
+            self.flushed = max(self.flushed, flush.sealed[-1][1])
+        self._reclaimer.flushed()
         for transaction in self._parts.flushed():
             self._resolve(transaction, committed=False)
         self._advance()
@@ -562,6 +594,7 @@ class PartitionLog:
             self.check_retention()
         if newly_covered or flush.sealed:
             self._reclaimer.reclaim_sealed()
+            self._flush_for_reclaim()
 
     def _advance(self) -> None:
         """Show what is durable, as far as no transaction is in the way."""
@@ -574,6 +607,7 @@ class PartitionLog:
     def _flush_failed(self, flush: Flush, error: OSError) -> None:
         """A flush that failed is never repeated on the same file: see decision 0011."""
         failure = storage_error("flush the log in", self.directory, error)
+        self._reclaimer.flush_failed()
         for segment in flush.segments:
             segment.doubt(self._services.files)
         self._touch()  # soon another segment is begun, even if nothing is appended
@@ -644,7 +678,8 @@ class PartitionLog:
         if flusher.failures > failures:
             raise StorageError(f"the log in {self.directory} could not be flushed at its close")
 
-    def _mark(self) -> CloseMark | None:
+    def _mark(self) -> LogMark | None:
+        """What the log is like now that it is closed. Raises StorageError."""
         if not self._segments.items:
             return None
         active = self._segments.active
@@ -653,13 +688,31 @@ class PartitionLog:
                 active.write_index(self._services.files, self.end)
             except OSError as error:
                 raise storage_error("write", active.index_path, error) from error
-        return CloseMark(
+        return LogMark(
+            self._services.run,
+            True,
             active.base,
             active.generation,
             active.size,
             self.end,
+            self.end,
             self.redelivered_stop,
             self._checkpoint(),
+        )
+
+    def growth(self) -> LogMark | None:
+        """What is to be noted of the log while it is open, None where nothing is new."""
+        items = self._segments.items
+        if not items or not self._keeps:
+            return None
+        last = items[-1]
+        grown = (self.committed, last.base, last.generation)
+        if grown == self.noted:
+            return None
+        self.noted = grown
+        return LogMark(
+            *(self._services.run, False, last.base, last.generation, 0),
+            *(self.committed, min(self.flushed, self.committed)),
         )
 
     def _release(self) -> None:
@@ -676,4 +729,4 @@ class PartitionLog:
         while self._flusher.under_way:
             await self._flusher.idle()
         self._release()
-        self._services.committer.submit(self._services.deleted(self), self._reclaimer.removed)
+        self._services.deleted(self)

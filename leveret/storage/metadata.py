@@ -15,29 +15,57 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import aiosqlite
 
-from leveret.errors import DiskFullError, StorageError
+from leveret.errors import DiskFullError, NewerFormatError, StorageError
 from leveret.ports.definitions import Definition, Definitions
+from leveret.storage.database_checksum import remove_checksum, verify_checksum, write_checksum
+from leveret.storage.files import storage_error
 from leveret.storage.schema import MIGRATIONS, TABLES, Row
-from leveret.storage.sqlite_file import make_private
+from leveret.storage.sqlite_file import check_pages, is_damage, make_private, read_only_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SqliteMetadataStore"]
+__all__ = [
+    "ChangedDefinitionsError",
+    "DamagedDefinitionsError",
+    "SqliteMetadataStore",
+]
 
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_SECONDS = 5.0  # the directory lock keeps others out; a backup tool may read meanwhile
-ASIDE_MAX = 1000  # damaged files kept beside the store before something is surely wrong
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 _Key = tuple[type[Definition], Row]
 
 
-class SqliteMetadataStore:
-    """`MetadataStore` in one SQLite file (WAL, a flush with every commit)."""
+class DamagedDefinitionsError(StorageError):
+    """The file is no database, or one whose pages contradict each other."""
 
-    def __init__(self, database: aiosqlite.Connection, path: Path, spawn: Spawn) -> None:
+
+class ChangedDefinitionsError(StorageError):
+    """The file is a sound database, but not the one that was closed last."""
+
+
+class SqliteMetadataStore:
+    """`MetadataStore` in one SQLite file (WAL, a flush with every commit).
+
+    `identity` tells these definitions from all others, `changes` counts the commits that are
+    durable: whoever has noted both can tell later whether the file is an older one.
+    `on_change` is called after each.
+    """
+
+    def __init__(
+        self,
+        database: aiosqlite.Connection,
+        path: Path,
+        spawn: Spawn,
+        identity: bytes,
+        changes: int,
+    ) -> None:
+        self.identity = identity
+        self.changes = changes
+        self.on_change: Callable[[], None] = lambda: None
         self._database = database
         self._path = path
         self._spawn = spawn
@@ -48,16 +76,30 @@ class SqliteMetadataStore:
         self._commit_scheduled = False
 
     @classmethod
-    async def open(cls, path: Path, spawn: Spawn) -> Self:
+    async def open(cls, path: Path, spawn: Spawn, *, as_it_is: bool = False) -> Self:
         """Open or create the store at `path`; `spawn` starts a task that commits what was put.
 
-        A damaged file is set aside under another name and an empty store takes its place. Raises
-        StorageError where the file cannot be opened or was written by a newer release.
+        `as_it_is`: even where somebody else, or the disk, has changed it since it was closed.
+        Raises DamagedDefinitionsError, ChangedDefinitionsError, NewerFormatError, and StorageError
+        where the file cannot be opened. It is left as it is then.
         """
         try:
-            return cls(await _open_sound(path), path, spawn)
+            is_changed = not (as_it_is or await asyncio.to_thread(verify_checksum, path))
+            database, identity, changes = await _open_checked(path, is_changed=is_changed)
+        except OSError as error:
+            raise storage_error("read", path, error) from error
         except sqlite3.Error as error:
+            if is_damage(error):
+                raise DamagedDefinitionsError(f"{path} is damaged ({error})") from error
             raise _storage_error(path, error) from error
+        return cls(database, path, spawn, identity, changes)
+
+    async def is_new(self) -> bool:
+        """Whether nothing was ever kept here. Raises StorageError."""
+        if self.changes:
+            return False
+        definitions = await self.load()
+        return not (definitions.vhosts or definitions.users)
 
     async def load(self) -> Definitions:
         """Everything that was kept, in the order of the keys."""
@@ -107,6 +149,10 @@ class SqliteMetadataStore:
             await self.flush()
         finally:
             await self._database.close()
+        try:
+            await asyncio.to_thread(write_checksum, self._path)
+        except OSError as error:
+            log.warning("%s", storage_error("write the checksum of", self._path, error))
 
     def _note(self, key: _Key, row: Row | None) -> None:
         self._unwritten[key] = row
@@ -130,12 +176,15 @@ class SqliteMetadataStore:
                 await self._database.rollback()
             for statement, rows in _statements(batch):
                 await self._database.executemany(statement, rows)
+            await self._database.execute("UPDATE store SET changes = changes + 1")
             await self._database.commit()
         except BaseException as error:
             self._unwritten = batch | self._unwritten
             if isinstance(error, sqlite3.Error):
                 raise _storage_error(self._path, error) from error
             raise
+        self.changes += 1
+        self.on_change()
 
 
 def _statements(batch: dict[_Key, Row | None]) -> list[tuple[str, list[Row]]]:
@@ -150,75 +199,69 @@ def _statements(batch: dict[_Key, Row | None]) -> list[tuple[str, list[Row]]]:
     return list(grouped.items())
 
 
-async def _open_sound(path: Path) -> aiosqlite.Connection:
-    """An open, migrated database at `path`, new if the one there is damaged."""
-    try:
-        return await _open_checked(path)
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            raise
-        aside = _set_aside(path)
-        log.error(  # noqa: TRY400  # nobody needs the stack of a damaged file
-            "%s is damaged (%s): it was kept as %s, and the node starts without definitions",
-            path,
-            error,
-            aside,
-        )
-        return await _open_checked(path)
+async def _open_checked(path: Path, *, is_changed: bool) -> tuple[aiosqlite.Connection, bytes, int]:
+    """An open, migrated database, its identity and the count of its changes.
 
-
-async def _open_checked(path: Path) -> aiosqlite.Connection:
+    One that `is_changed` behind our back is refused if it is sound: ChangedDefinitionsError.
+    """
     make_private(path)  # it holds password hashes
+    version = await _look(path)
+    if is_changed:
+        raise ChangedDefinitionsError(f"{path} is not the file that the last stop has left")
+    await asyncio.to_thread(remove_checksum, path)
     database = await aiosqlite.connect(path, timeout=BUSY_TIMEOUT_SECONDS)
     try:
         await database.execute("PRAGMA journal_mode = WAL")
         await database.execute("PRAGMA synchronous = FULL")
-        await _check(database)
-        await _migrate(database, path)
+        await _migrate(database, version)
+        identity, changes = await _which(database, path)
     except BaseException:
         await database.close()
         raise
-    return database
+    return database, identity, changes
 
 
-async def _check(database: aiosqlite.Connection) -> None:
-    """Raise SQLite's own error for damage that opening the file does not show."""
-    async with database.execute("PRAGMA quick_check(1)") as rows:
+async def _which(database: aiosqlite.Connection, path: Path) -> tuple[bytes, int]:
+    """Its identity, and the count of its changes. Raises DamagedDefinitionsError."""
+    async with database.execute("SELECT identity, changes FROM store") as rows:
         row = await rows.fetchone()
-    if row is None or row[0] != "ok":
-        damage = sqlite3.DatabaseError(row[0] if row else "no answer from quick_check")
-        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise damage
+    if row is None:
+        raise DamagedDefinitionsError(f"{path} is damaged (it does not say which it is)")
+    return bytes(row[0]), int(row[1])
 
 
-async def _migrate(database: aiosqlite.Connection, path: Path) -> None:
-    """Apply the migrations the file has not seen, each in a transaction of its own."""
+async def _look(path: Path) -> int:
+    """The file's schema, once all its pages were checked; nothing is written, not even by closing.
+
+    Raises sqlite3.Error, NewerFormatError.
+    """
+    database = await aiosqlite.connect(read_only_uri(path), uri=True, timeout=BUSY_TIMEOUT_SECONDS)
+    try:
+        version = await _version(database, path)
+        await check_pages(database)
+    finally:
+        await database.close()
+    return version
+
+
+async def _version(database: aiosqlite.Connection, path: Path) -> int:
+    """The file's schema. Raises NewerFormatError, before anything is changed."""
     async with database.execute("PRAGMA user_version") as rows:
         row = await rows.fetchone()
     version: int = row[0] if row else 0
     if version > len(MIGRATIONS):
-        raise StorageError(f"{path} was written by a newer release (schema {version})")
+        raise NewerFormatError(f"{path} (schema {version})")
+    return version
+
+
+async def _migrate(database: aiosqlite.Connection, version: int) -> None:
+    """Apply the migrations the file has not seen, each in a transaction of its own."""
     for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
         await database.execute("BEGIN")
         for statement in statements:
             await database.execute(statement)
         await database.execute(f"PRAGMA user_version = {number}")
         await database.commit()
-
-
-def _set_aside(path: Path) -> Path:
-    """Rename a damaged database with its journal, so that SQLite's tools still open the pair."""
-    for number in range(1, ASIDE_MAX):
-        aside = path.with_name(f"{path.name}.damaged-{number}")
-        if not aside.exists():
-            break
-    else:
-        raise StorageError(f"too many damaged databases beside {path}: move them away")
-    for suffix in ("", "-wal", "-shm"):
-        part = path.with_name(path.name + suffix)
-        if part.exists():
-            part.rename(aside.with_name(aside.name + suffix))
-    return aside
 
 
 def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.errors import CorruptBatchError, StorageError
+from leveret.errors import CorruptBatchError, NewerFormatError, StorageError
 from leveret.ports.records import Batch
 from leveret.storage.encryption import MissingKeyError
 from leveret.storage.files import read_exactly, storage_error
@@ -229,7 +229,7 @@ def walk(
     """The batches asked for, checksums checked, and the position behind them.
 
     Raises CorruptBatchError where not even the first is sound, BlockingIOError where it would have
-    to wait and may not, OSError, MissingKeyError.
+    to wait and may not, OSError, MissingKeyError, NewerFormatError.
     """
     position, begin = request.position, request.begin
     wanted = max(request.bytes_max, WINDOW_BYTES_MIN)
@@ -295,7 +295,7 @@ def _parse(
             used += length
             if taken_bytes >= request.bytes_max and taken:
                 break
-    except (CorruptBatchError, MissingKeyError):
+    except (CorruptBatchError, MissingKeyError, NewerFormatError):
         if not taken:
             raise
     return taken, used, False, begin

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.ports.ranges import RangeSet
 from leveret.storage.files import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from leveret.ports.ranges import RangeSet
     from leveret.storage.reader import LogReader
     from leveret.storage.segment import Segment
     from leveret.storage.segments import Segments
@@ -24,8 +24,11 @@ IDLE_ROLL_SHARE = 8  # a settled segment of at least an eighth of the maximum is
 class Reclaimer:
     """Removes sealed segments that hold nothing unsettled, nor anything from `keep_from` on.
 
-    Where settlements are kept (`keeps`), their control batches must not be needed either: a later
-    checkpoint is durable. `covered` is the newest segment whose checkpoint is.
+    Where settlements are kept (`keeps`), a segment goes only once all that says so is on the disk:
+    what is settled in it has been written down (`pending` has not), and a flush that began after
+    that has ended. So whatever becomes of process and machine, an offset that no file holds is
+    settled in the files that are there. `covered` is the newest segment
+    whose checkpoint is durable.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Reclaimer:
     ) -> None:
         self.covered: Segment | None = None
         self.keep_from: int | None = None
+        self.pending = RangeSet()
         self._services = services
         self._directory = directory
         self._segments = segments
@@ -48,14 +52,16 @@ class Reclaimer:
         self._settled = settled
         self._undone = undone
         self._keeps = keeps
+        self._condemned: list[Segment] = []  # settled, and that is written down
+        self._flushing = 0  # so many of them are covered by the flush that is under way
 
     def reclaim(self, first: int, stop: int) -> None:
-        """Offsets in [first, stop) are needed no longer: remove what can go of their segments."""
-        self._remove(self._segments.overlapping(first, stop))
+        """Offsets in [first, stop) are needed no longer: look for what can go of their segments."""
+        self._condemn(self._segments.overlapping(first, stop))
 
     def reclaim_sealed(self) -> None:
-        """Remove what can go of all sealed segments."""
-        self._remove(self._segments.items[:-1])
+        """Look for what can go of all sealed segments."""
+        self._condemn(self._segments.items[:-1])
 
     def roll_settled(self, end: int) -> None:
         """Seal a large last segment that is settled entirely, so that it can be removed."""
@@ -68,14 +74,50 @@ class Reclaimer:
             if not self._keeps:
                 self.reclaim_sealed()
 
-    def _remove(self, segments: Sequence[Segment]) -> None:
+    @property
+    def waits(self) -> bool:
+        """Whether a flush is all that is missing to remove something."""
+        return bool(self._condemned)
+
+    def flush_begins(self) -> None:
+        """All that was written so far is being flushed."""
+        self._flushing = len(self._condemned)
+
+    def flushed(self) -> None:
+        """It is on the disk."""
+        self._remove(self._flushing)
+        self._flushing = 0
+
+    def flush_failed(self) -> None:
+        """It may not be: the next flush decides."""
+        self._flushing = 0
+
+    def remove_flushed(self) -> None:
+        """Remove all that waits: nothing was written since the last flush."""
+        self._remove(len(self._condemned))
+
+    def _condemn(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             if self._keeps and (self.covered is None or not precedes(segment, self.covered)):
                 continue
             if self.keep_from is not None and segment.stop > self.keep_from:
                 break
-            if segment.pins or not self._settled.contains(segment.base, segment.stop):
+            if not self._settled.contains(segment.base, segment.stop):
                 continue
+            if segment in self._condemned or self.pending.overlap(segment.base, segment.stop):
+                continue
+            self._condemned.append(segment)
+        if not self._keeps:
+            self.remove_flushed()
+
+    def _remove(self, count: int) -> None:
+        """Remove the first `count` that wait, but those that are wanted again, or being read."""
+        due, self._condemned = self._condemned[:count], self._condemned[count:]
+        for segment in due:
+            if segment not in self._segments.items:
+                continue  # cut off, since a flush has failed
+            if segment.pins or (self.keep_from is not None and segment.stop > self.keep_from):
+                continue  # the next look finds it again
             self._services.open_files.forget(segment)
             self._services.committer.submit(self._segments.remove(segment), self.removed)
             self._undone.remove(segment.base, segment.stop)

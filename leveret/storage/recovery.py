@@ -1,10 +1,17 @@
-"""Bringing a log back after its process or its machine has died.
+"""Bringing a log back after its process or its machine has died, and noticing what is missing.
 
 Everything before the last segment was flushed and indexed when it was sealed, so normally only the
 last one is read: its first batch is the checkpoint, the control batches behind it bring that up to
 date, and each batch must have its magic, length, checksum and the offset that follows its
-predecessor's. At the first that has not, the file is cut; the rest is set aside in a file beside
-it, never deleted. Segments whose index file is missing are treated like the last one.
+predecessor's. Segments whose index file is missing are treated like the last one.
+
+What is no sound batch is either the end of what was being written when the process died, and is cut
+off, or it is damage: then the batches behind it are kept, and the file stays as it is. Either is
+copied into a file beside the segment, never deleted.
+
+Offsets that no file holds were settled, or they are lost. Both the checkpoint and the mark in the
+state store say what was settled; a segment is removed only when that is on the disk. So whatever
+neither says is lost, and is told: a `LostRange`. It counts as settled then.
 """
 
 from __future__ import annotations
@@ -13,12 +20,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
-from leveret.storage.checkpoint import CloseMark, Part, Told, apply_payload, is_checkpoint
-from leveret.storage.damage import keep_damaged
-from leveret.storage.files import storage_error
-from leveret.storage.index import SparseIndex
-from leveret.storage.scan import refuse, scan
-from leveret.storage.segment import OFFSET_MAX, Segment, list_segments
+from leveret.ports.records import HEADER_BYTES, MAGIC
+from leveret.storage.checkpoint import Part, Told, apply_payload, is_checkpoint
+from leveret.storage.damage import find_following, keep_damaged
+from leveret.storage.files import read_exactly, storage_error
+from leveret.storage.index import OFFSET_MAX, SparseIndex
+from leveret.storage.marks import Known
+from leveret.storage.scan import FRONT, refuse, scan
+from leveret.storage.segment import Segment, list_segments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,13 +36,41 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
     from leveret.ports.returns import Returns
     from leveret.storage.files import FileSystem
+    from leveret.storage.marks import LogMark
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["LostRange", "Recovered", "recover"]
+
+# Left unused where the newest segment is gone and nobody knows how far it went: more than a node
+# writes to one log between two marks. What the state store says of the offsets is true of no other
+# record then.
+UNSEEN_OFFSETS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets [first, stop) of which `count` were not settled and nothing holds. `why` says how."""
+
+    first: int
+    stop: int
+    count: int
+    why: str
+
+    def __str__(self) -> str:
+        where = (
+            f"offset {self.first}"
+            if self.stop - self.first == 1
+            else (f"offsets {self.first} to {self.stop - 1}")
+        )
+        return f"{self.count} messages are lost ({where}): {self.why}"
 
 
 @dataclass(slots=True)
 class Recovered:
-    """A log as it was found. `findings` are sentences for the operator."""
+    """A log as it was found.
+
+    `findings` are sentences for the operator about what is normal after a crash, `losses` what was
+    kept safely and is gone. `begins_anew`: nothing more is written to the last segment.
+    """
 
     segments: list[Segment] = field(default_factory=list)
     end: int = 0
@@ -41,6 +78,9 @@ class Recovered:
     unclean: bool = False
     redelivered_stop: int = 0  # offsets below may have been delivered before
     findings: list[str] = field(default_factory=list)
+    losses: list[LostRange] = field(default_factory=list)
+    begins_anew: bool = False
+    flushed: int = 0  # so far it was known to be flushed
 
     @property
     def settled(self) -> RangeSet:
@@ -58,24 +98,18 @@ class Recovered:
         return self.told.unresolved
 
 
-def recover(files: FileSystem, directory: Path, mark: CloseMark | None) -> Recovered:
+def recover(files: FileSystem, directory: Path, known: Known | None = None) -> Recovered:
     """The log in `directory`; an empty one where there is none. Waits for the device.
 
-    `mark` is what the last close left behind. Raises StorageError.
+    `known` is what is known of it beside its files. Raises StorageError, NewerFormatError.
     """
     try:
-        found = Recovered(list_segments(files, directory))
-        if not found.segments:
-            return found
-        _remove_drafts(files, directory, found.segments)
-        if not _believe(found, mark):
-            found.unclean = True
-            _scan_what_is_unsure(files, found)
-            found.redelivered_stop = found.end
-        _settle_what_is_gone(files, found)
+        segments = list_segments(files, directory)
+        if segments:
+            _remove_drafts(files, directory, segments)
+        return _Recovery(files, directory, segments, known or Known()).run()
     except OSError as error:
         raise storage_error("recover the log in", directory, error) from error
-    return found
 
 
 def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
@@ -87,134 +121,309 @@ def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) 
             files.unlink(directory / name)
 
 
-def _believe(found: Recovered, mark: CloseMark | None) -> bool:
-    """Take over a clean close's state if its last segment is the one that is there."""
-    last = found.segments[-1]
-    if mark is None or (mark.base, mark.generation) != (last.base, last.generation):
-        return False
-    if mark.segment_bytes != last.size or mark.end < last.base:
-        return False
-    told = Told()
-    try:
-        apply_payload(mark.checkpoint, told)
-    except CorruptBatchError:
-        return False
-    found.told = told
-    found.end = mark.end
-    found.redelivered_stop = mark.redelivered_stop
-    return True
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Offsets that no file holds, and what to say if they were not settled.
+
+    `is_promised`: whether they had to survive, as far as can be told.
+    """
+
+    first: int
+    stop: int
+    why: str
+    is_promised: bool = True
 
 
-def _scan_what_is_unsure(files: FileSystem, found: Recovered) -> None:
-    """Check every segment from the newest checkpoint on, and older ones that have no index."""
-    segments = found.segments
-    start = len(segments) - 1
-    while start > 0 and not _has_checkpoint(files, segments[start]):
-        start -= 1
-    if start == 0:
-        # What was settled in files that are gone need not be told: all in them was.
-        found.settled.add(0, segments[0].base)
-    found.end = segments[0].base
-    gaps = []
-    for at, segment in enumerate(segments):
-        gaps.append((found.end, segment.base))
-        if at < start and segment.read_index(files):
-            found.end = segment.stop
+class _Recovery:
+    """One log's. `end` of what was found moves on from segment to segment."""
+
+    def __init__(
+        self, files: FileSystem, directory: Path, segments: list[Segment], known: Known
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._segments = segments
+        self._known = known
+        self._found = Recovered(segments)
+        self._gaps: list[_Gap] = []
+        self._beginnings: dict[Segment, bool] = {}
+        self._mark = self._believed_mark()
+        # What is read of segments tells what is settled, unless the mark does.
+        self._scanned = Told() if self._mark is not None else self._found.told
+
+    def run(self) -> Recovered:
+        """Everything there is to know of the log."""
+        found = self._found
+        if not self._is_as_closed:
+            found.unclean = bool(self._segments) or self._known.certain_end > 0
+        self._walk(self._newest_checkpoint())
+        self._compare_end()
+        self._weigh_gaps()
+        self._trim()
+        found.flushed = self._known.certain_flushed
+        if self._is_as_closed and self._mark is not None:
+            found.redelivered_stop = self._mark.redelivered_stop
         else:
-            _scan_segment(files, found, segment)
-    for first, stop in gaps:
-        _report_gap(found, first, stop)
-    if not _has_checkpoint(files, segments[-1]):
-        segments[-1].doubtful = True  # nothing is written to it any more
+            found.redelivered_stop = found.end
+        return found
 
+    # -- what the mark says
 
-def _has_checkpoint(files: FileSystem, segment: Segment) -> bool:
-    handle = files.open(segment.path)
-    try:
-        for _, batch in scan(files, handle, 0, segment.size):
-            return is_checkpoint(batch)
-    except CorruptBatchError:
+    def _believed_mark(self) -> LogMark | None:
+        """The mark of the last run's close, unless the files have gone on since.
+
+        They have where the state store is an older one, and then they know better.
+        """
+        mark = self._known.mark
+        if mark is None or not self._known.closed_last or self._place > mark.place:
+            return None
+        told = Told()
+        try:
+            apply_payload(mark.checkpoint, told)
+        except CorruptBatchError:
+            return None
+        self._found.told = told
+        return mark
+
+    @property
+    def _place(self) -> tuple[int, int, int]:
+        """How far the files have come: see LogMark."""
+        if not self._segments:
+            return -1, 0, 0
+        last = self._segments[-1]
+        return last.base, last.generation, last.size
+
+    @property
+    def _is_as_closed(self) -> bool:
+        """Whether the last segment is the one that was closed: it need not be read."""
+        return self._mark is not None and self._place == self._mark.place
+
+    # -- going over the segments
+
+    def _newest_checkpoint(self) -> int:
+        """Number of the segment from which on all is read that says what was settled."""
+        start = len(self._segments) - 1
+        if self._mark is not None:
+            return start
+        while start > 0 and not self._has_checkpoint(self._segments[start]):
+            start -= 1
+        if self._segments and not self._has_checkpoint(self._segments[start]):
+            # Nobody knows what was settled below: nothing there is told as lost.
+            self._found.settled.add(0, self._segments[0].base)
+        return start
+
+    def _has_checkpoint(self, segment: Segment) -> bool:
+        if segment not in self._beginnings:
+            self._beginnings[segment] = self._begins_with_checkpoint(segment)
+        return self._beginnings[segment]
+
+    def _begins_with_checkpoint(self, segment: Segment) -> bool:
+        handle = self._files.open(segment.path)
+        try:
+            for _, batch in scan(self._files, handle, 0, segment.size):
+                return is_checkpoint(batch)
+        except CorruptBatchError:
+            return False
+        finally:
+            self._files.close(handle)
         return False
-    finally:
-        files.close(handle)
-    return False
 
+    def _walk(self, start: int) -> None:
+        """Note where the files end and where one should follow that does not."""
+        found = self._found
+        before = None
+        for at, segment in enumerate(self._segments):
+            if found.end < segment.base:
+                promised = before is None or not before.doubtful or self._known.same_boot
+                self._gaps.append(_Gap(found.end, segment.base, self._why_gap(before), promised))
+            found.end = self._reach(segment, is_needed=at >= start)
+            before = segment
+        last = before
+        if last is not None and not self._is_as_closed and not self._has_checkpoint(last):
+            last.doubtful = True  # nothing is written to it any more
 
-def _scan_segment(files: FileSystem, found: Recovered, segment: Segment) -> None:
-    """Check every batch, collect settlements and index entries; cut at the first damage."""
-    found.end = segment.base
-    index = segment.index = SparseIndex()
-    sound = 0
-    handle = files.open(segment.path)
-    try:
-        for position, batch in scan(files, handle, 0, segment.size):
-            if found.end == segment.stop and not batch.is_control:
-                break  # left over from a failed flush; the next segment has it
-            if batch.base_offset != found.end:
-                refuse(f"offset {batch.base_offset} where {found.end} follows")
-            if batch.is_control:
-                apply_payload(batch.payload, found.told)
+    def _why_gap(self, before: Segment | None) -> str:
+        if before is None:
+            return f"the first segments are missing in {self._directory}"
+        missing = f"the segment behind {before.path.name} is missing, or this one lacks its end"
+        return f"{missing}, in {self._directory}"
+
+    def _reach(self, segment: Segment, *, is_needed: bool) -> int:
+        """One past the last offset that a segment holds, reading it only where that `is_needed`."""
+        is_last = segment is self._segments[-1]
+        if is_last and self._is_as_closed and self._mark is not None:
+            return self._mark.committed
+        if not is_last and (not is_needed or self._mark is not None):
+            indexed = segment.read_index(self._files)
+            if indexed is not None:
+                return min(indexed[1], segment.stop)
+        return self._scan(segment)
+
+    def _scan(self, segment: Segment) -> int:
+        """Check every batch; collect settlements and index entries. Returns where it ends."""
+        segment.index = SparseIndex()
+        handle = self._files.open(segment.path)
+        try:
+            position, end = self._scan_batches(segment, handle)
+        finally:
+            self._files.close(handle)
+        segment.size = position
+        return end
+
+    def _scan_batches(self, segment: Segment, handle: int) -> tuple[int, int]:
+        """The position behind the last sound batch, and the offset that follows it."""
+        position, end = 0, segment.base
+        while True:
+            try:
+                for at, batch in scan(self._files, handle, position, segment.size):
+                    if end == segment.stop and not batch.is_control:
+                        return position, end  # left over from a failed flush; the next one has it
+                    if batch.base_offset != end:
+                        refuse(f"offset {batch.base_offset} where {end} follows")
+                    self._take(segment, at, batch)
+                    position, end = at + batch.size, batch.stop_offset
+            except CorruptBatchError as error:
+                following = self._behind_damage(segment, handle, position, end)
+                if following is None:
+                    self._cut(segment, handle, position, str(error))
+                    return position, end
+                self._pass_over(segment, handle, (position, end), following)
+                position, end = following
             else:
-                if position >= index.due:
-                    index.note(batch.base_offset, position)
-                if batch.transaction:
-                    _note_pending(found.unresolved, batch)
-            found.end += batch.count
-            sound = position + batch.size
-    except CorruptBatchError as error:
-        found.findings.append(_set_aside(files, segment, handle, sound, str(error)))
-    finally:
-        files.close(handle)
-    segment.size = sound
+                return position, end
 
+    def _take(self, segment: Segment, position: int, batch: Batch) -> None:
+        if batch.is_control:
+            apply_payload(batch.payload, self._scanned)
+            return
+        assert segment.index is not None
+        if position >= segment.index.due:
+            segment.index.note(batch.base_offset, position)
+        if batch.transaction:
+            part = self._scanned.unresolved.setdefault(batch.transaction, Part(0, 0))
+            part.first, part.stop = batch.base_offset, batch.stop_offset
 
-def _note_pending(unresolved: dict[int, Part], batch: Batch) -> None:
-    """Whether a batch counts is for its transaction to say."""
-    part = unresolved.setdefault(batch.transaction, Part(0, 0))
-    part.first, part.stop = batch.base_offset, batch.stop_offset
+    # -- damage
 
+    def _behind_damage(
+        self, segment: Segment, handle: int, position: int, end: int
+    ) -> tuple[int, int] | None:
+        """Position and offset of the first sound batch behind; None at the end of what was written.
 
-def _report_gap(found: Recovered, first: int, stop: int) -> None:
-    """Nobody shall wait for records that no file holds; say so unless they were settled anyway."""
-    lost = found.settled.gaps(first, stop).count
-    if first < stop and lost:
-        found.settled.add(first, stop)
-        found.findings.append(
-            f"{lost} records from offset {first} to {stop - 1} are lost: they stood behind the "
-            "damage reported before, or were not flushed; they count as settled"
+        A machine that dies writes pages in any order: sound batches behind a torn one prove nothing
+        then. A process that dies leaves its last batch too short for its length, and what looks
+        like a batch within it may be a message's body.
+        """
+        if end >= self._known.certain_end:
+            if not self._known.same_boot and segment is self._segments[-1]:
+                return None
+            if self._is_cut_short(handle, position, segment.size):
+                return None
+        return find_following(
+            self._files, handle, position, segment.size, expected=end, stop=segment.stop
         )
 
+    def _is_cut_short(self, handle: int, position: int, size: int) -> bool:
+        front = read_exactly(self._files, handle, position, FRONT.size)
+        if len(front) < FRONT.size:
+            return True
+        magic, length = FRONT.unpack_from(front)
+        return bool(magic == MAGIC and length >= HEADER_BYTES and position + length > size)
 
-def _set_aside(files: FileSystem, segment: Segment, handle: int, sound: int, reason: str) -> str:
-    """Copy bytes [sound, size) to a file of their own, then cut them off. Returns the finding."""
-    text = f"{segment.path} is sound up to byte {sound} of {segment.size} ({reason}); "
-    if segment.size == sound:
-        return text + "nothing had to be cut"
-    try:
-        target = keep_damaged(files, handle, sound, segment.size, segment.path)
-    except OSError as error:
-        # No room for the copy: leave the file whole, go on behind it in a new segment.
-        segment.doubtful = True
-        return text + f"the rest could not be copied ({error}) and stays where it is, unused"
-    files.truncate(handle, sound)
-    files.fdatasync(handle)
-    return (
-        text + f"the rest was set aside as {target.name}, which is normal after a crash; "
-        "otherwise check the disk. `leveret dump` shows what it holds"
-    )
+    def _pass_over(
+        self, segment: Segment, handle: int, damage: tuple[int, int], following: tuple[int, int]
+    ) -> None:
+        """Keep a copy of the damage, and go on behind it; the file stays as it is."""
+        (begin, first), (limit, stop) = damage, following
+        try:
+            kept = keep_damaged(self._files, handle, begin, limit, segment.path).name
+        except OSError as error:
+            kept = f"no file, since it could not be copied ({error})"
+        assert segment.index is not None
+        segment.index.note(stop, limit)
+        why = (
+            f"bytes {begin} to {limit - 1} of {segment.path} are damaged; they were kept as {kept}"
+        )
+        self._gaps.append(_Gap(first, stop, why))
+        self._found.findings.append(f"{why}; what stands behind them is sound")
+        self._found.begins_anew = True
 
+    def _cut(self, segment: Segment, handle: int, sound: int, reason: str) -> None:
+        """Copy bytes [sound, size) to a file of their own, then cut them off."""
+        findings = self._found.findings
+        text = f"{segment.path} is sound up to byte {sound} of {segment.size} ({reason}); "
+        if segment.size == sound:
+            findings.append(text + "nothing had to be cut")
+            return
+        try:
+            target = keep_damaged(self._files, handle, sound, segment.size, segment.path)
+        except OSError as error:
+            # No room for the copy: leave the file whole, go on behind it in a new segment.
+            segment.doubtful = True
+            reason = f"the rest could not be copied ({error}) and stays where it is, unused"
+            findings.append(text + reason)
+            return
+        self._files.truncate(handle, sound)
+        self._files.fdatasync(handle)
+        findings.append(
+            text + f"the rest was set aside as {target.name}, which is normal after a crash; "
+            "otherwise check the disk. `leveret dump` shows what it holds"
+        )
 
-def _settle_what_is_gone(files: FileSystem, found: Recovered) -> None:
-    """Offsets that no file holds were settled, whatever the last control batch to say so."""
-    segments, settled = found.segments, found.settled
-    settled.add(0, segments[0].base)
-    for segment in segments[:-1]:
-        indexed = segment.read_index(files)
-        if indexed is not None and indexed[1] < segment.stop:
-            settled.add(indexed[1], segment.stop)
-    settled.remove(found.end, OFFSET_MAX)
-    found.told.undone.remove(found.end, OFFSET_MAX)
-    for part in found.unresolved.values():
-        part.first, part.stop = min(part.first, found.end), min(part.stop, found.end)
-    if found.returns.acquired:
-        found.returns.keep(settled.gaps(0, found.end))
+    # -- what is missing
+
+    def _compare_end(self) -> None:
+        """Go on where the log had been, even if its files end before."""
+        found, known = self._found, self._known
+        if found.end < known.certain_end:
+            why = f"the log in {self._directory} ends before: its last segments are missing or cut"
+            if not self._segments:
+                why = f"there are no segments in {self._directory}"
+            self._gaps.append(_Gap(found.end, known.certain_end, why))
+            found.end = known.certain_end
+            found.begins_anew = True
+        if self._lacks_newest and known.mark is not None:
+            first, found.end = found.end, found.end + UNSEEN_OFFSETS
+            found.settled.add(first, found.end)
+            found.begins_anew = True
+            found.findings.append(
+                f"the newest segment of {self._directory}, which began with offset "
+                f"{known.mark.base}, is missing or empty: messages that were published in the last "
+                "second before the node ended may have been lost with it, too"
+            )
+
+    @property
+    def _lacks_newest(self) -> bool:
+        """Whether a segment is gone that was written to when its last mark was made."""
+        mark, known = self._known.mark, self._known
+        if mark is None or mark.closed or not (known.same_boot and known.same_run):
+            return False
+        base, generation, size = self._place
+        return (base, generation, min(size, 1)) < (mark.base, mark.generation, 1)
+
+    def _weigh_gaps(self) -> None:
+        """Nobody shall wait for records that no file holds; say so unless they were settled."""
+        found = self._found
+        for gap in self._gaps:
+            lost = found.settled.gaps(gap.first, gap.stop)
+            found.settled.add(gap.first, gap.stop)
+            if not lost:
+                continue
+            first, stop = lost.first, lost.stop
+            assert first is not None
+            assert stop is not None
+            told = LostRange(first, stop, lost.count, gap.why)
+            if gap.is_promised:
+                found.losses.append(told)
+            else:
+                found.findings.append(f"{told}; they were not flushed")
+
+    def _trim(self) -> None:
+        """Make what is told fit what is there."""
+        found = self._found
+        found.settled.remove(found.end, OFFSET_MAX)
+        found.told.undone.remove(found.end, OFFSET_MAX)
+        for part in found.unresolved.values():
+            part.first, part.stop = min(part.first, found.end), min(part.stop, found.end)
+        if found.returns.acquired:
+            found.returns.keep(found.settled.gaps(0, found.end))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, NewerFormatError
 from leveret.ports.records import HEADER_BYTES, MAGIC, Batch
 from leveret.storage.files import read_exactly
 
@@ -20,19 +21,44 @@ __all__ = ["batch_bytes", "refuse", "scan", "verify"]
 
 SCAN_BYTES = 1 << 20  # one read of a scan
 FRONT = struct.Struct("<II")  # magic and length, the first fields of a batch
+NAME_BITS = 0xFFFFFF  # of the magic: "LVB"; the version follows
+VERSION_SHIFT = 24
+NEWER_VERSIONS = frozenset(b"23456789")
 
 
 def batch_bytes(window: bytearray, at: int) -> int:
     """Length of the batch at `at` as its header says; 0 where too few bytes stand to tell.
 
-    Raises CorruptBatchError where no batch begins.
+    Raises CorruptBatchError where no batch begins, NewerFormatError where one of another version
+    does.
     """
     if len(window) - at < FRONT.size:
         return 0
     magic, length = FRONT.unpack_from(window, at)
+    if magic != MAGIC and _is_newer(window, at):
+        version = chr(magic >> VERSION_SHIFT)
+        raise NewerFormatError(f"a batch (format LVB{version})")
     if magic != MAGIC or length < HEADER_BYTES:
         raise CorruptBatchError("no batch begins here")
     return int(length)
+
+
+def _is_newer(window: bytearray, at: int) -> bool:
+    """Whether a batch of a later version begins here, rather than one whose magic is damaged.
+
+    The magic is not under the checksum: a batch that is sound but for it is one of ours.
+    """
+    magic, length = FRONT.unpack_from(window, at)
+    if magic & NAME_BITS != MAGIC & NAME_BITS or magic >> VERSION_SHIFT not in NEWER_VERSIONS:
+        return False
+    if not HEADER_BYTES <= length <= len(window) - at:
+        return True
+    with suppress(CorruptBatchError):
+        repaired = bytearray(window[at : at + length])
+        FRONT.pack_into(repaired, 0, MAGIC, length)
+        verify(Batch.parse(repaired))
+        return False
+    return True
 
 
 def refuse(reason: str) -> None:

@@ -5,6 +5,7 @@
                      and users, and vhosts that are protected from deletion
     user_version 3   queues that were renamed, and queues that are paused
     user_version 4   who created a queue, and when; vhosts that create queues for messages
+    user_version 5   store: one row, which definitions these are and how often they were changed
 
 A change of the layout is a new entry at the end of MIGRATIONS, never a change of an old one: a
 database of any age is brought up to date by the entries it has not seen. No foreign keys: what
@@ -99,6 +100,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE queues ADD COLUMN created_ms INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE queues ADD COLUMN created_by TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE vhosts ADD COLUMN creates_queues INTEGER NOT NULL DEFAULT 0",
+    ),
+    (
+        "CREATE TABLE store (identity BLOB NOT NULL, changes INTEGER NOT NULL)",
+        "INSERT INTO store VALUES (randomblob(16), 0)",
     ),
 )
 

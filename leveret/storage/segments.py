@@ -72,11 +72,14 @@ class Segments:
         self._index = SparseIndex()
         self._roll_at = OPEN_FIRST  # from this position on a write first prepares a segment
 
-    def adopt(self, items: list[Segment]) -> None:
-        """Take over what recovery found. The last one is opened when it is first written to."""
+    def adopt(self, items: list[Segment], *, begins_anew: bool = False) -> None:
+        """Take over what recovery found. The last one is opened when it is first written to.
+
+        `begins_anew`: it is not written to any more.
+        """
         self.items = items
         self.position = items[-1].size if items else 0
-        if items and items[-1].doubtful:
+        if begins_anew or (items and items[-1].doubtful):
             self._roll_at = ROLL_FIRST
 
     @property

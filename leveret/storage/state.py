@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
+import struct
+import subprocess
+import sys
 import threading
 from bisect import bisect_left, insort
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from leveret.errors import DiskFullError, StorageError
+from leveret.errors import DiskFullError, NewerFormatError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +35,11 @@ DAMAGE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
+TRIAL = b"trial"  # a key that is written and removed when it is opened
+META_PAGES = (0, mmap.PAGESIZE)  # where LMDB writes down what the file is, twice
+META = struct.Struct("=16xII")  # behind the page's header: magic and version
+META_MAGIC = 0xBEEFC0DE
+META_VERSION = 1
 DAMAGED = "damaged"  # a file beside LMDB's: what was read is no good, begin anew at the next start
 WAITING_COUNT_MAX = 10_000  # changes that wait for a durable write; more are written at once
 
@@ -90,6 +99,18 @@ class MemoryStateStore:
         """See ports.StateStore."""
 
 
+def _is_newer(file: Path) -> bool:
+    """Whether both of an environment's meta pages have one later version: no damage does that."""
+    versions = set()
+    with suppress(OSError), file.open("rb") as opened:
+        for position in META_PAGES:
+            opened.seek(position)
+            content = opened.read(META.size)
+            magic, version = META.unpack(content) if len(content) == META.size else (0, 0)
+            versions.add(version if magic == META_MAGIC else 0)
+    return len(versions) == 1 and max(versions) > META_VERSION
+
+
 class LmdbStateStore:
     """A StateStore in an LMDB environment. May be called from any thread.
 
@@ -101,7 +122,7 @@ class LmdbStateStore:
         """Open or create. A damaged environment is set aside beside it and a new one begun.
 
         Damage that shows later raises StorageError where it is met, and is set aside by the next
-        start. Raises StorageError.
+        start. Raises StorageError, NewerFormatError.
         """
         self._path = path
         self._map_bytes = MAP_BYTES_FIRST
@@ -112,6 +133,8 @@ class LmdbStateStore:
         try:
             self._environment = self._open()
         except DAMAGE as error:
+            if _is_newer(path / "data.mdb"):
+                raise NewerFormatError(str(path)) from error
             aside = self._set_aside()
             warn(
                 f"{path} is damaged ({error}); it was set aside as {aside.name} and a new one "
@@ -139,9 +162,20 @@ class LmdbStateStore:
         file = self._path / "data.mdb"
         if file.stat().st_size < needed:
             os.truncate(file, needed)
+            if not self._survives_use():
+                raise lmdb.CorruptedError("its file was cut")
         with environment.begin() as transaction:
             for _ in islice(transaction.cursor(), ENTRIES_CHECKED_MAX):
                 pass
+        # What is free is written down in pages, too, which only writing looks at.
+        with suppress(lmdb.DiskError), environment.begin(write=True) as transaction:
+            transaction.put(TRIAL, b"")
+            transaction.delete(TRIAL)
+
+    def _survives_use(self) -> bool:
+        """Whether another process that uses all of it lives: LMDB aborts at some damage."""
+        command = [sys.executable, "-m", "leveret.storage.state_check", str(self._path), "use"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603  # ourselves
 
     def _opened(self) -> lmdb.Environment:
         try:
@@ -153,6 +187,8 @@ class LmdbStateStore:
         except DAMAGE:
             raise
         except (lmdb.Error, OSError) as error:
+            if _is_newer(self._path / "data.mdb"):
+                raise NewerFormatError(str(self._path)) from error
             raise StorageError(
                 f"cannot open {self._path}: {error}; check owner and mode"
             ) from error

@@ -1,7 +1,8 @@
 """All logs of a node: opening, closing, deleting them, and the threads and caches they share.
 
-DATA/leveret.lock                 held while the node runs
+DATA/lock                         held while the node runs
 DATA/state.lmdb/                  the state store
+DATA/losses.jsonl                 what was lost and is not acknowledged
 DATA/topics/VHOST/TOPIC/PARTITION logs that are kept
 DATA/topics/.deleted/             directories on their way out
 DATA/transient/                   what memory had no room for; removed at the next start
@@ -14,11 +15,13 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from leveret.errors import StorageError
+from leveret.errors import DiskFullError, StorageError
 from leveret.ports import Durability, Retention
-from leveret.storage.checkpoint import CloseMark
+from leveret.ports.losses import Loss, LossKind
 from leveret.storage.commit import Committer
 from leveret.storage.decisions import DECISIONS_TOPIC, Decisions, read_decisions
 from leveret.storage.files import storage_error
@@ -26,7 +29,10 @@ from leveret.storage.flush import FlushFigures
 from leveret.storage.keyring import Keyring
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.log import PartitionLog
+from leveret.storage.losses import LossLedger
+from leveret.storage.marks import LogMarks, boot_id
 from leveret.storage.names import encode_name, log_directory
+from leveret.storage.note_writer import NoteWriter
 from leveret.storage.reader import OpenFiles
 from leveret.storage.recovery import Recovered, recover
 from leveret.storage.services import LogServices
@@ -34,18 +40,21 @@ from leveret.storage.tail import TailCache
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from leveret.ports import Clock, StateStore, TopicLog
+    from leveret.ports.ranges import RangeSet
     from leveret.storage.files import FileSystem
+    from leveret.storage.marks import LogMark
+    from leveret.storage.recovery import LostRange
     from leveret.storage.segment import Segment
 
 __all__ = ["FileTopicStore", "StorageLimits"]
 
 logger = logging.getLogger(__name__)
 
-MARK_PREFIX = b"closed/"
+DIGEST_BYTES = 16
 DECISION_SEGMENT_BYTES = 1 << 20  # decisions live for a second: files that can go soon
 
 
@@ -60,6 +69,7 @@ class StorageLimits:
     )
     settle_sync_interval_ms: int = 1000  # the same after the machine's death, without new messages
     retention_interval_ms: int = 60_000  # how much longer than their age records may be kept
+    mark_interval_ms: int = 1000  # messages this recent may be missing after a crash unnoticed
     commit_threads: int = (
         4  # flushes that run at once: a disk does several in about the time of one
     )
@@ -87,7 +97,9 @@ class FileTopicStore:
         limits: StorageLimits | None = None,
         lock: DirectoryLock | None = None,
         keyring: Keyring | None = None,
+        losses: LossLedger | None = None,
         durability: Durability = Durability.FSYNC,
+        boot: bytes | None = None,
     ) -> None:
         self._limits = limits or StorageLimits()
         self._topics = data / "topics"
@@ -110,9 +122,13 @@ class FileTopicStore:
         self._pool = ThreadPoolExecutor(self._limits.fetch_threads, "leveret-fetch")
         self._keyring = keyring or Keyring(files, data, None)
         self._decisions = Decisions(clock.wall_ms)
-        self._services = self._make_services(clock)
+        self.losses = losses or LossLedger(files, data, clock.wall_ms, logger.error)
         try:
-            self._marks = self._take_marks()
+            self._marks = LogMarks(state, boot_id() if boot is None else boot)
+            self._services = self._make_services(clock)
+            self._notes = NoteWriter(
+                state, loop, self._committer, self._logs, self._limits.mark_interval_ms
+            )
             self._empty_trash()
             self._decision_log = self._open_decisions(durability)
         except BaseException:
@@ -139,34 +155,32 @@ class FileTopicStore:
             open_files=OpenFiles(self._files, self._limits.open_files_max),
             segment_bytes_max=self._limits.segment_bytes_max,
             decisions=self._decisions,
+            run=self._marks.run,
             touched=self._log_touched,
             closed=self._log_closed,
             deleted=self._log_deleted,
+            lost=self._records_lost,
             warn=logger.warning,
         )
 
-    def _take_marks(self) -> dict[bytes, CloseMark]:
-        """The marks of clean closes; taken back before anything can make them untrue."""
-        marks = {}
-        taken: list[tuple[bytes, bytes | None]] = []
-        for key, value in self._state.scan(MARK_PREFIX):
-            mark = CloseMark.from_bytes(value)
-            if mark is not None:
-                marks[key] = mark
-            taken.append((key, None))
-        if taken:
-            self._state.write(taken, durable=True)
-        return marks
-
     def _empty_trash(self) -> None:
-        """Remove what the last run left behind: transient logs, and half-removed deleted ones."""
+        """Remove what the last run left behind: transient logs, and half-removed deleted ones.
+
+        Of the latter the marks go first: their logs are not missing.
+        """
         try:
             if self._files.exists(self._transient):
                 self._files.make_directory(self._trash)
                 self._files.rename(self._transient, self._trash / secrets.token_hex(8))
         except OSError as error:
             raise storage_error("remove", self._transient, error) from error
-        for name in self._files.list_names(self._trash):
+        names = self._files.list_names(self._trash)
+        deleted = {name.partition("-")[0] for name in names}
+        keys = [key for key in self._marks.unopened if _digest(key) in deleted] if deleted else []
+        if keys:
+            with suppress(DiskFullError):  # removing them makes room
+                self._state.write(self._marks.forget(keys), durable=True)
+        for name in names:
             self._committer.submit(self._removal(self._trash / name), self._removed)
 
     def _open_decisions(self, durability: Durability) -> PartitionLog:
@@ -195,16 +209,26 @@ class FileTopicStore:
         if directory in self._logs:
             raise ValueError(f"the log in {directory} is open already")
         key = self._keyring.active(vhost)
-        recovered = Recovered()
+        recovered, mark_key = Recovered(), b""
         if durability is not Durability.NONE:
-            mark = self._marks.pop(self._mark_key(directory), None)
-            recovered = recover(self._files, directory, mark)
+            mark_key = self._mark_key(directory)
+            recovered = recover(self._files, directory, self._marks.known(mark_key))
+            self._marks.forget([mark_key])
         for finding in recovered.findings:
             logger.warning("queue '%s' in vhost '%s': %s", topic, vhost, finding)
+        for loss in recovered.losses:
+            self._tell_loss(f"queue '{topic}' in vhost '{vhost}'", loss)
         log = PartitionLog(
-            self._services, directory, durability, recovered, retention=retention, key=key
+            self._services,
+            directory,
+            durability,
+            recovered,
+            retention=retention,
+            data_key=key,
+            key=mark_key,
         )
         self._logs[directory] = log
+        self._notes.start()
         if self._retention_timer is None and retention is not None:
             self._check_retention()
         return log
@@ -212,7 +236,27 @@ class FileTopicStore:
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
         """See ports.TopicStore."""
         directory = self._topics / log_directory(vhost, topic, incarnation, partition)
-        return directory in self._logs or self._files.exists(directory)
+        if directory in self._logs or self._files.exists(directory):
+            return True
+        return self._marks.tells_of(self._mark_key(directory))
+
+    def note(self, key: bytes, value: bytes) -> None:
+        """Have the state store told of something else, with the next marks."""
+        self._notes.note(key, value)
+
+    # Losses
+
+    def _tell_loss(self, queue: str, loss: LostRange) -> None:
+        logger.error("%s: %s", queue, loss)
+        self.losses.note(Loss(LossKind.MESSAGES, queue, str(loss), loss.count))
+
+    def _records_lost(self, log: PartitionLog, lost: RangeSet, kept: Sequence[str]) -> None:
+        """Reading has met damage; the queue says so in the log."""
+        topic, _, _ = log.directory.parent.name.rpartition("~~")
+        what = f"{lost.count} messages are lost (at offset {lost.first} and behind): what stood "
+        what += f"there is damaged, and was kept as {', '.join(kept) or 'no file'}"
+        subject = f"queue '{unquote(topic)}' in vhost '{unquote(log.directory.parts[-3])}'"
+        self.losses.note(Loss(LossKind.MESSAGES, subject, what, lost.count))
 
     def use_key_of(self, vhost: str) -> None:
         """The keyring says something new about a virtual host: its open logs go by that."""
@@ -234,7 +278,14 @@ class FileTopicStore:
             raise storage_error("list", self._topics, error) from error
         if not orphans:  # else one of them may ask for a decision, should its queue come back
             self._decisions.all_open()
+        left = {self._mark_key(path) for path in orphans}
+        self._forget_marks([key for key in self._marks.unopened if key not in left])
         return orphans
+
+    def _forget_marks(self, keys: Collection[bytes]) -> None:
+        """Of logs that nobody asks for any more."""
+        for key, value in self._marks.forget(keys):
+            self._notes.note(key, value)
 
     def _partitions(self) -> Iterator[Path]:
         names = self._files.list_names
@@ -246,8 +297,8 @@ class FileTopicStore:
                     yield self._topics / vhost / topic / partition
 
     def _mark_key(self, directory: Path) -> bytes:
-        """At most 511 bytes, LMDB's limit: names are bounded by `log_directory`."""
-        return MARK_PREFIX + str(directory.relative_to(self._topics)).encode()
+        """Below 511 bytes, LMDB's limit: names are bounded by `log_directory`."""
+        return str(directory.relative_to(self._topics)).encode()
 
     # Transactions
 
@@ -312,28 +363,34 @@ class FileTopicStore:
 
     # Ending
 
-    def _log_closed(self, log: PartitionLog, mark: CloseMark | None) -> None:
+    def _log_closed(self, log: PartitionLog, mark: LogMark | None) -> None:
         """The mark is kept in memory, and written down with all others when the node stops."""
         self._forget(log)
         if mark is not None:
-            self._marks[self._mark_key(log.directory)] = mark
+            self._marks.put_back(log.key, mark)
 
     def _forget(self, log: PartitionLog) -> None:
         self._logs.pop(log.directory, None)
         self._touched.discard(log)
         self._to_flush.discard(log)
 
-    def _log_deleted(self, log: PartitionLog) -> Callable[[], None]:
-        """Move a log's directory out of the way, at once; returns the work of removing it."""
+    def _log_deleted(self, log: PartitionLog) -> None:
+        """Move a log's directory out of the way, at once, and have it removed.
+
+        Its name there says whose mark is void, should the node end before that is forgotten. The
+        files are removed once it is, so that a log that is gone on purpose is never missed.
+        """
         self._forget(log)
-        doomed = self._trash / secrets.token_hex(8)
+        doomed = self._trash / f"{_digest(log.key)}-{secrets.token_hex(8)}"
         try:
             if self._files.exists(log.directory):
                 self._files.make_directory(self._trash)
                 self._files.rename(log.directory, doomed)
         except OSError as error:
             raise storage_error("remove", log.directory, error) from error
-        return self._removal(doomed, log.directory.parent)
+        self._forget_marks([log.key] if log.key else [])
+        removal = self._removal(doomed, log.directory.parent)
+        self._notes.when_written(removal, self._removed)
 
     def _removal(self, doomed: Path, *parents: Path) -> Callable[[], None]:
         files = self._files
@@ -357,6 +414,7 @@ class FileTopicStore:
         for timer in (self._settle_timer, self._flush_timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
+        self._notes.stop()
         others = [log for log in self._logs.values() if log is not self._decision_log]
         for log in [*others, self._decision_log]:  # the others' outcomes are safe first
             try:
@@ -364,9 +422,8 @@ class FileTopicStore:
             except StorageError as error:
                 logger.warning("%s; its next start will take a little longer", error)
         self._stop_threads()
-        marks = [(key, mark.to_bytes()) for key, mark in self._marks.items()]
         try:
-            self._state.write(marks, durable=True)
+            self._notes.finish(self._marks.closing())
         except StorageError as error:
             logger.warning("%s; the next start reads all logs", error)
 
@@ -392,3 +449,8 @@ class FileTopicStore:
     def directories(self) -> Collection[Path]:
         """Where the open logs are."""
         return self._logs.keys()
+
+
+def _digest(key: bytes) -> str:
+    """A log's key as part of a file's name."""
+    return blake2b(key, digest_size=DIGEST_BYTES).hexdigest()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from leveret.storage.losses import LossLedger
+
 __all__ = ["SqliteUsageStore"]
 
 SCHEMA = (
@@ -36,17 +38,17 @@ UNPUBLISHED = """SELECT DISTINCT hour FROM usage
 class SqliteUsageStore:
     """`ports.usage.UsageStore`. Everything raises StorageError where the file cannot be used."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = SqliteFile(path, SCHEMA)
+    def __init__(self, path: Path, losses: LossLedger | None = None) -> None:
+        self.file = SqliteFile(path, SCHEMA, losses)
 
     async def add(self, hour: int, used: Mapping[Account, Usage]) -> None:
         """See ports.usage."""
         rows = [(hour, *account, *usage) for account, usage in used.items()]
-        await self._file.write(ADD, rows)
+        await self.file.write(ADD, rows)
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
         """See ports.usage."""
-        rows = await self._file.rows(READ, (since, until))
+        rows = await self.file.rows(READ, (since, until))
         return [
             (hour, Account(Subject(subject), vhost, name), Usage(*counts))
             for hour, subject, vhost, name, *counts in rows
@@ -54,17 +56,17 @@ class SqliteUsageStore:
 
     async def unpublished(self, before: int) -> Sequence[int]:
         """See ports.usage."""
-        return [hour for (hour,) in await self._file.rows(UNPUBLISHED, (before,))]
+        return [hour for (hour,) in await self.file.rows(UNPUBLISHED, (before,))]
 
     async def mark_published(self, hour: int) -> None:
         """See ports.usage."""
-        await self._file.write("INSERT OR IGNORE INTO published VALUES (?)", [(hour,)])
+        await self.file.write("INSERT OR IGNORE INTO published VALUES (?)", [(hour,)])
 
     async def forget(self, before: int) -> None:
         """See ports.usage."""
         for table in ("usage", "published"):
-            await self._file.write(f"DELETE FROM {table} WHERE hour < ?", [(before,)])  # noqa: S608  # ours
+            await self.file.write(f"DELETE FROM {table} WHERE hour < ?", [(before,)])  # noqa: S608  # ours
 
     async def close(self) -> None:
         """See ports.usage."""
-        await self._file.close()
+        await self.file.close()

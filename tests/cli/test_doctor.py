@@ -82,7 +82,8 @@ def test_a_warning_says_what_why_and_what_to_do(doctor, logs, data_dir):
         "  belongs to no queue that is defined\n"
         "  Why it matters: it takes disk space, and nobody reads it: left by a crash while its "
         "queue was deleted, or by definitions that were lost\n"
-        f"  To do: look what it holds with `leveret dump`, then remove it: `rm -r '{topic}'`\n"
+        "  To do: make a queue of it again: `leveret adopt '%2F/orders~~i1' --queue NAME`; `leveret "
+        "dump` shows what it holds. Remove it only if nothing in it is needed any more\n"
         f"{data_dir}, whose node is stopped: 0 errors, 1 warning\n"
     )
 
@@ -119,7 +120,7 @@ def test_a_full_disk(checks, tmp_path):
 
 
 def test_a_clock_that_was_set_back(checks, data_dir):
-    file = data_dir / "usage.db"
+    file = data_dir / "notes"
     file.touch()
     os.utime(file, (time.time() + 3600, time.time() + 3600))
     assert checks(status=2) == ["clock"]
@@ -128,13 +129,13 @@ def test_a_clock_that_was_set_back(checks, data_dir):
 def test_keys_need_their_master_key(checks, data_dir, tmp_path):
     encrypted_keyring(RealFileSystem(), data_dir)
     (data_dir / "keyring.json").chmod(0o600)
-    assert checks(status=2) == ["keys.master"]
+    assert checks(status=2) == ["definitions.missing", "keys.master"]
     file = tmp_path / "master"
     file.write_text(MASTER.secret.hex())
     file.chmod(0o600)
-    assert checks("--key-file", file) == []
+    assert checks("--key-file", file, status=2) == ["definitions.missing"]
     (data_dir / "keyring.json").write_text("nonsense")
-    assert checks(status=2) == ["keys.unreadable"]
+    assert checks(status=2) == ["definitions.missing", "keys.unreadable"]
 
 
 def test_a_wrong_setting_is_said(doctor, tmp_path):

@@ -12,6 +12,7 @@ from leveret.storage.state import MemoryStateStore
 from leveret.storage.store import FileTopicStore, StorageLimits
 
 PERSISTENT = 1
+BOOT = b"the first boot !"
 
 
 class FixedClock:
@@ -35,6 +36,7 @@ def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> Fi
     """A store that flushes settlements only when told, unless `limits` say otherwise."""
     limits.setdefault("settle_flush_interval_ms", 3_600_000)
     durability = limits.pop("durability", Durability.FSYNC)
+    boot = limits.pop("boot", BOOT)
     return FileTopicStore(
         data,
         files or RealFileSystem(),
@@ -45,6 +47,7 @@ def make_store(data: Path, files=None, state=None, keyring=None, **limits) -> Fi
         lock=NoLock(),
         keyring=keyring,
         durability=durability,
+        boot=boot,
     )
 
 
@@ -108,6 +111,7 @@ def abandon(store) -> None:
     for timer in (store._settle_timer, store._flush_timer, store._retention_timer):
         if timer is not None:
             timer.cancel()
+    store._notes.stop()
     for log in store.logs():
         log._closed = True
     store._stop_threads()

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.errors import CorruptBatchError
+from leveret.errors import CorruptBatchError, NewerFormatError
 from leveret.ports.ranges import RangeSet
 from leveret.storage.checkpoint import (
-    CloseMark,
     Part,
     Told,
     apply_payload,
@@ -57,14 +56,6 @@ def test_parts_of_transactions_are_read_again(parts, counts, ranges, more):
     assert list(told.settled) == list(RangeSet([*ranges, *more]))
 
 
-@given(COUNTS, RANGES)
-def test_a_close_mark_is_read_again(counts, ranges):
-    mark = CloseMark(1, 2, 3, 4, 5, checkpoint_payload(Told(RangeSet(ranges), returns_of(counts))))
-    value = mark.to_bytes()
-    assert value[0] == (3 if counts else 2)
-    assert CloseMark.from_bytes(value) == mark
-
-
 @pytest.mark.parametrize(
     "payload",
     [
@@ -79,9 +70,14 @@ def test_a_close_mark_is_read_again(counts, ranges):
         b"\x05" + bytes(7),
         b"\x06\x01\x00\x00\x00" + bytes(7),
         b"\x07\x01\x00\x00\x00" + bytes(24) + b"\x01\x00\x00\x00" + bytes(15),
-        b"\x08",
+        b"\x00",
     ],
 )
 def test_what_makes_no_sense_is_refused(payload):
     with pytest.raises(CorruptBatchError):
         apply_payload(payload, Told())
+
+
+def test_a_kind_of_a_newer_release_is_refused():
+    with pytest.raises(NewerFormatError, match="newer release"):
+        apply_payload(b"\x08", Told())

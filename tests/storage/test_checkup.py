@@ -145,13 +145,13 @@ def test_records_beside_the_definitions(tmp_path, database):
 @pytest.mark.parametrize("deep", [False, True])
 def test_state(tmp_path, deep):
     path = tmp_path / "state.lmdb"
-    assert check_state(path, deep=deep) == []
+    assert check_state(path, deep=deep) == ([], {})
     state = LmdbStateStore(path, lambda _: None)
-    state.write([(b"key", b"value")], durable=True)
+    state.write([(b"key", b"value"), (b"log/orders", b"mark")], durable=True)
     state.close()
-    assert check_state(path, deep=deep) == []
+    assert check_state(path, deep=deep) == ([], {b"log/orders": b"mark"})
     (path / "data.mdb").write_bytes(b"no environment" * 1000)
-    (finding,) = check_state(path, deep=deep)
+    (finding,), _ = check_state(path, deep=deep)
     assert (finding.check, finding.severity) == ("state.unreadable", Severity.WARNING)
 
 

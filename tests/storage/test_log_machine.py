@@ -74,7 +74,7 @@ class LogMachine(RuleBasedStateMachine):
         self.settled: set[int] = set()
         self.returns: dict[int, tuple[int, int]] = {}
         self.number = 0
-        self.failures = []
+        self.boots = 1
 
     @initialize(durability=st.sampled_from([Durability.FSYNC, Durability.OS]))
     def start(self, durability):
@@ -96,10 +96,12 @@ class LogMachine(RuleBasedStateMachine):
                 open_files_max=2,
             ),
             lock=NoLock(),
+            boot=b"%16d" % self.boots,
         )
         self.committer = self.store._committer
         self.log = open_log(self.store, self.durability)
         self.log.on_failure(self.failed)
+        assert self.store.losses.unacknowledged == []
 
     def failed(self, error) -> None:
         del self.written[self.log.committed :]
@@ -156,6 +158,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def write_settlements(self):
         self.log.write_settlements()
+
+    @rule()
+    def mark_how_far_it_has_come(self):
+        self.store._notes.look()
 
     @precondition(lambda self: self.committer.waiting)
     @rule()
@@ -218,6 +224,7 @@ class LogMachine(RuleBasedStateMachine):
         self.append(2, 1, 50)
         abandon(self.store)
         self.files = self.files.lose_machine(kept_bytes)
+        self.boots += 1
         self.open()
         assert sure <= self.log.end <= len(self.written)
         del self.written[self.log.end :]

@@ -1,7 +1,6 @@
 """The SQLite store beyond its contract: damage, versions, failures."""
 
 import asyncio
-import logging
 import sqlite3
 from contextlib import suppress
 
@@ -14,8 +13,13 @@ from leveret.ports.definitions import (
     UserDefinition,
     VhostDefinition,
 )
-from leveret.storage.metadata import SqliteMetadataStore
+from leveret.storage.metadata import (
+    ChangedDefinitionsError,
+    DamagedDefinitionsError,
+    SqliteMetadataStore,
+)
 from leveret.storage.schema import MIGRATIONS
+from leveret.storage.sqlite_file import set_aside_database
 
 PAGE_BYTES = 4096
 
@@ -66,34 +70,60 @@ async def test_every_commit_is_flushed_to_the_disk(path, open_store):
 
 
 @pytest.mark.parametrize("damage", ["no database", "torn page"])
-async def test_damaged_file_is_kept_aside_and_an_empty_store_takes_its_place(
-    path, open_store, caplog, damage
-):
+@pytest.mark.parametrize("stop", ["clean", "killed"])
+async def test_a_damaged_file_is_refused_and_left_as_it_is(path, open_store, damage, stop):
     store = await open_store()
     for number in range(500):
         store.put(QueueDefinition("/", f"queue-{number:04}"))
     await store.close()
+    if stop == "killed":
+        path.with_name("leveret.db.checksum").unlink()
     content = bytearray(path.read_bytes())
     start = 0 if damage == "no database" else len(content) // 2 // PAGE_BYTES * PAGE_BYTES
     content[start : start + 2000] = b"\xa5" * 2000
     path.write_bytes(content)
+    with pytest.raises((DamagedDefinitionsError, ChangedDefinitionsError)):
+        await open_store()
+    with pytest.raises(DamagedDefinitionsError):
+        await SqliteMetadataStore.open(path, None, as_it_is=True)
+    assert path.read_bytes() == content
+    assert not list(path.parent.glob("*damaged*"))
 
-    with caplog.at_level(logging.ERROR):
-        store = await open_store()
-    assert await store.load() == Definitions()
-    store.put(UserDefinition("u"))
+
+async def test_a_row_that_the_disk_has_changed_is_noticed(path, open_store):
+    store = await open_store()
+    store.put(QueueDefinition("/", "queue-0001"))
     await store.close()
-    assert path.with_name("leveret.db.damaged-1").read_bytes() == content
-    assert "leveret.db.damaged-1" in caplog.text
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"queue-0001", b"queue-0003"))
+    with pytest.raises(ChangedDefinitionsError, match="not the file that the last stop has left"):
+        await open_store()
+    path.write_bytes(content)
+    store = await open_store()
+    assert [queue.name for queue in (await store.load()).queues] == ["queue-0001"]
 
 
-async def test_second_damage_does_not_overwrite_the_first(path, open_store):
+async def test_changes_are_counted_and_the_identity_stays(path, open_store):
+    store = await open_store()
+    assert (store.changes, await store.is_new()) == (0, True)
+    store.put(VhostDefinition("/"))
+    await store.flush()
+    assert (store.changes, await store.is_new()) == (1, False)
+    store.remove(VhostDefinition("/"))
+    await store.close()
+    again = await open_store()
+    assert (again.changes, again.identity) == (2, store.identity)
+    assert not await again.is_new()  # somebody has emptied it
+
+
+def test_set_aside_does_not_overwrite_what_was_set_aside_before(path):
     for number in (1, 2):
-        path.write_bytes(b"not a database, number %d" % number * 100)
-        store = await open_store()
-        await store.close()
-    assert path.with_name("leveret.db.damaged-1").read_bytes().startswith(b"not a database, n")
-    assert b"number 2" in path.with_name("leveret.db.damaged-2").read_bytes()
+        path.write_bytes(b"number %d" % number)
+        path.with_name("leveret.db-wal").write_bytes(b"journal %d" % number)
+        assert set_aside_database(path).name == f"leveret.db.damaged-{number}"
+    assert path.with_name("leveret.db.damaged-1").read_bytes() == b"number 1"
+    assert path.with_name("leveret.db.damaged-2-wal").read_bytes() == b"journal 2"
+    assert not path.exists()
 
 
 async def test_files_are_for_their_owner_alone(path, open_store):

@@ -11,6 +11,8 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
 from leveret.storage.checkpoint import settlement_payload
 from leveret.storage.dump import dump_segment
+from leveret.storage.files import RealFileSystem
+from leveret.storage.marks import Known, LogMark
 from leveret.storage.recovery import recover
 from leveret.storage.state import MemoryStateStore
 from tests.storage.faulty_files import Content, FaultyFileSystem
@@ -157,7 +159,9 @@ async def test_a_clean_close_is_believed_only_while_its_file_fits(tmp_path):
     path.write_bytes(raw[:-1])
     async with store_at(tmp_path, state=state) as store:
         log = open_log(store)
-        assert (log.end, log.unclean) == (0, True)
+        assert (log.end, log.unclean) == (2, True)
+        assert list(log.settled) == [(0, 2)]
+        assert [loss.count for loss in store.losses.unacknowledged] == [2]
     assert list(tmp_path.rglob("*.damaged-1"))
 
 
@@ -237,3 +241,101 @@ async def test_nothing_is_settled_before_it_is_written():
     files.files[path].cached.extend(bytes(batch))
     found = recover(files, directory, None)
     assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4), (5, 9)])
+
+
+SAME_BOOT = Known(same_boot=True)
+
+
+def reached(mark_committed: int) -> Known:
+    """What is known when the last run has marked so many records, and died in this boot."""
+    mark = LogMark(1, False, 0, 0, 0, mark_committed, 0)
+    return Known(mark, same_boot=True, same_run=True)
+
+
+async def test_sound_batches_behind_damage_are_kept_where_the_machine_has_not_died():
+    files, directory = await written_log()
+    (path,) = [path for path in files.files if path.suffix == ".log"]
+    raw = bytes(files.files[path].cached)
+    entries = [entry for entry in dump_segment(files, path) if entry.batch is not None]
+    for position in range(len(raw)):
+        broken = bytearray(raw)
+        broken[position] ^= 0xFF
+        hit = [each for each in entries if each.position <= position][-1]
+        after = damaged_copy(files, path, bytes(broken))
+        found = recover(after, directory, reached(9))
+        assert found.end == 9
+        there = {
+            offset for first, stop in found.settled.gaps(0, 9) for offset in range(first, stop)
+        }
+        lost = sum(loss.count for loss in found.losses)
+        held = (
+            set(range(hit.batch.base_offset, hit.batch.stop_offset)) if hit.batch.count else set()
+        )
+        settled = {0, 1, 3}
+        # Damage in a control batch loses no record: what it settled is there again at most.
+        assert there | held >= set(range(9)) - settled
+        assert not there & held
+        assert lost >= len(held - settled)
+        kept = [path for path in after.files if ".damaged-" in path.name]
+        assert len(kept) == 1
+
+
+async def test_batches_behind_damage_are_lost_with_the_machine():
+    files, directory = await written_log()
+    (path,) = [path for path in files.files if path.suffix == ".log"]
+    entries = [entry for entry in dump_segment(files, path) if entry.batch is not None]
+    second = [entry for entry in entries if entry.batch.count][1]
+    broken = bytearray(files.files[path].cached)
+    broken[second.position + 70] ^= 1
+    # They were not flushed, as far as anybody knows: pages are written in any order.
+    found = recover(damaged_copy(files, path, bytes(broken)), directory, Known())
+    assert (found.end, found.losses) == (2, [])
+    flushed = Known(LogMark(1, False, 0, 0, 0, 8, 8), same_run=True)
+    found = recover(damaged_copy(files, path, bytes(broken)), directory, flushed)
+    assert (found.end, [loss.count for loss in found.losses]) == (9, [1])
+
+
+async def test_what_looks_like_a_batch_within_a_torn_one_is_a_message():
+    files, directory = await written_log()
+    (path,) = [path for path in files.files if path.suffix == ".log"]
+    whole = len(files.files[path].cached)
+    forged = Batch.control(9, settlement_payload(RangeSet([(4, 8)])), 0)
+    forged.set_checksum(crc32c(forged.checked))
+    async with store_at(DATA, files) as store:
+        log = open_log(store)
+        put(log, bytes(forged) * 3, b"x" * 100)
+        abandon(store)
+    torn = damaged_copy(files, path, bytes(files.files[path].cached)[:-50])
+    found = recover(torn, directory, SAME_BOOT)
+    assert (found.end, list(found.settled)) == (9, [(0, 2), (3, 4)])
+    assert len(torn.files[path].cached) == whole
+
+
+async def test_a_log_goes_on_behind_damage_that_was_passed_over(tmp_path):
+    state = MemoryStateStore()
+    store = make_store(tmp_path, state=state)
+    log = open_log(store)
+    for number in range(10):
+        put(log, b"%d" % number * 100)
+    abandon(store)
+    (path,) = tmp_path.rglob("*.log")
+    entries = [entry for entry in dump_segment(RealFileSystem(), path) if entry.batch.count]
+    raw = bytearray(path.read_bytes())
+    raw[entries[4].position + 90] ^= 1
+    path.write_bytes(raw)
+    for _ in range(2):
+        store = make_store(tmp_path, state=state)
+        log = open_log(store)
+        assert list(log.settled) == [(4, 5)]
+        assert [loss.count for loss in store.losses.unacknowledged] == [1]
+        assert log.end == 10
+        log.write_settlements()
+        abandon(store)
+    async with store_at(tmp_path, state=state) as store:
+        log = open_log(store)
+        assert put(log, b"anew") == 10
+        assert sorted({**(await bodies(log, 0, 4)), **(await bodies(log, 5))}) == [
+            *range(4),
+            *range(5, 11),
+        ]
+    assert path.read_bytes() == raw

@@ -44,8 +44,8 @@ async def test_many_at_once_wait_for_each_other(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    (tmp_path / "usage.db").write_bytes(b"nonsense" * 1000)
+async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "usage.db").mkdir()
     store = SqliteUsageStore(tmp_path / "usage.db")
     with pytest.raises(StorageError, match=r"usage\.db"):
         await store.add(0, {QUEUE: Usage(1, 1, 1, 1)})

@@ -9,6 +9,7 @@ import pytest
 from pamqp import commands
 
 from leveret.config import Configuration
+from leveret.mgmt_ui.control_client import request
 from leveret.storage.dump import DumpedBatch, dump_segment
 from leveret.storage.files import RealFileSystem
 from tests.harness.broker import BrokerProcess
@@ -112,7 +113,7 @@ def test_damage_met_by_basic_get(tmp_path):
         broker.check_untroubled()
 
 
-def test_logs_without_definitions_are_left_alone_and_mentioned(tmp_path):
+def test_logs_without_definitions_keep_a_node_from_starting(tmp_path):
     data = tmp_path / "data"
     with BrokerProcess(data) as broker:
         fill(broker.port, "q")
@@ -122,11 +123,32 @@ def test_logs_without_definitions_are_left_alone_and_mentioned(tmp_path):
         content = path.read_bytes()
         definitions = data / "leveret.db"
         definitions.write_bytes(b"\xa5" * definitions.stat().st_size)
+        broker.launch()
+        assert broker.wait() == 1
+        assert "leveret.db is damaged" in broker.log()
+        assert "--accept-loss definitions" in broker.log()
+        assert not list(data.glob("*.damaged-*"))
+
+        broker.settings["accept_loss"] = "definitions"
         broker.start()
+        users = request(data / "control.sock", "user.list", {})["result"]
+        assert users == []  # no guest, who may have been deleted
+        user = {"name": "guest", "password": "guest", "tags": ["administrator"]}
+        assert request(data / "control.sock", "user.add", user)["ok"]
+        patterns = dict.fromkeys(("configure", "write", "read"), ".*")
+        permission = {"vhost": "/", "user": "guest", **patterns}
+        assert request(data / "control.sock", "permission.set", permission)["ok"]
+        found = request(data / "control.sock", "node.diagnose", {})["result"]
+        assert "loss.definitions" in {finding["check"] for finding in found}
         fill(broker.port, "q")
         broker.stop()
         (line,) = re.findall(r".* WARNING .*belong to no queue.*", broker.log())
         assert "1 queue logs belong to no queue that is defined" in line
         assert str(path.parent) in line
         assert path.read_bytes() == content
+
+        definitions.write_bytes(b"\xa5" * definitions.stat().st_size)
+        broker.launch()  # the flag has been left where it was
+        assert broker.wait() == 1
+        assert "works once" in broker.log()
         broker.check_untroubled()

@@ -195,6 +195,16 @@ _STORAGE: tuple[Column[FileTopicStore], ...] = (
     ),
     counter("flush_failures", "Flushes that failed", lambda topics: topics.flushes.failures),
     gauge(
+        "lost_messages",
+        "Messages known to be lost, until an operator acknowledges it (`leveret loss list`)",
+        lambda topics: topics.losses.message_count,
+    ),
+    gauge(
+        "losses",
+        "Losses of any kind that no operator has acknowledged",
+        lambda topics: len(topics.losses.unacknowledged),
+    ),
+    gauge(
         "tail_cache_bytes",
         "Bytes of recent batches in memory, for consumers that keep up",
         lambda topics: topics.tail_cache.bytes,

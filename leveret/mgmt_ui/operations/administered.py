@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leveret.ports.sessions import Sessions
     from leveret.ports.usage import Account, Usage
     from leveret.storage.key_administration import KeyAdministration
+    from leveret.storage.losses import LossLedger
     from leveret.storage.snapshot import Snapshots
     from leveret.storage.store import FileTopicStore
 
@@ -60,6 +61,7 @@ class Administered:
     broker: Broker | None = None  # of a running node
     alerting: Alerting | None = None  # of a running node
     audit: Audit | None = None  # None where nobody keeps one
+    losses: LossLedger | None = None  # None where nothing is kept
     runtime: Runtime | None = None  # of a running node
     sessions: Sessions | None = None  # of a running node: by which messages come and go
     topics: FileTopicStore | None = None  # of a running node

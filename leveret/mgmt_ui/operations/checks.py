@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from leveret.config import Configuration
     from leveret.ports.definitions import UserDefinition
+    from leveret.ports.losses import Loss
 
-__all__ = ["check_certificates", "check_passwords", "is_open", "open_hosts"]
+__all__ = ["check_certificates", "check_losses", "check_passwords", "is_open", "open_hosts"]
 
 CERTIFICATE_DAYS_MIN: Final = 30  # time to have a new one made without haste
 CHECKED_USERS_MAX: Final = 50  # some 30 ms each
@@ -48,6 +49,20 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def check_losses(losses: Iterable[Loss]) -> Iterator[Finding]:
+    """What was lost, as long as nobody has acknowledged it."""
+    for loss in losses:
+        yield Finding(
+            f"loss.{loss.kind.value}",
+            Severity.ERROR,
+            loss.subject,
+            loss.what,
+            "it was kept safely and is gone: files were removed, changed or replaced by older ones",
+            "restore it from a backup if there is one, and look why it happened; then "
+            f"`leveret loss acknowledge {loss.number}`",
+        )
 
 
 def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[Finding]:

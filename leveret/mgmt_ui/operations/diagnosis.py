@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
+from leveret.mgmt_ui.operations.checks import check_certificates, check_losses, check_passwords
 from leveret.ports.findings import Finding, Severity
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leveret.core.statistics.statistics import Counted
     from leveret.mgmt_ui.operations.runtime import Runtime
     from leveret.ports.definitions import UserDefinition
+    from leveret.ports.losses import Loss
 
 __all__ = ["diagnose"]
 
@@ -40,12 +41,16 @@ SLICE_QUEUES: Final = 100
 
 
 async def diagnose(
-    broker: Broker, runtime: Runtime, users: Iterable[UserDefinition]
+    broker: Broker,
+    runtime: Runtime,
+    users: Iterable[UserDefinition],
+    losses: Iterable[Loss] = (),
 ) -> list[Finding]:
-    """Everything that is found, the worst first."""
+    """Everything that is found, the worst first; `losses` are those that nobody acknowledged."""
     facts = await runtime.facts()
     now_ms = runtime.wall_ms()
     found = [
+        *check_losses(losses),
         *_check_alarms(broker, facts),
         *_check_figures(broker, facts),
         *await _check_queues(broker),

@@ -56,7 +56,8 @@ async def _overview(node: Administered, parameters: Parameters) -> dict[str, Any
 
 async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
     users = node.administration.users()
-    found = await diagnose(broker_of(node), runtime_of(node), users)
+    losses = () if node.losses is None else node.losses.unacknowledged
+    found = await diagnose(broker_of(node), runtime_of(node), users, losses)
     return [finding.as_json() for finding in found]
 
 

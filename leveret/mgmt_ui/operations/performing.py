@@ -27,6 +27,7 @@ from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.journeys import JOURNEYS
 from leveret.mgmt_ui.operations.live import LIVE
+from leveret.mgmt_ui.operations.losses import LOSSES
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
@@ -169,4 +170,5 @@ OPERATIONS: Final[Operations] = {
     **NODE,
     **JOURNEYS,
     **LIVE,
+    **LOSSES,
 }

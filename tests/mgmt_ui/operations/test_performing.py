@@ -11,6 +11,7 @@ from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.journeys import JOURNEYS
 from leveret.mgmt_ui.operations.live import LIVE
+from leveret.mgmt_ui.operations.losses import LOSSES
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.once import ONCE
@@ -144,6 +145,7 @@ async def test_every_operation_answers(node, administration, tmp_path):
         *INVENTORY,
         *NODE,
         *LIVE,
+        *LOSSES,
     }
     assert {operation for operation, _ in steps} | running == set(OPERATIONS)
     for operation, parameters in steps:

@@ -1,0 +1,41 @@
+"""`leveret loss …`: what was kept and is gone, until an operator has acknowledged it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leveret.cli.group import Group
+from leveret.cli.output import iso, show_done, show_rows
+from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail
+
+__all__ = ["app"]
+
+app = Group("Messages and definitions that were lost.")
+
+COLUMNS = ["number", "at", "kind", "subject", "count", "what"]
+
+
+@app.command("list")
+def list_(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
+    """Show what was lost and not acknowledged, of a running node or a stopped one."""
+    rows = ask(data_dir, "loss.list")
+    shown = rows if json else [{**row, "at": iso(row["at_ms"])} for row in rows]
+    show_rows(shown, COLUMNS, as_json=json)
+
+
+@app.command("acknowledge")
+def acknowledge(
+    numbers: Annotated[
+        list[int] | None, typer.Argument(help="Numbers of losses, as `loss list` shows them.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every loss.")] = False,
+    data_dir: DataDir = DATA_DIR,
+    json: Json = False,
+) -> None:
+    """Take losses off the list: `leveret doctor` and the metrics no longer tell them."""
+    if bool(numbers) == all_:
+        fail("say which: numbers, or --all")
+    count = ask(data_dir, "loss.acknowledge", numbers=[str(number) for number in numbers or ()])
+    show_done(f"acknowledged: {count}", as_json=json)

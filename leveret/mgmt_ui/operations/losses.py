@@ -1,0 +1,43 @@
+"""Operations on the ledger of losses (see leveret.mgmt_ui.operations.performing)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.definitions.administration import AdministrationError
+
+if TYPE_CHECKING:
+    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.storage.losses import LossLedger
+
+__all__ = ["LOSSES"]
+
+
+def _ledger(node: Administered) -> LossLedger:
+    if node.losses is None:
+        raise AdministrationError("not_running", "nobody keeps a ledger of losses here")
+    return node.losses
+
+
+async def _list(node: Administered, _: Parameters) -> list[dict[str, Any]]:
+    """The losses that nobody has acknowledged, the oldest first."""
+    return [asdict(loss) for loss in _ledger(node).unacknowledged]
+
+
+async def _acknowledge(node: Administered, parameters: Parameters) -> int:
+    """Take losses out of the ledger, by their numbers; without any, all. Returns how many."""
+    ledger, asked = _ledger(node), parameters["numbers"]
+    if not all(number.isascii() and number.isdigit() for number in asked):
+        raise AdministrationError("invalid", "a loss has a number, as `leveret loss list` shows it")
+    numbers = {int(number) for number in asked}
+    unknown = numbers - {loss.number for loss in ledger.unacknowledged}
+    if unknown:
+        raise AdministrationError("not_found", f"there is no loss {min(unknown)}")
+    return ledger.acknowledge(numbers or None)
+
+
+LOSSES: Final[Operations] = {
+    "loss.list": (_list, {}),
+    "loss.acknowledge": (_acknowledge, {"numbers": list}),
+}

@@ -1,0 +1,218 @@
+"""Whether the definitions belong to the logs beside them: nothing is taken for empty.
+
+A node whose definitions are gone, damaged, or older than its logs would let strangers in as guest,
+and declare its queues anew beside the logs that hold their messages. So it does not start, unless
+the operator accepts that loss by name.
+
+    in the state store, big-endian: b"definitions"
+     0  16 bytes   identity of the definitions (leveret.storage.schema)
+    16  u64        how many changes of them were durable
+
+    b"records/" + the name of a file of records, audit.db or usage.db
+     0  u64        how many changes of it were durable
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from leveret.errors import DiskFullError, StorageError
+from leveret.ports.definitions import VhostDefinition
+from leveret.ports.losses import Loss, LossKind
+from leveret.storage.metadata import (
+    ChangedDefinitionsError,
+    DamagedDefinitionsError,
+    SqliteMetadataStore,
+)
+from leveret.storage.sqlite_file import set_aside_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.ports import StateStore
+    from leveret.storage.losses import LossLedger
+    from leveret.storage.metadata import Spawn
+
+__all__ = [
+    "DefinitionsLostError",
+    "check_lineage",
+    "lineage_note",
+    "noted_changes",
+    "older_data",
+    "older_than_noted",
+    "open_definitions",
+    "records_note",
+]
+
+log = logging.getLogger(__name__)
+
+KEY = b"definitions"
+NOTE = struct.Struct(">16sQ")
+RECORDS_PREFIX = b"records/"
+CHANGES = struct.Struct(">Q")
+FIRST_VHOST = "/"
+# What a node makes beside its definitions, and only once it has them.
+BESIDE = ("state.lmdb", "audit.db", "usage.db", "keyring.json", "leveret.db-wal")
+# What is there only once somebody has used the node: a first start that was killed has none of it.
+USED = ("audit.db", "keyring.json")
+ADVICE = (
+    "Restore leveret.db from a backup; `leveret doctor` says more. Where there is no backup, start "
+    "once with `leveret serve --accept-loss definitions`: {accepted}"
+)
+ANEW = (
+    "a damaged file is set aside, the node begins without users and queues, `leveret user add NAME "
+    "--tag administrator` lets you in, and the logs stay for `leveret adopt`"
+)
+AS_IT_IS = (
+    "the node takes the file as it is; logs whose queue is not defined in it stay for "
+    "`leveret adopt`"
+)
+
+
+class DefinitionsLostError(StorageError):
+    """There are logs, and no definitions that belong to them."""
+
+
+def older_data(data: Path) -> list[str]:
+    """Names in a data directory of what earlier runs have left beside their definitions."""
+    found = [name for name in BESIDE if (data / name).exists()]
+    return found + _queue_logs(data)
+
+
+def _queue_logs(data: Path) -> list[str]:
+    """`topics/`, if a log of a queue, or of a virtual host, is there; the node's own do not count.
+
+    What is on its way out does not, either.
+    """
+    vhosts = (path for path in (data / "topics").glob("*") if path.name not in {".deleted", "%"})
+    return ["topics/"] if any(next(vhost.glob("*/*/*.log"), None) for vhost in vhosts) else []
+
+
+async def open_definitions(
+    data: Path, spawn: Spawn, losses: LossLedger, *, accept: bool = False
+) -> SqliteMetadataStore:
+    """Open the definitions, or make them where nothing is lost by that.
+
+    `accept`: begin anew where they are lost; the ledger remembers, and accepts once only until that
+    was acknowledged. Raises DefinitionsLostError, StorageError; nothing was changed then.
+    """
+    path = data / "leveret.db"
+    size = path.stat().st_size if path.exists() else None
+    traces = [] if size else older_data(data)
+    if traces:
+        what = f"{path} is {'missing' if size is None else 'empty'}, but {_listed(traces)} there"
+        return await _begin_anew(path, spawn, what, losses, accept=accept)
+    try:
+        store = await SqliteMetadataStore.open(path, spawn)
+    except DamagedDefinitionsError as error:
+        return await _begin_anew(path, spawn, str(error), losses, accept=accept)
+    except ChangedDefinitionsError as error:
+        what = f"{error}: an older one was put there, or the disk has changed it"
+        _accept(what, AS_IT_IS, path, losses, accept=accept)
+        return await SqliteMetadataStore.open(path, spawn, as_it_is=True)
+    traces = [name for name in older_data(data) if name in USED or name == "topics/"]
+    if traces and await store.is_new():
+        what = f"{path} holds no definitions, but {_listed(traces)} there"
+        try:
+            _accept(what, ANEW, path, losses, accept=accept)
+        except BaseException:
+            await store.close()
+            raise
+        await _without_guest(store)
+    return store
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+async def _begin_anew(
+    path: Path, spawn: Spawn, what: str, losses: LossLedger, *, accept: bool
+) -> SqliteMetadataStore:
+    _accept(what, ANEW, path, losses, accept=accept)
+    aside = set_aside_database(path)
+    if aside is not None:
+        log.error("%s was set aside as %s", path, aside)
+    store = await SqliteMetadataStore.open(path, spawn, as_it_is=True)
+    await _without_guest(store)
+    return store
+
+
+async def _without_guest(store: SqliteMetadataStore) -> None:
+    """Begin with a virtual host and nobody: guest is made beside no older data."""
+    store.put(VhostDefinition(FIRST_VHOST))
+    await store.flush()
+
+
+def _accept(what: str, accepted: str, path: Path, losses: LossLedger, *, accept: bool) -> None:
+    """Take a loss of definitions as accepted, and say so. Raises DefinitionsLostError."""
+    if not accept:
+        raise DefinitionsLostError(f"{what}. {ADVICE.format(accepted=accepted)}")
+    before = losses.has(LossKind.DEFINITIONS)
+    if before is not None:
+        raise DefinitionsLostError(
+            f"{what}. Such a loss was accepted before and is not acknowledged, and accepting it "
+            f"works once: `leveret loss acknowledge {before.number}`, and start again. Take "
+            "accept_loss out of the settings when the node runs"
+        )
+    log.error("%s. That was accepted: %s", what, accepted)
+    losses.note(Loss(LossKind.DEFINITIONS, str(path), f"{what}; accepted by the operator"))
+
+
+def check_lineage(
+    metadata: SqliteMetadataStore,
+    state: StateStore,
+    path: Path,
+    losses: LossLedger,
+    *,
+    accept: bool = False,
+    is_accepted: bool = False,
+) -> None:
+    """Compare definitions with what the state store has noted of them, and note what they are now.
+
+    `is_accepted`: their loss was, in this start. Raises DefinitionsLostError, StorageError.
+    """
+    if state.get(KEY) is None and metadata.changes:
+        log.warning(
+            "the state store beside %s is new, while definitions and logs are older: all logs are "
+            "read, and whether files of theirs are missing at the end cannot be told",
+            path,
+        )
+    what = older_than_noted(state, metadata.identity, metadata.changes)
+    if what is not None and not is_accepted:
+        _accept(f"{path} {what}", AS_IT_IS, path, losses, accept=accept)
+    with suppress(DiskFullError):  # it is noted with the next change
+        state.write([lineage_note(metadata)], durable=True)
+
+
+def older_than_noted(state: StateStore, identity: bytes, changes: int) -> str | None:
+    """What is wrong with definitions that may be older than the logs beside them; None: nothing."""
+    noted = state.get(KEY)
+    if noted is None or len(noted) != NOTE.size:
+        return None
+    identity_noted, changes_noted = NOTE.unpack(noted)
+    if identity != identity_noted:
+        return "is not the file that belongs to the logs beside it"
+    if changes < changes_noted:
+        missing = changes_noted - changes
+        return f"is older than the logs beside it: it lacks its last {missing} changes"
+    return None
+
+
+def noted_changes(state: StateStore, name: str) -> int:
+    """How many changes a file of records was known to have had."""
+    noted = state.get(RECORDS_PREFIX + name.encode())
+    return 0 if noted is None or len(noted) != CHANGES.size else int(CHANGES.unpack(noted)[0])
+
+
+def records_note(name: str, changes: int) -> tuple[bytes, bytes]:
+    """What the state store is told of a file of records."""
+    return RECORDS_PREFIX + name.encode(), CHANGES.pack(changes)
+
+
+def lineage_note(metadata: SqliteMetadataStore) -> tuple[bytes, bytes]:
+    """What the state store is told of the definitions as they are now."""
+    return KEY, NOTE.pack(metadata.identity, metadata.changes)

@@ -1,0 +1,130 @@
+"""Telling the state store how far the logs have come, about once a second, for all in one write.
+
+Nothing is done for this when messages are written: the logs are gone through, some at a time, and
+those that have grown since are noted. So after a crash it is known what there was a second before.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from leveret.errors import StorageError
+from leveret.storage.marks import LogMarks
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from leveret.ports import StateStore
+    from leveret.storage.commit import Committer
+    from leveret.storage.log import PartitionLog
+
+__all__ = ["NoteWriter"]
+
+logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE = 500  # some tenth of a millisecond of the event loop
+
+
+class NoteWriter:
+    """Writes notes every `interval_ms` while there is anything to write; used on the loop."""
+
+    def __init__(
+        self,
+        state: StateStore,
+        loop: asyncio.AbstractEventLoop,
+        committer: Committer,
+        logs: Mapping[Path, PartitionLog],
+        interval_ms: int,
+    ) -> None:
+        self._state = state
+        self._loop = loop
+        self._committer = committer
+        self._logs = logs
+        self._interval_seconds = interval_ms / 1000
+        self._changes: dict[bytes, bytes | None] = {}
+        self._afterwards: list[tuple[Callable[[], None], Callable[[OSError | None], None]]] = []
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._is_writing = False
+        self._refused = False  # the operator knows
+
+    def start(self) -> None:
+        """Look every now and then, from now on."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval_seconds, self.look)
+
+    def note(self, key: bytes, value: bytes | None) -> None:
+        """Write this with the next marks; None: remove it."""
+        self._changes[key] = value
+
+    def when_written(
+        self, work: Callable[[], None], done: Callable[[OSError | None], None]
+    ) -> None:
+        """Have `work` done in a thread once what was noted so far is durable, or cannot be so."""
+        self._afterwards.append((work, done))
+        self.start()
+
+    def look(self) -> None:
+        """Go through all logs, then write."""
+        self._look_on(iter(list(self._logs.values())))
+
+    def _look_on(self, logs: Iterator[PartitionLog]) -> None:
+        some = list(islice(logs, LOGS_AT_ONCE))
+        for log in some:
+            mark = log.growth()
+            if mark is not None:
+                self._changes.update([LogMarks.change(log.key, mark)])
+        if len(some) == LOGS_AT_ONCE:
+            self._timer = self._loop.call_soon(self._look_on, logs)
+            return
+        self._timer = self._loop.call_later(self._interval_seconds, self.look)
+        self.write()
+
+    def write(self) -> None:
+        """Have a worker thread write what was noted, unless one does."""
+        if self._is_writing or not (self._changes or self._afterwards):
+            return
+        self._is_writing = True
+        changes, self._changes = self._changes, {}
+        afterwards, self._afterwards = self._afterwards, []
+        refusals: list[StorageError] = []
+
+        def work() -> None:
+            try:
+                self._state.write(list(changes.items()), durable=True)
+            except StorageError as error:
+                refusals.append(error)
+
+        def done(error: OSError | None) -> None:
+            self._is_writing = False
+            refused = [*refusals, *([] if error is None else [error])]
+            if refused and not self._refused:
+                logger.warning("%s; should files be lost now, that is not noticed", refused[0])
+            self._refused = bool(refused)
+            if refused:
+                self._changes = changes | self._changes
+            for each in afterwards:
+                self._committer.submit(*each)
+
+        self._committer.submit(work, done)
+
+    def stop(self) -> None:
+        """Look no more: the node stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def finish(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write what waits, and these last; then do what waited for that. No thread may write.
+
+        Raises StorageError.
+        """
+        try:
+            self._state.write([*self._changes.items(), *changes], durable=True)
+        finally:
+            for work, _ in self._afterwards:
+                with suppress(OSError):  # the next start tries again
+                    work()
