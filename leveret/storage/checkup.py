@@ -291,9 +291,8 @@ class LogCheck:
             "belongs to no queue that is defined",
             "it takes disk space, and nobody reads it: left by a crash while its queue was "
             "deleted, or by definitions that were lost",
-            f"make a queue of it again: `leveret adopt {quote(f'{topic.parent.name}/{topic.name}')} "
-            "--queue NAME`; `leveret dump` shows what it holds. Remove it only if nothing in it is "
-            "needed any more",
+            f"make a queue of it again: `leveret adopt {quote('/'.join(topic.parts[-2:]))} --queue "
+            "NAME`; `leveret dump` shows what it holds. Remove it only if nothing in it is needed",
         )
 
     def _check_partition(self, partition: Path) -> Iterator[Finding]:

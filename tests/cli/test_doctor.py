@@ -82,8 +82,8 @@ def test_a_warning_says_what_why_and_what_to_do(doctor, logs, data_dir):
         "  belongs to no queue that is defined\n"
         "  Why it matters: it takes disk space, and nobody reads it: left by a crash while its "
         "queue was deleted, or by definitions that were lost\n"
-        "  To do: make a queue of it again: `leveret adopt '%2F/orders~~i1' --queue NAME`; `leveret "
-        "dump` shows what it holds. Remove it only if nothing in it is needed any more\n"
+        "  To do: make a queue of it again: `leveret adopt '%2F/orders~~i1' --queue NAME`; "
+        "`leveret dump` shows what it holds. Remove it only if nothing in it is needed\n"
         f"{data_dir}, whose node is stopped: 0 errors, 1 warning\n"
     )
 
