@@ -57,9 +57,9 @@ def test_every_line_of_a_node_is_json(tmp_path):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout.readline().startswith("ready ")
+        assert "amqp" in json.loads(process.stdout.readline())["ready"]
         process.terminate()
         _, errors = process.communicate(timeout=30)
     lines = [json.loads(line) for line in errors.splitlines()]
-    assert [line["message"] for line in lines] == ["stopping"]
+    assert any(line["message"].startswith("stopping") for line in lines)
     assert lines[0]["node"].startswith("leveret@")

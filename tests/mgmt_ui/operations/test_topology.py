@@ -123,8 +123,9 @@ async def test_exchanges_and_bindings_come_and_go(site, ask):
     assert await ask("binding.declare", destination="y", **to_exchange) is None
     assert len(vhost.exchanges["x"].outgoing) == 2
     assert (await ask("exchange.delete", name="x", if_unused=True))[0] == "invalid"
-    assert await ask("binding.delete", destination="q", **BINDING) is None
-    assert await ask("binding.delete", destination="y", **to_exchange) is None
+    assert await ask("binding.delete", destination="q", **BINDING) is True
+    assert await ask("binding.delete", destination="q", **BINDING) is False  # it was not there
+    assert await ask("binding.delete", destination="y", **to_exchange) is True
     assert await ask("exchange.delete", name="x", if_unused=True) is None
     assert "x" not in vhost.exchanges
     assert (await ask("exchange.delete", name="x", if_unused=True))[0] == "not_found"

@@ -32,6 +32,10 @@ def ids(text):
     return re.findall(r'type="checkbox" name="id" value="([^"]+)"', text)
 
 
+def schedule_ids(text):
+    return re.findall(r'<a class="code" href="[^"]+">([^<]+)</a>', text)
+
+
 def offsets(text):
     return re.findall(r'name="offset" value="([^"]+)"', text)
 
@@ -135,9 +139,9 @@ def test_delayed_messages_are_looked_for_and_looked_at(guest, address):
     for number in range(3):
         headers = {"x-delay": HOUR_MS * (number + 1), "x-schedule-id": f"s{number}", "n": number}
         delay(guest, headers=headers, message_id=f"m{number}", type="order", priority=3)
-    assert ids(guest.text("/schedules?id=s1")) == ["s1"]
-    assert ids(guest.text("/schedules?message_id=m2")) == ["s2"]
-    assert ids(guest.text("/schedules?header=n%3D0")) == ["s0"]
+    assert schedule_ids(guest.text("/schedules?id=s1")) == ["s1"]
+    assert schedule_ids(guest.text("/schedules?message_id=m2")) == ["s2"]
+    assert schedule_ids(guest.text("/schedules?header=n%3D0")) == ["s0"]
     assert ids(guest.text("/schedules?due_from=2200-01-01T00:00")) == []
     assert len(ids(guest.text("/schedules?due_before=2200-01-01T00:00"))) == 3
     assert guest.client.get("/schedules?header=n").status_code == 400
@@ -153,6 +157,25 @@ def test_delayed_messages_are_looked_for_and_looked_at(guest, address):
         assert "m1" not in looker.text("/schedules")
         for path in ("?message_id=m1", "?header=n%3D1", "/messages/s1?vhost=%2F"):
             assert looker.client.get(f"/schedules{path}").status_code == 403
+    clear_schedules(guest)
+
+
+def test_messages_of_several_users_with_one_id_are_chosen_apart(guest, address):
+    clear_schedules(guest)
+    guest.done("/users", name="other", password="other", tags="management")
+    patterns = {"configure": ".*", "write": ".*", "read": ".*"}
+    guest.done("/users/other/permissions", vhost="/", **patterns)
+    headers = {"x-delay": HOUR_MS, "x-schedule-id": "same"}
+    delay(guest, headers=headers, message_id="guest's")
+    with Visitor(address, "other") as other:
+        delay(other, headers=headers, message_id="other's")
+    text = guest.text("/schedules")
+    assert schedule_ids(text) == ["same", "same"]
+    first, second = ids(text)
+    assert "guest&#39;s" in guest.text(f"/schedules/messages/{first}?vhost=%2F")
+    said = guest.done("/schedules/cancel", vhost="/", id=first)
+    assert said == ["1 messages of / were called off."]
+    assert ids(guest.text("/schedules")) == [second]
     clear_schedules(guest)
 
 
