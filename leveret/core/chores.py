@@ -36,6 +36,7 @@ class Chores:
         self.touched = False
         self.deleted = False
         self.delivered_in = 0
+        self.searches = False
         self._turn = turn
         self._report = report
         self._waiting: deque[Iterator[None]] = deque()

@@ -24,6 +24,7 @@ class TouchedQueue(Protocol):
     touched: bool
     deleted: bool
     delivered_in: int  # the number of the pump in which it last delivered something
+    searches: bool  # whether `pump` looks for what somebody wants, as `Turn.is_over` allows
 
     def flush(self) -> None:
         """Write gathered records."""
@@ -49,9 +50,9 @@ DELIVERED_IN = attrgetter("delivered_in")
 LONE_READS_MIN = 4
 # … and every so many such turns one is scheduled again, to see whether it is still so.
 LONE_TURNS_MAX = 16
-# So long a turn delivers before sockets are read again: a few thousand queues that have something
-# to look at, or to hand out, take it by turns.
-DELIVERY_NS_MAX = 2_000_000
+# After so long a turn begins no search for what filters want: thousands of queues that search take
+# it by turns. What needs no search is delivered as fast as it is read, and is bounded in records.
+SEARCH_NS_MAX = 2_000_000
 
 
 class Turn:
@@ -61,8 +62,8 @@ class Turn:
     turn has one socket to read, as when a client waits for every answer, that costs a pass of the
     loop and gathers nothing: the turn is then worked off as soon as the socket was read.
     `report(error)` is told of what should not happen; no queue's trouble stops another's. By
-    `clock_ns()`, which only runs on, a turn delivers for a while: queues that were not reached
-    are the first of the next one.
+    `clock_ns()`, which only runs on, a turn searches for a while: queues that search and were not
+    reached are the first of the next one.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Turn:
         self.clock_ns = clock_ns
         self._schedule = schedule
         self._report = report
-        self._ends_ns = 0  # when it has delivered for long enough
+        self._ends_ns = 0  # when it has searched for long enough
         self._queues: dict[TouchedQueue, None] = {}
         self._behind: dict[TouchedQueue, None] = {}  # that the last turn did not reach
         self._senders: list[Sender] = []
@@ -139,7 +140,7 @@ class Turn:
                 self._ensure_scheduled()
 
     def is_over(self) -> bool:
-        """Whether the turn has delivered for so long that whoever is at it shall end."""
+        """Whether the turn has taken so long that whoever searches shall end."""
         return self.clock_ns() > self._ends_ns
 
     def _ensure_scheduled(self) -> None:
@@ -185,15 +186,14 @@ class Turn:
         return ordered
 
     def _pump_all(self, queues: list[TouchedQueue]) -> None:
-        """Let queues deliver one after the other, while the turn's time lasts."""
-        self._ends_ns = self.clock_ns() + DELIVERY_NS_MAX
+        """Let queues deliver one after the other; they search while the turn's time lasts."""
+        self._ends_ns = self.clock_ns() + SEARCH_NS_MAX
         for at, queue in enumerate(queues):
-            if at and self.is_over():
-                self._behind = dict.fromkeys(queues[at:])
-                for waiting in self._behind:
-                    self.touch(waiting)
-                return
-            self._pump(queue)
+            if at and queue.searches and self.is_over():
+                self._behind[queue] = None
+                self.touch(queue)
+            else:
+                self._pump(queue)
 
     # One queue's fault is not another's, nor one connection's.
 

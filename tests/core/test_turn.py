@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.turn import DELIVERY_NS_MAX, LONE_READS_MIN, LONE_TURNS_MAX, Turn
+from leveret.core.turn import LONE_READS_MIN, LONE_TURNS_MAX, SEARCH_NS_MAX, Turn
 
 
 class Loop:
@@ -25,6 +25,7 @@ class Queue:
         self.name, self.events, self.pumps = name, events, pumps
         self.touched = self.deleted = False
         self.delivered_in = 0
+        self.searches = False
         self.on_flush = lambda: None
 
     def flush(self):
@@ -149,7 +150,7 @@ def test_catching_up_is_done_at_once_and_only_for_what_was_touched(loop):
 
 
 def test_who_catches_up_has_time_of_its_own():
-    now_ns = 10 * DELIVERY_NS_MAX  # long after the last turn
+    now_ns = 10 * SEARCH_NS_MAX  # long after the last turn
     turn = Turn(lambda _callback: None, lambda *_report: None, lambda: now_ns)
     over = []
     queue = Queue("a", [])
@@ -278,30 +279,36 @@ def test_reads_that_touch_nothing_are_no_company(loop):
     assert loop.turn.is_lonely
 
 
-def test_a_turn_that_takes_long_leaves_queues_to_the_next_which_begins_with_them(loop):
+def test_a_turn_that_takes_long_leaves_searches_to_the_next_which_begins_with_them(loop):
     events = []
 
     class Slow(Queue):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.searches = self.name != "d"
+
         def pump(self):
-            loop.now_ns += DELIVERY_NS_MAX + 1
+            loop.now_ns += SEARCH_NS_MAX + 1
             return super().pump()
 
-    queues = [Slow(name, events, pumps=9) for name in "abc"]
+    queues = [Slow(name, events, pumps=9) for name in "abcd"]
     for queue in queues:
         loop.turn.touch(queue)
     for _ in range(4):
         loop.run()
     pumped = [event.removeprefix("pump ") for event in events if event.startswith("pump")]
-    assert pumped == ["a", "b", "c", "a"]
-    assert events[:3] == ["flush a", "flush b", "flush c"]  # what is written waits for nobody
+    assert [name for name in pumped if name != "d"] == ["a", "b", "c", "a"]
+    assert pumped.count("d") == 4  # what needs no search is delivered in each
+    assert events[:4] == [f"flush {name}" for name in "abcd"]  # what is written waits for nobody
 
 
 def test_what_is_touched_again_while_it_waits_keeps_its_place(loop):
     events = []
     a, b = Queue("a", events), Queue("b", events)
+    b.searches = True
 
     def touch_b():
-        loop.now_ns += DELIVERY_NS_MAX + 1
+        loop.now_ns += SEARCH_NS_MAX + 1
         loop.turn.touch(b)
         return False
 

@@ -87,6 +87,7 @@ class Appender(ABC):
         "delivered_in",
         "held",
         "log",
+        "searches",
         "touched",
     )
 
@@ -99,6 +100,7 @@ class Appender(ABC):
         self.touched = False
         self.deleted = False
         self.delivered_in = 0  # see turn.TouchedQueue
+        self.searches = False
         self.held = False  # what must be known to append is being learned: records wait
         self._turn = turn
         self._report = report

@@ -56,6 +56,7 @@ class AtomicWrites:
         self.touched = False
         self.deleted = False
         self.delivered_in = 0
+        self.searches = False
         self.wall_ms = wall_ms
         self.report = report
         self._topics = topics

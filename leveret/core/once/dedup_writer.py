@@ -117,6 +117,7 @@ class OnceWriter:
         self.touched = False
         self.deleted = False
         self.delivered_in = 0
+        self.searches = False
         self.producers = producers
         self.seen = seen
         self._services = services

@@ -415,6 +415,7 @@ class Queue(OpenQueue):
         if wanted is not None:
             self._filtered = self._searching = self._searching or FilteredDelivery(self)
             self._filtered.add(consumer, wanted)
+            self.searches = True
         self._turn.touch(self)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
@@ -422,6 +423,7 @@ class Queue(OpenQueue):
         self.machine.remove_consumer(consumer)
         if self._filtered is not None and not self._filtered.remove(consumer):
             self._filtered = None
+            self.searches = False
         self.used()
         self._turn.touch(self)
 

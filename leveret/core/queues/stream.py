@@ -137,6 +137,7 @@ class Stream(OpenQueue):
         cursor = self._cursors[consumer] = Cursor(
             consumer, record_filter(consumer.arguments, self._turn.is_over), self._nothing
         )
+        self.searches = self.searches or cursor.filter is not None
         match parse_start(consumer.arguments.get(STREAM_OFFSET, Place.NEXT.value)):
             case FromOffset(offset):
                 cursor.offset = cursor.asked = offset
@@ -155,6 +156,8 @@ class Stream(OpenQueue):
         """Deliver nothing more to `consumer`."""
         cursor = self._cursors.pop(consumer)
         self._ready.pop(cursor, None)
+        if cursor.filter is not None:
+            self.searches = any(other.filter is not None for other in self._cursors.values())
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """A consumer can take more: this one, or any."""
@@ -173,7 +176,7 @@ class Stream(OpenQueue):
         if self.settings.is_paused:
             return False
         while self._ready and passed < PUMP_RECORDS_MAX:
-            if passed and self._turn.is_over():
+            if passed and self.searches and self._turn.is_over():
                 break
             cursor = next(iter(self._ready))
             del self._ready[cursor]

@@ -11,7 +11,7 @@ from pamqp import commands
 from leveret.amqp.methods import encode_properties
 from leveret.core.filtering.filtered import check_filterable
 from leveret.core.queues.settings import QueueSettings
-from leveret.core.turn import DELIVERY_NS_MAX
+from leveret.core.turn import SEARCH_NS_MAX
 from leveret.errors import ChannelError, StorageError
 from leveret.ports.records import RecordFlag
 from tests.support.queue_bench import Bench, Consumer
@@ -224,7 +224,7 @@ def test_a_full_socket_holds_up_nobody_else(bench):
 def test_a_turn_looks_for_a_bounded_time_and_the_next_one_begins_with_who_had_none(bench):
     publish(bench, *["b"] * 300)
     bench.run()
-    looks = count(step=DELIVERY_NS_MAX // 10)
+    looks = count(step=SEARCH_NS_MAX // 10)
     bench.turn.clock_ns = lambda: next(looks)
     takers = [Taker(sql=f"n like 'a%' or n = 'a' or p.type = '{name}'") for name in "xyz"]
     for taker in takers:
