@@ -102,7 +102,7 @@ async def test_properties_flags_and_bodies(tmp_path):
     message = MadeMessage(b"", b"", {"shop": 7}, b"\xff\x00", persistent=True)
     path = await one_message(tmp_path, message)
     (record,) = rows(path, kind="record")
-    assert record["flags"] == ["PERSISTENT", "HAS_HEADERS"]
+    assert record["flags"] == ["PERSISTENT", "HAS_HEADERS", "PUT_BACK"]
     assert record["properties"] == {"headers": {"shop": 7}, "delivery_mode": 2}
     assert (record["payload"], record["payload_encoding"]) == ("/wA=", "base64")
     assert rows(path, "--body", "hex", kind="record")[0]["payload"] == "ff00"
