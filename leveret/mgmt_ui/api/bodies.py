@@ -116,7 +116,15 @@ def _is_deeper(value: object, depth: int) -> bool:
 
 
 def _parse(body: bytes) -> Any:
-    return json.loads(body, parse_constant=_finite, parse_float=_finite, parse_int=parse_integer)
+    return json.loads(body, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+
+
+def _whole(digits: str) -> int:
+    """A whole number of 64 bits. Raises ApiError 400."""
+    try:
+        return parse_integer(digits)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
 
 
 def _finite(number: str) -> float:

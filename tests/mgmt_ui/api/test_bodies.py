@@ -90,5 +90,5 @@ async def test_all_bodies_together_are_bounded():
 )
 def test_a_number_beyond_64_bits_is_refused_wherever_it_stands(digits):
     assert understand(b'{"n": 9223372036854775807}') == {"n": 2**63 - 1}
-    with pytest.raises(ApiError):
+    with pytest.raises(ApiError, match="does not fit into 64 bits"):
         understand(f'{{"definition": [{{"message-ttl": {digits}}}]}}'.encode())
