@@ -26,6 +26,7 @@ TAKEN = 30  # settled from the front
 DELAYED = 3
 SEGMENT_BYTES_MAX = Configuration.model_fields["segment_bytes_max"].metadata[0].ge
 MARKED_SECONDS = 2.5  # after which the state store was told of everything
+STOP_SECONDS_MAX = 60  # of a machine that others use, too
 SILENT_SECONDS = 1.5  # after which nothing more comes
 HOUR_MS = 3_600_000
 USER = {"name": "operator", "password": "secret", "tags": ["administrator"]}
@@ -72,7 +73,7 @@ def make_directory(data: Path, stop: str) -> None:
             client.confirming()
             publish(client, 0, COUNT // 2, 0)
         assert request(data / "control.sock", "user.add", USER)["ok"]
-        broker.stop()
+        stop_patiently(broker)
         shutil.copytree(data, data.with_name(f"{data.name}-older"))
         broker.start()
         with Client(broker.port) as client:
@@ -91,10 +92,17 @@ def make_directory(data: Path, stop: str) -> None:
         assert request(data / "control.sock", "user.set_tags", {**_named(USER), "tags": []})["ok"]
         time.sleep(MARKED_SECONDS)
         if stop == "clean":
-            broker.stop()
+            stop_patiently(broker)
         else:
             broker.kill()
     (data / "control.sock").unlink(missing_ok=True)
+
+
+def stop_patiently(broker: BrokerProcess) -> None:
+    """A clean stop; how long it takes is for other tests."""
+    broker.terminate()
+    assert broker.popen.wait(STOP_SECONDS_MAX) == 0, broker.log()[-4000:]
+    broker.popen = None
 
 
 def _named(user: dict) -> dict:
@@ -108,8 +116,9 @@ def prepared(tmp_path_factory):
 
     def of(stop: str) -> Path:
         if stop not in made:
-            made[stop] = tmp_path_factory.mktemp("prepared") / stop
-            make_directory(made[stop], stop)
+            data = tmp_path_factory.mktemp("prepared") / stop
+            make_directory(data, stop)
+            made[stop] = data
         return made[stop]
 
     return of
