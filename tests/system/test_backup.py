@@ -240,6 +240,7 @@ def test_log_of_a_lost_queue_is_adopted(tmp_path):
                 client.call(1, commands.Basic.Get(queue="orders", no_ack=True))
         broker.stop()
         remove_definition(broker.data, "orders")
+        broker.settings["accept_loss"] = "definitions"
         broker.start()
         (orphan,) = json.loads(leveret("adopt", "--data-dir", broker.data, "--json"))
         assert (orphan["vhost"], orphan["topic"]) == ("/", "orders")
