@@ -11,18 +11,19 @@ import contextlib
 import logging
 import socket
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING
 
 from leveret.amqp.proxy_protocol import MalformedProxyHeaderError, ProxyHeader
+from leveret.core.clients import Endpoints
 from leveret.ports.authentication import attempt_source
 from leveret.ports.log_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from leveret.amqp.listener import AmqpListener
+    from leveret.amqp.listener import AmqpListener, AmqpProtocol
     from leveret.amqp.tls import TlsContexts
-    from leveret.core.clients import Endpoints
 
 logger = logging.getLogger("leveret.connection")
 
@@ -30,10 +31,11 @@ BACKLOG = 1024
 ACCEPT_RETRY_SECONDS = 1.0  # without file descriptors left: some will be closed meanwhile
 
 
-def _tell(level: int, peer: str, text: str) -> None:
+def _tell(level: int, peer: Endpoints, text: str) -> None:
     """A line about a peer, which has a share of the log's budget."""
-    source = attempt_source(peer.rpartition(":")[0])
-    logger.log(level, "connection from %s %s", peer, text, extra={"source": source})
+    source = {"source": attempt_source(peer.peer_host)}
+    name = f"{peer.peer_host}:{peer.peer_port}"
+    logger.log(level, "connection from %s %s", name, text, extra=source)
 
 
 class ArrivalServer:
@@ -45,6 +47,7 @@ class ArrivalServer:
         self._time_limit = listener.configuration.handshake_timeout_seconds
         self._tasks: set[asyncio.Task[object]] = set()
         self._sockets: list[socket.socket] = []
+        self._one_a_turn = asyncio.Lock()
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen on all that `host` names. Returns the first address. Raises OSError."""
@@ -93,20 +96,25 @@ class ArrivalServer:
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
                 if self._listener.has_room():
-                    self._listener.spawn(self._bring_in(accepted, f"{address[0]}:{address[1]}"))
+                    self._listener.spawn(self._bring_in(accepted, Endpoints(*address[:2])))
                 else:
                     accepted.close()
 
-    async def _bring_in(self, accepted: socket.socket, peer: str) -> None:
-        """Read the header, shake hands over TLS, and let AMQP begin."""
+    async def _bring_in(self, accepted: socket.socket, peer: Endpoints) -> None:
+        """Read the header, wait for a turn, shake hands over TLS, and let AMQP begin."""
         listener = self._listener
         listener.arriving += 1
+        protocol: AmqpProtocol | None = None
         arrived = False
         try:
             async with self._closable():
-                endpoints = await self._endpoints(accepted)
+                told = await self._endpoints(accepted)
+                protocol = listener.protocol(told, self._tls)
+                await protocol.admission((told or peer).peer_host)
+                if self._tls is not None:
+                    await self._spoken(accepted)
                 await listener.loop.connect_accepted_socket(
-                    lambda: listener.protocol(endpoints, self._tls),
+                    partial(_same, protocol),
                     accepted,
                     ssl=self._tls.current() if self._tls else None,
                     ssl_handshake_timeout=self._time_limit if self._tls else None,
@@ -123,6 +131,24 @@ class ArrivalServer:
             listener.arriving -= 1
             if not arrived:
                 accepted.close()
+                if protocol is not None:
+                    listener.handshakes.end(protocol)
+
+    async def _spoken(self, accepted: socket.socket) -> None:
+        """Until the client has begun its TLS handshake, and no other one is begun in this turn.
+
+        Each costs a signature, a millisecond of the loop: whoever is waited for in vain costs none.
+        """
+        loop = self._listener.loop
+        readable = loop.create_future()
+        loop.add_reader(accepted, _resolve, readable)
+        try:
+            async with asyncio.timeout(self._time_limit):
+                await readable
+        finally:
+            loop.remove_reader(accepted)
+        async with self._one_a_turn:
+            await asyncio.sleep(0)
 
     async def _endpoints(self, accepted: socket.socket) -> Endpoints | None:
         """What a proxy says of the peer; None where the socket knows better."""
@@ -136,3 +162,12 @@ class ArrivalServer:
                     raise MalformedProxyHeaderError("no more than the beginning of a PROXY header")
                 header.receive(data)
         return header.endpoints
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _same(protocol: AmqpProtocol) -> AmqpProtocol:
+    return protocol

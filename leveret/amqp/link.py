@@ -75,6 +75,10 @@ class Link(Protocol):
         """Read nothing while `held`."""
         ...
 
+    def opened(self) -> None:
+        """The handshake is over: the peer is a client, and no stranger any more."""
+        ...
+
     def set_heartbeat(self, seconds: int) -> None:
         """Supervise the peer from now on."""
         ...

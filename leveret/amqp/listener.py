@@ -17,6 +17,7 @@ from leveret.amqp.arrival import BACKLOG, ArrivalServer
 from leveret.amqp.connection import Connection
 from leveret.amqp.deliveries import OUTBOX_BYTES_MAX
 from leveret.amqp.handshake import State
+from leveret.amqp.handshakes import Handshakes
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
 from leveret.core.access.permissions import is_loopback
@@ -88,7 +89,13 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._turn = listener.broker.turn
         self.wall_ms = listener.broker.timers.wall_ms
         self._transport: asyncio.Transport | None = None
-        self._connection = Connection(self, listener.broker, listener.configuration)
+        self._connection: Connection  # once it may shake hands
+        self._buffer = listener.stranger_buffer
+        self._admitted = False  # whether it may
+        self._has_begun = False
+        self._awaited: asyncio.Future[None] | None = None  # until it may, before a TLS handshake
+        self._unserved = b""  # what came before the connection was open, and waits for its turn
+        self._is_stranger = True  # until then
         self.touched = False
         self.writable = True
         self.peer = ""
@@ -111,7 +118,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     # -- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake's time limit."""
+        """Shake hands, as soon as it is this socket's turn."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         if self.endpoints == Endpoints():
             peer = self._transport.get_extra_info("peername") or ("unknown", 0)
@@ -127,16 +134,63 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             high=self._listener.configuration.write_high_water_bytes
         )
         self._listener.protocols.add(self)
+        if self.rights is not None:
+            self._is_stranger = False
+            self._buffer = self._listener.buffer
+            self._begin(self._transport)
+        elif self._admitted:  # before its TLS handshake
+            self._begin(self._transport)
+        else:
+            self._transport.pause_reading()
+            source = attempt_source(self.endpoints.peer_host)
+            self._listener.handshakes.begin(self, source)
+
+    async def admission(self, peer_host: str) -> None:
+        """Until it may shake hands, before it has a transport.
+
+        Raises ConnectionAbortedError where there is no room to wait.
+        """
+        self._awaited = self._loop.create_future()
+        self._listener.handshakes.begin(self, attempt_source(peer_host))
+        await self._awaited
+
+    def admit(self) -> None:
+        """See Stranger."""
+        self._admitted = True
+        if self._transport is not None:
+            self._begin(self._transport)
+            self._resume_reading()
+        elif self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
+
+    def turn_away(self) -> None:
+        """See Stranger."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(ConnectionAbortedError("too many wait to shake hands"))
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        """Begin the handshake and its time limit."""
+        listener = self._listener
+        self._has_begun = True
+        self._connection = Connection(self, listener.broker, listener.configuration)
         self._handshake = self._loop.call_later(
-            self._listener.configuration.handshake_timeout_seconds, self._handshake_expired
+            listener.configuration.handshake_timeout_seconds, self._handshake_expired
         )
+        if self._unserved:
+            transport.pause_reading()
+            listener.handshakes.hear(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the whole buffer is free anyway
         """The shared buffer: what is read is worked through before another socket is read."""
-        return self._listener.buffer
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
+        if self._is_stranger:
+            self._keep(nbytes)
+            return
         self._heard = True
         listener, turn = self._listener, self._turn
         more = nbytes == len(listener.buffer)
@@ -149,6 +203,35 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             turn.end_read(more=more)
         if turn.is_lonely:
             listener.poller.expect_more()
+
+    def _keep(self, nbytes: int) -> None:
+        """Keep what a stranger has sent until it is his turn, and read no more before."""
+        self._unserved += self._buffer[:nbytes]
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if self._has_begun:
+            self._listener.handshakes.hear(self)
+
+    def serve(self) -> None:
+        """See Stranger."""
+        data, self._unserved = self._unserved, b""
+        if self._transport is None or not data:
+            return
+        self._turn.begin_read()
+        try:
+            self._connection.received(memoryview(data))
+        finally:
+            self._turn.end_read(more=False)
+        self._resume_reading()
+
+    def opened(self) -> None:
+        """See Link."""
+        self._is_stranger = False
+        self._buffer = self._listener.buffer
+        self._listener.handshakes.end(self)
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
 
     def _pace(self) -> None:
         """A full buffer means that more is there: let this turn's consumers have it first.
@@ -163,7 +246,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer sends no more: neither do we."""
-        self.close()
+        if self._has_begun:
+            self.close()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -172,9 +256,13 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
         self._listener.protocols.discard(self)
+        self._listener.handshakes.end(self)
         self.writable = False
         self._transport = None
         self._unclog()
+        self._unserved = b""
+        if not self._has_begun:
+            return
         if self._cut_because:
             self._connection.lost(self._cut_because, cut=True)
         else:
@@ -281,7 +369,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
     def _resume_reading(self) -> None:
         """Read on unless there is another reason not to."""
         pausing = self._connection.is_waiting or self._paced or self._stopping or self._held
-        pausing = pausing or self._deferred
+        pausing = pausing or self._deferred or bool(self._unserved)
         if self._transport is not None and not pausing and self._clogged is None:
             self._transport.resume_reading()
 
@@ -330,6 +418,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def shut(self, error: AmqpError) -> None:
         """The node stops: say why."""
+        if not self._has_begun:
+            self.turn_away()
+            return
         self._connection.shut(error)
         self.send_pending()
         self._stopping = False
@@ -406,6 +497,13 @@ class AmqpListener:
         self.protocols: set[AmqpProtocol] = set()
         self.poller = BusyPoller(self.loop, configuration.busy_poll_microseconds)
         self.buffer = memoryview(bytearray(configuration.read_buffer_bytes))
+        self.stranger_buffer = self.buffer[: configuration.initial_frame_max]
+        self.handshakes = Handshakes(
+            configuration,
+            self.loop.call_soon,
+            time.monotonic_ns,
+            configuration.connection_turn_microseconds * 1000,
+        )
         # What deliveries alone may leave unread on one connection; more than this are answers.
         self.unread_bytes_max = (
             configuration.write_high_water_bytes

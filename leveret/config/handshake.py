@@ -50,6 +50,24 @@ class HandshakeSettings(Settings):
         description="Values that are kept of what a client says of itself: ordinary clients send "
         "ten. They are held as long as the connection is.",
     )
+    handshakes_max: int = Field(
+        4096,
+        ge=1,
+        description="Connections that may be between their first byte and connection.open, some "
+        "14 kB each: whoever comes on top of them waits unread, addresses by turns.",
+    )
+    handshakes_per_address_max: int = Field(
+        1024,
+        ge=1,
+        description="The same of one address (of IPv6, one site): silent strangers at one address "
+        "leave room for others, and a balancer's fleet gets in by the thousand a second.",
+    )
+    handshakes_waiting_max: int = Field(
+        8192,
+        ge=1,
+        description="Sockets that may wait for their handshake, some 4 kB each. Beyond that the "
+        "last one of the address with the most is closed.",
+    )
     channel_max: int = Field(
         2047,
         ge=1,

@@ -7,6 +7,7 @@ import pytest
 from pamqp import commands, frame
 
 from leveret.amqp.handshake import State
+from leveret.amqp.handshakes import Handshakes
 from leveret.amqp.listener import CLOSE_SECONDS_MAX, AmqpProtocol, CommitBarrier
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
@@ -103,10 +104,14 @@ class Rim:
             configuration=self.stage.configuration,
             buffer=memoryview(bytearray(self.stage.configuration.read_buffer_bytes)),
             protocols=set(),
+            handshakes=Handshakes(
+                self.stage.configuration, self.stage.schedule, self.stage.monotonic_ns, 1_000_000
+            ),
             spawn=self.stage.spawn,
             unread_bytes_max=1000,
             poller=BusyPoller(self.loop, 0),
         )
+        self.listener.stranger_buffer = self.listener.buffer
         self.protocol = AmqpProtocol(self.listener)
         self.transport = Transport(self.protocol, self.loop)
         self.protocol.connection_made(self.transport)

@@ -33,6 +33,7 @@ class FakeLink:
         self.touched = False
         self.writable = True
         self.held = False
+        self.is_open = False
         self.deferred = 0  # how often it was to go on later
         self.peer_is_loopback = True
         self.certificate_login = ""
@@ -82,6 +83,9 @@ class FakeLink:
 
     def set_expiry(self, at_ms: int | None) -> None:
         self.expires_at_ms = at_ms
+
+    def opened(self) -> None:
+        self.is_open = True
 
     def set_heartbeat(self, seconds: int) -> None:
         self.heartbeat_seconds = seconds

@@ -153,6 +153,7 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     connection.connected_at_ms = connection.link.wall_ms()
     connection.broker.connections.add(connection)
     connection.state = State.RUNNING
+    connection.link.opened()
     connection.limits = ConnectionLimits(connection)
     connection.follow_rates()
     connection.send(commands.Connection.OpenOk())

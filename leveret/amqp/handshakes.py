@@ -1,0 +1,164 @@
+"""Who may shake hands now, who waits for that unread, and for how long strangers are worked for.
+
+Anybody can open a socket, and until the login it is a stranger's. So only so many handshakes are
+under way, of each address and in all; whoever comes on top of them waits in its address's line,
+without being read, and the lines are served by turns: a fleet that reconnects from behind one
+balancer gets in one after the other, and keeps nobody out who comes from elsewhere. What the
+strangers under way have sent is worked through in the order in which it came, for one connection's
+share of each turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.config import HandshakeSettings
+
+__all__ = ["Handshakes", "Stranger"]
+
+
+class Stranger(Protocol):
+    """A socket whose peer has not opened its connection yet."""
+
+    def admit(self) -> None:
+        """Its turn has come: it may be read."""
+        ...
+
+    def turn_away(self) -> None:
+        """There is no room to wait: it is closed."""
+        ...
+
+    def serve(self) -> None:
+        """Work through what it has sent."""
+        ...
+
+
+class Handshakes:
+    """The strangers of one listener.
+
+    `schedule(callback)` calls back in the next turn; `monotonic_ns` is a clock, `turn_ns` the share
+    of a turn.
+    """
+
+    def __init__(
+        self,
+        settings: HandshakeSettings,
+        schedule: Callable[[Callable[[], None]], object],
+        monotonic_ns: Callable[[], int],
+        turn_ns: int,
+    ) -> None:
+        self._max = settings.handshakes_max
+        self._per_address_max = settings.handshakes_per_address_max
+        self._waiting_max = settings.handshakes_waiting_max
+        self._schedule = schedule
+        self._monotonic_ns = monotonic_ns
+        self._turn_ns = turn_ns
+        self._under_way: dict[Stranger, str] = {}  # by address
+        self._counts: Counter[str] = Counter()  # of these, by address
+        self._lines: dict[str, OrderedDict[Stranger, None]] = {}  # who waits; none is empty
+        self._next: OrderedDict[str, None] = OrderedDict()  # addresses whose first one may come
+        self._waiting: dict[Stranger, str] = {}
+        self._heard: deque[Stranger] = deque()  # those that have sent something
+        self._scheduled = False
+
+    def __len__(self) -> int:
+        """Count those under way."""
+        return len(self._under_way)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
+    # -- who comes in
+
+    def begin(self, stranger: Stranger, address: str) -> None:
+        """Admit a stranger now or later, unless there is no room even to wait."""
+        if self._has_room(address) and address not in self._lines:
+            self._admit(stranger, address)
+        elif self._make_room(address):
+            if address not in self._lines:
+                self._lines[address] = OrderedDict()
+            self._lines[address][stranger] = None
+            self._waiting[stranger] = address
+            self._follow(address)
+        else:
+            stranger.turn_away()
+
+    def end(self, stranger: Stranger) -> None:
+        """A handshake is over, or its socket is gone. A second time is fine."""
+        address = self._under_way.pop(stranger, None)
+        if address is not None:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+            self._follow(address)
+        else:
+            self._leave(stranger)
+        while self._next and len(self._under_way) < self._max:
+            address, _ = self._next.popitem(last=False)
+            first = next(iter(self._lines[address]))
+            self._leave(first)
+            self._admit(first, address)
+
+    def _admit(self, stranger: Stranger, address: str) -> None:
+        self._under_way[stranger] = address
+        self._counts[address] += 1
+        self._follow(address)
+        stranger.admit()
+
+    def _has_room(self, address: str) -> bool:
+        full = len(self._under_way) >= self._max
+        return not full and self._counts[address] < self._per_address_max
+
+    def _leave(self, stranger: Stranger) -> None:
+        """Take a stranger out of its line."""
+        address = self._waiting.pop(stranger, None)
+        if address is not None:
+            del self._lines[address][stranger]
+            if not self._lines[address]:
+                del self._lines[address]
+            self._follow(address)
+
+    def _follow(self, address: str) -> None:
+        """Let an address have its turn, behind the others, if one of its strangers may come."""
+        if address in self._lines and self._counts[address] < self._per_address_max:
+            self._next.setdefault(address)
+        else:
+            self._next.pop(address, None)
+
+    def _make_room(self, address: str) -> bool:
+        """Let another one wait; where too many do, whoever came last of the longest line goes."""
+        if len(self._waiting) < self._waiting_max:
+            return True
+        line = self._lines.get(address)
+        if line is not None and len(line) * len(self._lines) >= len(self._waiting):
+            return False  # no line is much longer than its own
+        longest = max(self._lines, key=lambda other: len(self._lines[other]))
+        last = next(reversed(self._lines[longest]))
+        self._leave(last)
+        last.turn_away()
+        return True
+
+    # -- what they send
+
+    def hear(self, stranger: Stranger) -> None:
+        """A stranger under way has sent something: it is served in its turn."""
+        self._heard.append(stranger)
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule(self._serve)
+
+    def _serve(self) -> None:
+        stop_ns = self._monotonic_ns() + self._turn_ns
+        while self._heard:
+            self._heard.popleft().serve()
+            if self._monotonic_ns() >= stop_ns:
+                break
+        self._scheduled = bool(self._heard)
+        if self._scheduled:
+            self._schedule(self._serve)
