@@ -626,6 +626,7 @@ class Channel:
             return
         self.alive = False
         self.slot.closing = True
+        self.connection.reader.drop_content(self.slot)
         if self.confirms is not None:
             self.confirms.forget()
         if self.transaction is not None:

@@ -23,6 +23,7 @@ from leveret.amqp.methods import closing, decode_method, encode_method, method_i
 from leveret.amqp.operations import OPERATIONS
 from leveret.amqp.operations.connection import handle_connection_method, unexpected
 from leveret.amqp.sasl import offered
+from leveret.amqp.unfinished import NOTED_BYTES_MIN
 from leveret.core.access.permissions import IMPERSONATOR
 from leveret.core.telemetry.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
@@ -69,7 +70,9 @@ class Connection:
         "_event",
         "_generation",
         "_header",
+        "_is_noted",
         "_method_ids",
+        "_noted_bytes",
         "_rate_hold",
         "_tail",
         "_turn_ns",
@@ -91,6 +94,7 @@ class Connection:
         "rights",
         "state",
         "touch",
+        "transaction_bytes",
         "tuned",
         "user",
         "vhost",
@@ -125,6 +129,9 @@ class Connection:
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation = -1  # of what the reader remembers of routes
+        self.transaction_bytes = 0  # of publishes that wait for their tx.commit
+        self._noted_bytes = 0  # of both, and of messages whose rest has not come
+        self._is_noted = False  # so much that the node knows of it
         self._waiting = False
         self._turn_ns = configuration.connection_turn_microseconds * 1000
         self.holds = Holds(self)
@@ -238,6 +245,8 @@ class Connection:
             if reader.unread and not self._waiting and now_ns() >= stop_ns:
                 self._defer()
                 break
+        if reader.unfinished + self.transaction_bytes != self._noted_bytes:
+            self.note_unfinished()
         if not self._waiting:
             self._event = None  # it may be a large message
         if reader.unread:
@@ -300,6 +309,16 @@ class Connection:
                 slot.channel.collect()
             except ChannelError as error:
                 self.channels.close(slot.number, error)
+
+    def note_unfinished(self) -> None:
+        """Tell the node how much this connection has half sent; it may have to wait."""
+        self._noted_bytes = self.reader.unfinished + self.transaction_bytes
+        if self._noted_bytes >= NOTED_BYTES_MIN:
+            self.mind_alarms()
+            self.link.unfinished.note(self, self._noted_bytes)
+        elif self._is_noted:
+            self.link.unfinished.note(self, 0)
+        self._is_noted = self._noted_bytes >= NOTED_BYTES_MIN
 
     def mind_alarms(self) -> None:
         """Something was published: while there is an alarm, nothing more is read."""
@@ -444,6 +463,7 @@ class Connection:
         self.holds.give_up()
         self._end_rates()
         self.channels.release()
+        self.note_unfinished()
         if self in self.broker.connections:
             self.broker.connections.discard(self)
             self.broker.usage.ended(self)
@@ -462,7 +482,7 @@ class Connection:
         """An alarm came or went. Connections that publish are held; others notice when they do."""
         if not reason:
             self.holds.end(Cause.ALARM)
-        elif self.channels.have_published:
+        elif self.channels.have_published or self._is_noted:
             self.holds.begin(Cause.ALARM, reason)
 
     def follow_rates(self) -> None:

@@ -88,7 +88,7 @@ cdef class FrameReader:
     cdef uint16_t number            # of the channel whose frame it is
     cdef readonly bint lost
     cdef readonly uint64_t unfinished_bytes_max
-    cdef uint64_t gathered      # bytes of bodies since the unfinished ones were counted
+    cdef readonly uint64_t unfinished   # bytes that are kept of messages whose rest has not come
 
     cdef list dirty
     cdef list filled
@@ -127,7 +127,6 @@ cdef class FrameReader:
     cdef object _await_content(self, ChannelSlot slot, const uint8_t* address, uint32_t address_size)
     cdef object _gathered(self, ChannelSlot slot)
     cdef int gather(self, ChannelSlot slot, const uint8_t* p, uint32_t size) except -1
-    cdef uint64_t unfinished_bytes(self)
     cdef object header(self, ChannelSlot slot, const uint8_t* p, uint32_t size)
     cdef object body(self, ChannelSlot slot, const uint8_t* p, uint32_t size)
     cdef int settle(self, ChannelSlot slot, uint16_t method, const uint8_t* p, uint32_t size) except -1

@@ -70,8 +70,8 @@ cdef enum:
     WORK_ROUTE = WORK_MAX
     WORK_SETTLE = WORK_MAX // 32
     WORK_COPIED_BYTES = 4096        # as much as a record
-    # What is kept of unfinished messages is counted whenever so many bytes of them have come.
-    UNFINISHED_COUNT_BYTES = 4 * 1024 * 1024
+    # What is kept of one message besides its body: its address and its content header.
+    UNFINISHED_OVERHEAD_BYTES = 4 * 1024 * 1024
 
 cdef uint64_t rounds = 0    # numbers for the rounds of all slots (ChannelSlot.round)
 
@@ -360,7 +360,7 @@ cdef class FrameReader:
         """`unfinished_bytes_max` is for all channels together; one message of any size is allowed."""
         self.slots = {}
         self.message_size_max = message_size_max
-        self.unfinished_bytes_max = max(unfinished_bytes_max, message_size_max + UNFINISHED_COUNT_BYTES)
+        self.unfinished_bytes_max = max(unfinished_bytes_max, message_size_max + UNFINISHED_OVERHEAD_BYTES)
         self.set_frame_max(frame_max)
         self.carry = Buffer()
         self.dirty = []
@@ -388,8 +388,13 @@ cdef class FrameReader:
 
     def close_channel(self, uint16_t number):
         """Frames on `number` are strays from now on."""
-        del self.slots[number]
+        self.drop_content(self.slots.pop(number))
         self.latest = None
+
+    def drop_content(self, ChannelSlot slot not None):
+        """Forget what has come of a message: the rest is not waited for."""
+        self.unfinished -= slot.content.size
+        slot.forget_content()
 
     def forget_routes(self):
         """See ChannelSlot.forget_routes; for every channel."""
@@ -460,7 +465,9 @@ cdef class FrameReader:
         try:
             return self._next()
         except ChannelError as error:       # caught here once a read, and not with each message
-            self.slot_of(self.number).closing = True
+            slot = self.slot_of(self.number)
+            slot.closing = True
+            self.drop_content(slot)
             return self.number, error
         finally:
             self.end_run()
@@ -687,8 +694,9 @@ cdef class FrameReader:
         )
 
     cdef object _await_content(self, ChannelSlot slot, const uint8_t* address, uint32_t address_size):
-        slot.content.clear()
+        self.drop_content(slot)
         slot.content.extend(address, address_size)
+        self.unfinished += address_size
         slot.address_size = address_size
         slot.expecting = EXPECT_HEADER
         return None
@@ -713,7 +721,7 @@ cdef class FrameReader:
         slot.body_size = be64(p + 4)
         if slot.body_size > self.message_size_max:
             body_size = slot.body_size
-            slot.forget_content()
+            self.drop_content(slot)
             slot.closing = True
             return slot.number, ChannelError(
                 406, f"message size {body_size} is larger than max size {self.message_size_max}"
@@ -743,31 +751,20 @@ cdef class FrameReader:
         return None
 
     cdef int gather(self, ChannelSlot slot, const uint8_t* p, uint32_t size) except -1:
-        """Keep a piece of a message, unless too much is kept already on all channels together.
-
-        What is kept is counted anew now and then: so nobody has to count what was finished or dropped.
-        """
+        """Keep a piece of a message, unless too much is kept already on all channels together."""
         slot.content.extend(p, size)
-        self.gathered += size
-        if self.gathered >= UNFINISHED_COUNT_BYTES:
-            self.gathered = 0
-            if self.unfinished_bytes() > self.unfinished_bytes_max:
-                raise publish_error(
-                    506, f"unfinished messages of more than {self.unfinished_bytes_max} bytes on this connection"
-                )
+        self.unfinished += size
+        if self.unfinished > self.unfinished_bytes_max:
+            raise publish_error(
+                506, f"unfinished messages of more than {self.unfinished_bytes_max} bytes on this connection"
+            )
         return 0
-
-    cdef uint64_t unfinished_bytes(self):
-        cdef ChannelSlot slot
-        cdef uint64_t total = 0
-        for slot in self.slots.values():
-            total += slot.content.size
-        return total
 
     cdef object _gathered(self, ChannelSlot slot):
         """The last piece of a message has come."""
         cdef Buffer content = slot.content
         cdef const uint8_t* header = content.data + slot.address_size
+        self.unfinished -= content.size
         slot.content = Buffer()
         slot.expecting = EXPECT_METHOD
         return self.message(

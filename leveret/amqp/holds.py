@@ -1,6 +1,7 @@
 """Why one connection is not read, and that its client is told (connection.blocked).
 
-An alarm holds connections that publish, a rate those that publish too fast. Consumers on other
+An alarm holds connections that publish, a rate those that publish too fast, and too many unfinished
+messages those that have begun one. Consumers on other
 connections go on, for they are what makes room; those on the same one are held with it, as in
 RabbitMQ.
 """
@@ -28,6 +29,7 @@ class Cause(Enum):
 
     ALARM = auto()
     RATE = auto()
+    UNFINISHED = auto()
 
 
 class Holds:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from leveret.amqp.unfinished import Unfinished
     from leveret.core.clients import Endpoints
     from leveret.core.logs.appender import Committing
     from leveret.ports.authentication import Rights
@@ -53,6 +54,11 @@ class Link(Protocol):
     @property
     def monotonic_ns(self) -> Callable[[], int]:
         """A clock that nobody sets: nanoseconds from some moment."""
+        ...
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What all connections have half sent."""
         ...
 
     def wall_ms(self) -> int:

@@ -20,6 +20,7 @@ from leveret.amqp.handshake import State
 from leveret.amqp.handshakes import Handshakes
 from leveret.amqp.methods import HEARTBEAT
 from leveret.amqp.poller import BusyPoller
+from leveret.amqp.unfinished import Unfinished
 from leveret.core.access.permissions import is_loopback
 from leveret.core.clients import Endpoints
 from leveret.errors import LeveretError
@@ -85,6 +86,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self.endpoints = endpoints or Endpoints()
         self._tls = tls
         self._listener = listener
+        self.unfinished = listener.unfinished
         self._loop = listener.loop
         self._turn = listener.broker.turn
         self.wall_ms = listener.broker.timers.wall_ms
@@ -497,6 +499,12 @@ class AmqpListener:
         self.protocols: set[AmqpProtocol] = set()
         self.poller = BusyPoller(self.loop, configuration.busy_poll_microseconds)
         self.buffer = memoryview(bytearray(configuration.read_buffer_bytes))
+        self.unfinished = Unfinished(
+            configuration.node_unfinished_bytes_max,
+            configuration.unfinished_stall_ms,
+            broker.timers,
+            lambda: bool(broker.alarms.reason),
+        )
         self.stranger_buffer = self.buffer[: configuration.initial_frame_max]
         self.handshakes = Handshakes(
             configuration,

@@ -42,7 +42,9 @@ class Transaction:
 
     def buffer_publish(self, publish: Publish, then: Destinations | Concern) -> None:
         """Keep a message for the commit, and where it goes or who wants to see it then."""
-        self._publish_bytes += len(publish.body) + len(publish.header)
+        size = len(publish.body) + len(publish.header)
+        self._publish_bytes += size
+        self._channel.connection.transaction_bytes += size
         if self._publish_bytes > TRANSACTION_BYTES_MAX:
             raise ChannelError(
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
@@ -80,15 +82,19 @@ class Transaction:
             else:
                 deposits.append((publish, then))
         commit = Commit(self._channel, deposits, self._settles, taken)
-        self._publishes, self._publish_bytes = [], 0
+        self._forget_publishes()
         self._settles = []
         return commit
 
     def rollback(self) -> None:
         """Forget the publishes; what was settled is outstanding again under its old tags."""
-        self._publishes, self._publish_bytes = [], 0
+        self._forget_publishes()
         settles, self._settles = self._settles, []
         restore(self._channel, settles)
+
+    def _forget_publishes(self) -> None:
+        self._channel.connection.transaction_bytes -= self._publish_bytes
+        self._publishes, self._publish_bytes = [], 0
 
 
 def restore(channel: Channel, settles: list[Settlement]) -> None:

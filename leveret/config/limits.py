@@ -76,6 +76,20 @@ class LimitSettings(Settings):
         description="Bytes that a connection's half-sent messages may hold, on all its channels: "
         "2,047 channels could keep 16 MiB each otherwise. One message of any size is allowed.",
     )
+    node_unfinished_bytes_max: int = Field(
+        256 * MIB,
+        ge=1 * MIB,
+        description="Bytes that half-sent messages and open transactions of all connections may "
+        "hold: beyond that one connection at a time is read until it has finished. Sixteen of the "
+        "largest messages at once keep a fast network busy.",
+    )
+    unfinished_stall_ms: int = Field(
+        2000,
+        ge=100,
+        description="Milliseconds for which nobody finishes while too much is unfinished, after "
+        "which the connection that holds most of it is closed: whoever sends at all sends more "
+        "in that time.",
+    )
     read_buffer_bytes: int = Field(
         256 * KIB,
         ge=8 * KIB,

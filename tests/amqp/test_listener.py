@@ -104,6 +104,7 @@ class Rim:
             configuration=self.stage.configuration,
             buffer=memoryview(bytearray(self.stage.configuration.read_buffer_bytes)),
             protocols=set(),
+            unfinished=self.stage.unfinished,
             handshakes=Handshakes(
                 self.stage.configuration, self.stage.schedule, self.stage.monotonic_ns, 1_000_000
             ),

@@ -29,6 +29,7 @@ class FakeLink:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.unfinished = stage.unfinished
         self.connection = Connection(self, stage.broker, stage.configuration)
         self.touched = False
         self.writable = True

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.lease_commands import LEASE_EXCHANGE, LeaseCommands
+from leveret.amqp.unfinished import Unfinished
 from leveret.config import Configuration
 from leveret.core.access.authentication import InternalAuthenticator
 from leveret.core.access.limits import NodeLimits
@@ -104,6 +105,12 @@ class Stage:
             topics=self.topics,
             state=self.state,
             write_state=self._write_state,
+        )
+        self.unfinished = Unfinished(
+            self.configuration.node_unfinished_bytes_max,
+            self.configuration.unfinished_stall_ms,
+            self.broker.timers,
+            lambda: bool(self.broker.alarms.reason),
         )
         self.broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
         self.broker.add_vhost(VhostDefinition("/"))

@@ -1,0 +1,97 @@
+"""What all connections together have half sent: messages without their end, transactions.
+
+It is memory that nobody can be handed and that no queue's limit counts. Beyond the limit, whoever
+has begun is not read for a while, but for one connection, the one that began first: it goes on
+until it has finished, then the next does. Where nothing is finished for a time, because that one is
+silent, the connection that holds most is closed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from leveret.amqp.holds import Cause
+from leveret.errors import ConnectionClosingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.amqp.connection import Connection
+    from leveret.core.timers import Timers
+
+__all__ = ["NOTED_BYTES_MIN", "Unfinished"]
+
+# A busy publisher's reads end within a message nearly always: so little of one is not noted.
+NOTED_BYTES_MIN = 16 * 1024
+REASON = "too many unfinished messages on this node"
+
+
+class Unfinished:
+    """The connections that have begun something, whoever began first in front.
+
+    `is_blocked()` says whether an alarm stands, during which nobody can be expected to finish.
+    """
+
+    def __init__(
+        self, bytes_max: int, stall_ms: int, timers: Timers, is_blocked: Callable[[], bool]
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._stall_ms = stall_ms
+        self._timers = timers
+        self._timer = timers.timer(self._look)
+        self._is_blocked = is_blocked
+        self._held: OrderedDict[Connection, int] = OrderedDict()
+        self._paused: set[Connection] = set()
+        self._progress = False  # somebody has finished something since the last look
+        self.total = 0  # bytes of them all
+
+    def note(self, connection: Connection, held_bytes: int) -> None:
+        """Take note of how much a connection has half sent now."""
+        before = self._held.get(connection, 0)
+        if held_bytes:
+            self._held[connection] = held_bytes
+        elif before:
+            del self._held[connection]
+            self._paused.discard(connection)
+            connection.holds.end(Cause.UNFINISHED)
+        self.total += held_bytes - before
+        self._progress = self._progress or held_bytes < before
+        if self.total > self._bytes_max:
+            self._pause(connection)
+        elif self._paused:
+            self._resume_all()
+
+    def _pause(self, connection: Connection) -> None:
+        """Let only the first one go on."""
+        first = next(iter(self._held))
+        if connection is not first and connection in self._held:
+            self._paused.add(connection)
+            connection.holds.begin(Cause.UNFINISHED, REASON)
+        if first in self._paused:
+            self._paused.discard(first)
+            first.holds.end(Cause.UNFINISHED)
+        if self._timer.due_ms is None:
+            self._progress = False
+            self._timer.set(self._timers.wall_ms() + self._stall_ms)
+
+    def _resume_all(self) -> None:
+        paused, self._paused = self._paused, set()
+        for connection in paused:
+            connection.holds.end(Cause.UNFINISHED)
+
+    def _look(self) -> None:
+        """See whether anything was finished while too much was unfinished."""
+        if self.total <= self._bytes_max:
+            return
+        progress, self._progress = self._progress, False
+        self._timer.set(self._timers.wall_ms() + self._stall_ms)
+        if not (progress or self._is_blocked()):
+            largest = max(self._held, key=lambda connection: self._held[connection])
+            largest.shut(
+                ConnectionClosingError(
+                    506,
+                    f"unfinished messages of more than {self._bytes_max} bytes on this node, "
+                    f"{self._held[largest]} of them on this connection",
+                )
+            )
