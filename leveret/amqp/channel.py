@@ -58,6 +58,11 @@ if TYPE_CHECKING:
 
     Holding = tuple[ChannelConsumer | Getter, int, int]
 
+# What is done before somebody looks at the clock, where a client may have made it long: runs of
+# deliveries that are settled or returned together, consumers that end. Some 0.2 ms each.
+SLICE_RUNS = 256
+SLICE_CONSUMERS = 16
+
 OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
 
 BASIC_ACK = (60, 80)
@@ -306,11 +311,20 @@ class Channel:
                 unknown = last
                 held: list[Holding] = []
             else:
-                held = unacked.take_up_to(last)
+                last = min(last, self.slot.delivery_tag)
+                held = unacked.take_up_to(last, SLICE_RUNS)
         else:
             held, unknown = unacked.take(first, last)
         self.apply(kind, held)
+        if multiple and len(held) == SLICE_RUNS:
+            self.connection.take_time(self.settling(kind, last))
         return unknown
+
+    def settling(self, kind: int, last: int, cause: Reason = Reason.REQUEUED) -> Iterator[None]:
+        """Settle, return or discard what is outstanding up to `last`, slice by slice."""
+        while held := self.unacked.take_up_to(last, SLICE_RUNS):
+            self.apply(kind, held, cause)
+            yield
 
     def apply(self, kind: int, held: list[Holding], cause: Reason = Reason.REQUEUED) -> None:
         """Give back the credit of what was held and tell each queue its ranges.
@@ -617,8 +631,10 @@ class Channel:
 
     # -- the end
 
-    def release(self, *, failed: bool = True) -> None:
+    def releasing(self, *, failed: bool = True) -> Iterator[None]:
         """Give everything back, once: consumers end, what they held returns to its queues.
+
+        In steps, of which the first leaves the channel dead.
 
         `failed`: that counts against the messages; it may have been they that broke the client.
         """
@@ -634,11 +650,13 @@ class Channel:
         if self.leases is not None:
             self.leases.close()
         direct_reply.cancel(self)
-        for consumer in list(self.consumers.values()):
+        for number, consumer in enumerate(list(self.consumers.values())):
             self.cancel_consumer(consumer)
+            if number % SLICE_CONSUMERS == SLICE_CONSUMERS - 1:
+                yield
         kind = frames.RETURN | frames.REJECT if failed else frames.RETURN
         cause = Reason.DISCONNECTED if failed else Reason.TIMED_OUT
-        self.apply(kind, self.unacked.take_up_to(frames.ALL_TAGS), cause)
+        yield from self.settling(kind, frames.ALL_TAGS, cause)
         announcements.channel_closed(self)
 
 

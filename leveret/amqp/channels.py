@@ -18,6 +18,8 @@ from leveret.amqp.timeouts import check_acknowledged
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pamqp import base
 
     from leveret.amqp.connection import Connection
@@ -48,12 +50,11 @@ class Channels:
             if isinstance(method, commands.Channel.Close):
                 raise ConnectionClosingError(504, "expected 'channel.open'")
         elif isinstance(method, commands.Channel.Close):
-            self._drop(number)
-            self._send(number, commands.Channel.CloseOk())
+            self._connection.take_time(self._dropping(number, commands.Channel.CloseOk()))
         elif channel.alive:
             raise ConnectionClosingError(503, "unimplemented method")  # a close-ok to nothing
         else:
-            self._drop(number)
+            self._connection.take_time(self._dropping(number))
 
     def close(self, number: int, error: ChannelError, *, failed: bool = True) -> None:
         """Tell the client why its channel ends, and ignore what it still sends on it.
@@ -64,15 +65,18 @@ class Channels:
         if channel is None or not channel.alive:
             return
         reports.channel_failed(self._connection, number, error)
-        channel.release(failed=failed)
-        self._send(number, closing(commands.Channel.Close, error))
+        self._connection.take_time(self._closing(channel, error, failed=failed))
 
-    def release(self) -> None:
-        """Give back all that they held: the connection ends."""
+    def _closing(self, channel: Channel, error: ChannelError, *, failed: bool) -> Iterator[None]:
+        yield from channel.releasing(failed=failed)
+        self._send(channel.number, closing(commands.Channel.Close, error))
+
+    def releasing(self) -> Iterator[None]:
+        """Give back all that they held, in steps: the connection ends."""
         channels, self.by_number = self.by_number, {}
         for channel in channels.values():
             try:
-                channel.release()
+                yield from channel.releasing()
             except Exception as error:  # noqa: BLE001  # the other channels have theirs to give
                 self._connection.broker.report(self._connection, error)
 
@@ -121,10 +125,13 @@ class Channels:
             )
         connection.broker.admission.check_channel(connection.user)
 
-    def _drop(self, number: int) -> None:
+    def _dropping(self, number: int, answer: base.Frame | None = None) -> Iterator[None]:
+        """End a channel, in steps; its number is free afterwards."""
         channel = self.by_number.pop(number)
-        channel.release()
+        yield from channel.releasing()
         self._connection.reader.close_channel(number)
+        if answer is not None:
+            self._send(number, answer)
 
     def _send(self, number: int, method: base.Frame) -> None:
         self._connection.outbox.write(encode_method(number, method))

@@ -33,7 +33,7 @@ from leveret.ports.counters import PUBLISH
 from leveret.ports.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Sequence
+    from collections.abc import Awaitable, Collection, Iterator, Sequence
 
     from pamqp import base
 
@@ -74,9 +74,10 @@ class Connection:
         "_method_ids",
         "_noted_bytes",
         "_rate_hold",
+        "_steps",
         "_tail",
         "_turn_ns",
-        "_waiting",
+        "_waits",
         "broker",
         "capabilities",
         "channels",
@@ -129,10 +130,11 @@ class Connection:
         self._header = b""
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation = -1  # of what the reader remembers of routes
+        self._steps: list[Iterator[None]] = []  # see take_time
         self.transaction_bytes = 0  # of publishes that wait for their tx.commit
         self._noted_bytes = 0  # of both, and of messages whose rest has not come
         self._is_noted = False  # so much that the node knows of it
-        self._waiting = False
+        self._waits = 0  # for how many works it waits
         self._turn_ns = configuration.connection_turn_microseconds * 1000
         self.holds = Holds(self)
         self.limits: ConnectionLimits  # of rates, once it is open
@@ -151,7 +153,7 @@ class Connection:
     @property
     def is_waiting(self) -> bool:
         """Whether it must not read."""
-        return self._waiting
+        return self._waits > 0
 
     @property
     def is_held(self) -> bool:
@@ -217,8 +219,8 @@ class Connection:
             self.close_socket()
 
     def resumed(self, error: Exception | None) -> None:
-        """What was waited for is done."""
-        self._waiting = False
+        """What was waited for is done, or one thing of several."""
+        self._waits -= 1
         if self.state is CLOSED:
             return
         if error is not None:
@@ -229,7 +231,7 @@ class Connection:
         """Work through what was read, for as long as one turn's share is."""
         reader, now_ns = self.reader, self.link.monotonic_ns
         stop_ns = now_ns() + self._turn_ns
-        while not self._waiting and self.state is not CLOSED:
+        while not self._waits and self.state is not CLOSED:
             self._method_ids = (0, 0)
             try:
                 if self.state is RUNNING:
@@ -242,12 +244,12 @@ class Connection:
                     break
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
-            if reader.unread and not self._waiting and now_ns() >= stop_ns:
+            if reader.unread and not self._waits and now_ns() >= stop_ns:
                 self._defer()
                 break
         if reader.unfinished + self.transaction_bytes != self._noted_bytes:
             self.note_unfinished()
-        if not self._waiting:
+        if not self._waits:
             self._event = None  # it may be a large message
         if reader.unread:
             reader.stash()
@@ -260,7 +262,7 @@ class Connection:
             return self._goes_on()
         self._event = event
         self._handle(*event)
-        if self.outbox.is_full and not self._waiting:
+        if self.outbox.is_full and not self._waits:
             self._start(self.link.room())  # answers are no way to fill the memory
         return True
 
@@ -331,6 +333,9 @@ class Connection:
             self._publish(number, event)
             return
         self._collect()
+        if self._waits:  # for what came before it
+            self._again = self._event
+            return
         if isinstance(event, ChannelError):
             self._method_ids = BASIC_PUBLISH
             raise event
@@ -379,8 +384,40 @@ class Connection:
 
     def _start(self, work: Awaitable[None] | None) -> None:
         if work is not None:
-            self._waiting = True
+            self._waits += 1
             self.link.wait_for(work)
+
+    def take_time(self, steps: Iterator[None]) -> None:
+        """Do what may be much, step by step: at once for a turn's share, the rest in later turns.
+
+        Nothing else is read before it is done.
+        """
+        self._steps.append(steps)
+        if len(self._steps) == 1 and not self._take_steps():
+            self._start(self._take_all_steps())
+
+    async def _take_all_steps(self) -> None:
+        await self.link.others()
+        while not self._take_steps():
+            await self.link.others()
+
+    def _take_steps(self) -> bool:
+        """Work for a turn's share. Returns whether all is done."""
+        now_ns, steps = self.link.monotonic_ns, self._steps
+        stop_ns = now_ns() + self._turn_ns
+        with acting_as(self.user):
+            while steps:
+                try:
+                    for _ in steps[0]:
+                        if now_ns() >= stop_ns:
+                            return False
+                except Exception as error:  # noqa: BLE001  # what comes next has its own to give
+                    if self.state is RUNNING:
+                        self._failed(error)
+                    else:
+                        self.broker.report(self, error)
+                del steps[0]
+        return True
 
     # -- the handshake and the end
 
@@ -451,18 +488,20 @@ class Connection:
     def close_socket(self) -> None:
         """End without waiting for the client: all has been said."""
         self.state = CLOSED
-        self.release()
+        self.take_time(self._ending())
+
+    def _ending(self) -> Iterator[None]:
+        yield from self._releasing()
         self.link.close()
 
     def release(self) -> None:
         """Give back all that the connection held. Called at its end, however it comes."""
-        with acting_as(self.user):
-            self._release()
+        self.take_time(self._releasing())
 
-    def _release(self) -> None:
+    def _releasing(self) -> Iterator[None]:
         self.holds.give_up()
         self._end_rates()
-        self.channels.release()
+        yield from self.channels.releasing()
         self.note_unfinished()
         if self in self.broker.connections:
             self.broker.connections.discard(self)

@@ -151,7 +151,9 @@ class ChannelConsumer:
 
     def queue_gone(self) -> None:
         """The queue was deleted: the client hears basic.cancel if it said that it understands."""
-        self.channel.consumers.pop(self.tag, None)
+        if self.channel.consumers.get(self.tag) is not self:
+            return  # it was cancelled before it was told
+        del self.channel.consumers[self.tag]
         if self.meter is not None:
             self.meter.stop()
         announcements.consumer_ended(self)

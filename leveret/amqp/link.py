@@ -73,6 +73,10 @@ class Link(Protocol):
         """Call `go_on()` in a later turn, when others were served, and read nothing before."""
         ...
 
+    async def others(self) -> None:
+        """Until others have had their turn."""
+        ...
+
     def wait_for(self, work: Awaitable[None]) -> None:
         """Read nothing until `work` is done, then call `resumed(error)`."""
         ...

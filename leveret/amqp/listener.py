@@ -346,6 +346,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._turn.end_read(more=True)
         self._resume_reading()
 
+    async def others(self) -> None:
+        """Until the loop has looked at everybody's sockets."""
+        await asyncio.sleep(0)
+
     async def room(self) -> None:
         """Send what is there; until the peer has read enough of it."""
         self.send_pending()
@@ -399,6 +403,9 @@ class AmqpProtocol(asyncio.BufferedProtocol):
 
     def close(self, *, after_seconds: float = 0) -> None:
         """Send what is there and close, at once or when the peer has not answered in time."""
+        if not self._has_begun:
+            self.turn_away()
+            return
         if self._closing is not None:
             self._closing.cancel()
         # A peer that reads nothing must not keep the socket: what it did not take is dropped then.

@@ -19,6 +19,8 @@ from leveret.ports.ranges cimport RangeSet
 # between them become one. To settle such a tag twice is forgiven then.
 ENDED_RUNS_MAX = 1024
 
+cdef Py_ssize_t RUNS_UNLIMITED = <Py_ssize_t>1 << 62
+
 cdef struct Entry:
     uint64_t tag
     uint64_t stop       # one past the last tag
@@ -202,10 +204,13 @@ cdef class Unacked:
                     return entry.tag + (offset - entry.offset), holder
         return None
 
-    def take_up_to(self, uint64_t last):
-        """Remove every outstanding tag up to `last`: [(holder, first offset, stop offset)]."""
+    def take_up_to(self, uint64_t last, Py_ssize_t runs_max=RUNS_UNLIMITED):
+        """Remove every outstanding tag up to `last`: [(holder, first offset, stop offset)].
+
+        At most so many of these, the lowest tags first.
+        """
         cdef list taken = []
-        while self.head < self.size and self.entries[self.head].tag <= last:
+        while self.head < self.size and self.entries[self.head].tag <= last and len(taken) < runs_max:
             self._cut(self.head, self.entries[self.head].tag, last, taken)
         return taken
 

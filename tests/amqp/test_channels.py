@@ -24,9 +24,10 @@ def test_a_channel_that_cannot_end_keeps_no_other_from_ending(stage, client, mon
     client.consume("q", channel=2)
 
     def broken():
+        yield
         raise ZeroDivisionError
 
-    monkeypatch.setattr(client.connection.channels.by_number[1], "release", broken)
+    monkeypatch.setattr(client.connection.channels.by_number[1], "releasing", broken)
     client.link.lose()
     ((subject, error),) = stage.reported
     assert subject is client.connection

@@ -5,6 +5,8 @@ import random
 import pytest
 from pamqp import commands
 
+from leveret.core.queues.farewell import CONSUMERS_A_TURN
+from leveret.errors import ConnectionClosingError
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
 
@@ -113,3 +115,143 @@ def test_a_large_message_is_not_kept_behind_its_turn(client):
     client.call(commands.Tx.Select())
     client.publish("q", b"x" * 100_000)
     assert client.connection._event is None
+
+
+# -- what is long by itself
+
+
+HOLES = 2000
+
+
+def holding_holes(stage, client, queue="q"):
+    """A client that holds every second of many messages."""
+    client.declare(queue)
+    client.publish(queue, *[b"m"] * (2 * HOLES))
+    client.consume(queue)
+    client.received()
+    client.send(*(commands.Basic.Ack(tag) for tag in range(1, 2 * HOLES, 2)))
+    assert stage.queue(queue).leased_count == HOLES
+    stage.look_ns = 300_000  # each slice takes so long
+
+
+@pytest.mark.parametrize(
+    ("method", "ready"),
+    [
+        (commands.Basic.Ack(0, multiple=True), 0),
+        (commands.Basic.Nack(0, multiple=True, requeue=False), 0),
+        (commands.Basic.Ack(2 * HOLES, multiple=True), 0),
+    ],
+)
+def test_many_holes_are_settled_in_slices(stage, client, method, ready):
+    holding_holes(stage, client)
+    read(client, wire(method), *declares(1))
+    assert 0 < stage.queue("q").leased_count < HOLES
+    assert client.connection.is_waiting
+    assert "q0" not in stage.broker.vhosts["/"].queues  # nothing overtakes it
+    stage.run()
+    assert stage.queue("q").leased_count == 0
+    assert stage.queue("q").message_count == ready
+    assert client.names() == ["Queue.DeclareOk"]
+
+
+def test_many_holes_are_discarded_in_their_order(stage, client):
+    client.declare("dead")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.declare("q", arguments=arguments)
+    bodies = [b"%d" % i for i in range(HOLES)]
+    client.publish("q", *bodies)
+    client.consume("q")
+    client.received()
+    client.send(*(commands.Basic.Ack(tag) for tag in range(1, HOLES, 2)))
+    stage.look_ns = 300_000
+    client.send(commands.Basic.Nack(0, multiple=True, requeue=False))
+    stage.look_ns = 0
+    client.consume("dead", "d", no_ack=True)
+    assert [one.body for one in client.deliveries()] == bodies[1::2]
+
+
+def test_recovery_is_answered_when_all_is_back(stage, client):
+    holding_holes(stage, client)
+    client.send(commands.Basic.Cancel("c"))
+    client.received()
+    read(client, wire(commands.Basic.Recover(requeue=True)))
+    assert 0 < stage.queue("q").message_count < HOLES
+    assert client.link.sent == b""
+    stage.run()
+    assert client.names() == ["Basic.RecoverOk"]
+    assert stage.queue("q").message_count == HOLES
+
+
+def test_a_channel_is_closed_when_all_is_back(stage, client):
+    holding_holes(stage, client)
+    read(client, wire(commands.Channel.Close(200, "", 0, 0)))
+    assert 0 < stage.queue("q").message_count < HOLES
+    read(client, wire(commands.Channel.Open()))
+    stage.run()
+    assert client.names() == ["Channel.CloseOk", "Channel.OpenOk"]
+    assert stage.queue("q").message_count == HOLES
+
+
+def test_a_lost_connection_gives_back_in_slices(stage, client):
+    holding_holes(stage, client)
+    client.declare("mine", exclusive=True)
+    client.link.closed = True
+    client.connection.lost()
+    assert 0 < stage.queue("q").message_count < HOLES
+    stage.run()
+    assert stage.queue("q").message_count == HOLES
+    assert "mine" not in stage.broker.vhosts["/"].queues
+    assert stage.broker.connections == set()
+
+
+def test_close_ok_says_that_all_is_back(stage, client):
+    holding_holes(stage, client)
+    read(client, wire(commands.Connection.Close(200, "", 0, 0), 0))
+    assert not client.link.closed
+    stage.run()
+    assert client.link.closed
+    assert client.names() == ["Connection.CloseOk"]
+    assert stage.queue("q").message_count == HOLES
+
+
+def test_many_consumers_end_in_slices(stage, client):
+    client.declare("q", auto_delete=True)
+    consumers = [commands.Basic.Consume(queue="q", consumer_tag=f"c{i}") for i in range(200)]
+    client.send(*consumers)
+    client.received()
+    stage.look_ns = 300_000
+    read(client, wire(commands.Channel.Close(200, "", 0, 0)))
+    assert 100 < stage.queue("q").consumer_count < 200
+    stage.run()
+    assert "q" not in stage.broker.vhosts["/"].queues
+    assert client.names() == ["Channel.CloseOk"]
+
+
+def test_a_connection_that_is_shut_while_it_gives_back_ends_once(stage, client):
+    holding_holes(stage, client)
+    read(client, wire(commands.Channel.Close(200, "", 0, 0)))
+    client.connection.shut(ConnectionClosingError(320, "user 'guest' is deleted"))
+    stage.run()
+    assert stage.queue("q").message_count == HOLES
+    assert client.names() == ["Connection.Close", "Channel.CloseOk"]
+    client.send(commands.Connection.CloseOk(), channel=0)
+    assert client.link.closed
+
+
+def test_consumers_of_a_deleted_queue_are_told_by_and_by(stage, client):
+    count = 3 * CONSUMERS_A_TURN
+    client = Client(stage).open(capabilities={"consumer_cancel_notify": True})
+    other = Client(stage).open()
+    client.declare("q")
+    consumers = [commands.Basic.Consume(queue="q", consumer_tag=f"c{i}") for i in range(count)]
+    client.send(*consumers)
+    client.received()
+    read(other, wire(commands.Queue.Delete(queue="q")))
+    channel = client.connection.channels.by_number[1]
+    assert len(channel.consumers) == count - CONSUMERS_A_TURN
+    read(client, wire(commands.Basic.Cancel(f"c{count - 1}")))
+    cancelled = client.methods()
+    assert ("Basic.CancelOk", f"c{count - 1}") in cancelled
+    told = [tag for name, tag in cancelled if name == "Basic.Cancel"]
+    assert told == [f"c{i}" for i in range(count - 1)]
+    assert channel.consumers == {}

@@ -14,6 +14,7 @@ from pamqp import base, body, commands, frame, header
 
 from leveret.amqp.connection import Connection
 from leveret.core.clients import Endpoints
+from tests.support.gate import Gate
 from tests.support.stage import CommitGate, Stage
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class FakeLink:
 
     def set_heartbeat(self, seconds: int) -> None:
         self.heartbeat_seconds = seconds
+
+    async def others(self) -> None:
+        gate = Gate()
+        self.stage.schedule(gate.open)
+        await gate
 
     async def room(self) -> None:
         self.send_pending()

@@ -18,7 +18,7 @@ from leveret.core.queues.stream_offsets import STREAM_OFFSET
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterator
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
@@ -230,9 +230,14 @@ def recover(channel: Channel, method: commands.Basic.Recover) -> None:
     """Return everything outstanding to its queues."""
     if not method.requeue:
         raise ConnectionClosingError(540, "requeue=false")
-    channel.apply(frames.RETURN, channel.unacked.take_up_to(frames.ALL_TAGS))
-    channel.slot.settled_tag = channel.slot.delivery_tag
-    if isinstance(method, commands.Basic.Recover):
+    channel.connection.take_time(_recovering(channel, method))
+
+
+def _recovering(channel: Channel, method: commands.Basic.Recover) -> Iterator[None]:
+    last = channel.slot.delivery_tag
+    yield from channel.settling(frames.RETURN, last)
+    channel.slot.settled_tag = last
+    if channel.alive and isinstance(method, commands.Basic.Recover):
         channel.send(commands.Basic.RecoverOk())
 
 

@@ -21,6 +21,7 @@ from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.logs.appender import AfterBoth
 from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
+from leveret.core.queues.farewell import say_farewell
 from leveret.core.queues.idleness import Idleness
 from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
@@ -658,8 +659,8 @@ class Queue(OpenQueue):
         if self.eta_hold is not None:
             self.eta_hold.delete()
         self.reader.clear()
-        for consumer in list(self.machine.consumers):
-            consumer.queue_gone()  # type: ignore[attr-defined]  # added by add_consumer
+        consumers: list[QueueConsumer] = self.machine.consumers  # type: ignore[assignment]
+        say_farewell(self._turn, consumers)
 
 
 def _nothing() -> None:

@@ -14,6 +14,7 @@ from leveret.core.filtering.arguments import record_filter
 from leveret.core.logs.complaints import Complaints
 from leveret.core.logs.loss import loss_error
 from leveret.core.logs.window import LogWindow
+from leveret.core.queues.farewell import say_farewell
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue, QueueConsumer
 from leveret.core.queues.stream_offsets import (
     STREAM_OFFSET,
@@ -322,5 +323,4 @@ class Stream(OpenQueue):
         self._ready.clear()
         consumers = list(self._cursors)
         self._cursors.clear()
-        for consumer in consumers:
-            consumer.queue_gone()
+        say_farewell(self._turn, consumers)

@@ -1,0 +1,44 @@
+"""Tells the consumers of a deleted queue that it is gone: some at once, the rest in later turns."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.queues.open_queue import QueueConsumer
+    from leveret.core.turn import Turn
+
+__all__ = ["CONSUMERS_A_TURN", "say_farewell"]
+
+CONSUMERS_A_TURN = 64  # ten microseconds each
+
+
+def say_farewell(turn: Turn, consumers: Iterable[QueueConsumer]) -> None:
+    """Tell every consumer, in order (QueueConsumer.queue_gone)."""
+    farewell = Farewell(consumers)
+    if farewell.pump():
+        turn.touch(farewell)
+
+
+class Farewell:
+    """Who is to be told yet; the turn takes it for a queue that delivers."""
+
+    def __init__(self, consumers: Iterable[QueueConsumer]) -> None:
+        self._untold = iter(list(consumers))
+        self.touched = False
+        self.deleted = False
+        self.delivered_in = 0
+
+    def flush(self) -> None:
+        """Nothing was published to it."""
+
+    def pump(self) -> bool:
+        """Tell some more. Returns whether others are left."""
+        told = 0
+        for consumer in islice(self._untold, CONSUMERS_A_TURN):
+            consumer.queue_gone()
+            told += 1
+        return told == CONSUMERS_A_TURN
