@@ -364,8 +364,9 @@ class Channel:
         """Credit has come back: to who held this, or to all who share a limit."""
         if not self.consumers:
             return
-        if self.prefetch:
-            self.wake_consumers()
+        freed = sum(stop - first for _, first, stop in held) if self.prefetch else 0
+        if self.prefetch and self.in_flight + freed >= self.prefetch:
+            self.wake_consumers()  # there was nothing left of what they share
         elif len(held) == 1:
             held[0][0].wake()
         else:

@@ -50,8 +50,9 @@ def qos(channel: Channel, method: commands.Basic.Qos) -> Awaitable[None] | None:
 def _share(channel: Channel, prefetch: int) -> None:
     """Let the channel's consumers have so many unsettled deliveries together."""
     grows = not prefetch or 0 < channel.prefetch < prefetch
+    held_back = channel.in_flight >= channel.prefetch
     channel.prefetch = prefetch
-    if grows:
+    if grows and held_back:
         channel.wake_consumers()
     channel.send(commands.Basic.QosOk())
 
