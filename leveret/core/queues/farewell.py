@@ -31,6 +31,7 @@ class Farewell:
         self.touched = False
         self.deleted = False
         self.delivered_in = 0
+        self.searches = False
 
     def flush(self) -> None:
         """Nothing was published to it."""
