@@ -122,8 +122,12 @@ class SqliteFile:
             async with self._alone:
                 try:
                     await self._opened()
-                except sqlite3.Error as error:
-                    raise StorageError(f"{self._path}: {error}") from error
+                except NewerFormatError:
+                    raise
+                except (sqlite3.Error, StorageError) as error:
+                    # A full disk, say: no reason not to start, and the next use tries again.
+                    log.warning("%s cannot be looked at now: %s", self._path, error)
+                    return
         if self.changes < changes_noted and not self._begun_anew:
             missing = changes_noted - self.changes
             there = "older than it was" if self._path.exists() else "missing"
