@@ -55,6 +55,13 @@ class StorageSettings(Settings):
         description="Bytes of a segment file before the next is opened: retention deletes whole "
         "segments, so smaller returns space earlier and larger needs fewer files.",
     )
+    open_segments_max: int = Field(
+        4096,
+        ge=16,
+        description="Segment files kept open for writing, one for each queue that is in use; of "
+        "others the file is opened again with the next message. Lower where the system allows the "
+        "process few open files, so that clients and operators have theirs.",
+    )
     tail_cache_bytes_max: int = Field(
         64 * MIB,
         ge=1 * MIB,

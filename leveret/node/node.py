@@ -33,6 +33,7 @@ from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
 from leveret.node.core import node_limits, open_core
+from leveret.node.open_files import share_open_files
 from leveret.node.process import Process, node_name
 from leveret.node.servers import open_amqp, open_control, open_http, publishing_log
 from leveret.node.stores import open_stores
@@ -81,7 +82,7 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     )
     for notice in notices:
         logger.warning("%s", notice)
-    _allow_open_files()
+    configuration = share_open_files(configuration, _allow_open_files())
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # what was imported stays
     gc.set_threshold(*COLLECTIONS)
@@ -92,10 +93,11 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
         return 1
 
 
-def _allow_open_files() -> None:
-    """Connections and segments are open files: take as many as the system lets this user have."""
+def _allow_open_files() -> int:
+    """Take as many open files as the system lets this user have; returns how many these are."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 async def _run(configuration: Configuration, output: LogOutput, began: float) -> int:

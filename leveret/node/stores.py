@@ -141,6 +141,7 @@ def _open_topics(  # noqa: PLR0917  # what a node has one of each
         clock=process.clock,
         limits=StorageLimits(
             segment_bytes_max=configuration.segment_bytes_max,
+            open_segments_max=configuration.open_segments_max,
             tail_cache_bytes_max=configuration.tail_cache_bytes_max,
             settle_flush_interval_ms=configuration.settle_flush_interval_ms,
         ),

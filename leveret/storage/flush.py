@@ -115,10 +115,19 @@ class Flush:
 
     def _sync(self) -> None:
         for segment in self.segments:
-            assert segment.handle is not None
-            self.files.fdatasync(segment.handle)
+            self._sync_file(segment)
             if not segment.listed:
                 self._sync_directories(segment)
+
+    def _sync_file(self, segment: Segment) -> None:
+        if segment.handle is not None:
+            self.files.fdatasync(segment.handle)
+            return
+        handle = self.files.open(segment.path)  # it rests (Segments.rest)
+        try:
+            self.files.fdatasync(handle)
+        finally:
+            self.files.close(handle)
 
     def _sync_directories(self, segment: Segment) -> None:
         directory = segment.directory

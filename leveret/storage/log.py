@@ -178,6 +178,8 @@ class PartitionLog:
             on_roll=self._start_flush if self._keeps else lambda: None,
             key=key,
             new_sealer=services.keyring.sealer,
+            on_open=services.open_files.opened,
+            rests_unflushed=not self._flushes,
         )
 
     def _start_flush(self) -> None:
@@ -569,6 +571,7 @@ class PartitionLog:
         """See Flusher."""
         if self._closed:
             return False
+        self._services.open_files.shrink()
         if error is None:
             self._flush_succeeded(flush)
         else:
@@ -719,6 +722,7 @@ class PartitionLog:
         self._cache.clear(self._tail)
         for segment in self._segments.items:
             self._services.open_files.forget(segment)
+        self._services.open_files.closed(self._segments)
         self._segments.release()
 
     async def delete(self) -> None:

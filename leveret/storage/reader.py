@@ -50,13 +50,22 @@ class Request:
     unseal: Unseal
 
 
-class OpenFiles:
-    """The sealed segments of all logs that are open for reading: the most recently read ones."""
+CHANCES_MAX = 8  # logs that are written to and looked at in vain before one more stays open
 
-    def __init__(self, files: FileSystem, count_max: int) -> None:
+
+class OpenFiles:
+    """Which files of all logs are open: sealed segments that were read, and those written to.
+
+    The most recently read `count_max` sealed ones, and the last segments of `written_max` logs; of
+    these more for a moment, where all are being flushed.
+    """
+
+    def __init__(self, files: FileSystem, count_max: int, written_max: int) -> None:
         self._files = files
         self._count_max = count_max
         self._segments: OrderedDict[Segment, None] = OrderedDict()
+        self._written_max = written_max
+        self._written: OrderedDict[Segments, int] = OrderedDict()  # their positions, when looked at
 
     def use(self, segment: Segment) -> None:
         """A sealed segment was read; the one not read for longest may be closed."""
@@ -70,6 +79,34 @@ class OpenFiles:
     def forget(self, segment: Segment) -> None:
         """The segment is removed or its log closed."""
         self._segments.pop(segment, None)
+
+    def opened(self, segments: Segments) -> None:
+        """The last segment of a log was opened; another log's, that rests, may be closed."""
+        self._written[segments] = segments.position
+        self._written.move_to_end(segments)
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Close files that rest if there are too many; called when some may have come to rest.
+
+        The one opened last stays: it is about to be used.
+        """
+        excess = len(self._written) - self._written_max
+        if excess > 0:
+            for _ in range(min(excess + CHANCES_MAX, len(self._written) - 1)):
+                if len(self._written) <= self._written_max:
+                    return
+                self._close_or_keep()
+
+    def _close_or_keep(self) -> None:
+        """Close the last segment that was looked at longest ago, if nobody has used it since."""
+        segments, position = self._written.popitem(last=False)
+        if segments.position != position or not segments.rest():
+            self._written[segments] = segments.position
+
+    def closed(self, segments: Segments) -> None:
+        """A log is closed or deleted."""
+        self._written.pop(segments, None)
 
 
 class LogReader:
@@ -195,6 +232,8 @@ class LogReader:
             self._files.close(handle)
         if segment.index is None:
             segment.index = index
+        if segment is self._segments.active:
+            self._open_files.opened(self._segments)
         place = self._place(segment, offset)
         assert place is not None
         return place

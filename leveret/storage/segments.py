@@ -39,8 +39,9 @@ class Segments:
     A segment is full at `segment_bytes_max`. `position` is where the next batch goes, `dirty` what
     has bytes that were not flushed, oldest first. `checkpoint` gives the payload every segment
     begins with, None where nothing is kept; `on_roll` is called when a segment was sealed: it now
-    waits for its last flush. `new_sealer` makes what seals batches under a key; a segment has one
-    key at most, so that its first bytes tell what it needs.
+    waits for its last flush; `on_open` when a file was opened to be written to.
+    `rests_unflushed`: no confirm waits for a flush. `new_sealer` makes what seals batches under a
+    key; a segment has one key at most, so that its first bytes tell what it needs.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class Segments:
         on_roll: Callable[[], None],
         key: DataKey | None = None,
         new_sealer: Callable[[DataKey], Sealer] = Sealer,
+        on_open: Callable[[Segments], None] = lambda _: None,
+        rests_unflushed: bool = False,
     ) -> None:
         self._files = files
         self._pwrite = files.pwrite
@@ -62,6 +65,8 @@ class Segments:
         self._checkpoint = checkpoint
         self._wall_ms = wall_ms
         self._on_roll = on_roll
+        self._on_open = on_open
+        self._rests_unflushed = rests_unflushed
         self._key = key
         self._new_sealer = new_sealer
         self._sealer: Sealer | None = None  # of the last segment, once it is written to
@@ -182,6 +187,7 @@ class Segments:
         self.position = segment.size
         self._index = segment.index = SparseIndex()
         self._roll_at = segment.size + self.segment_bytes_max
+        self._on_open(self)
         if rolled:
             self._on_roll()
 
@@ -239,6 +245,7 @@ class Segments:
         assert active.index is not None
         self._index = active.index
         self._roll_at = self.segment_bytes_max
+        self._on_open(self)
 
     def _has_key(self, segment: Segment) -> bool:
         """Whether a recovered segment is sealed as what comes will be. Raises StorageError."""
@@ -261,6 +268,26 @@ class Segments:
         except OSError as error:
             segment.release(self._files)
             raise storage_error("open", segment.path, error) from error
+
+    def rest(self) -> bool:
+        """Close the last segment's file until it is written to or read again.
+
+        Returns False where somebody uses it: a confirm waits for its flush, or it is read. A flush
+        that nobody waits for opens it by itself.
+        """
+        if not self.items:
+            return True
+        active = self.items[-1]
+        if active.dirty and not self._rests_unflushed:
+            return False
+        if active.pins > active.dirty:
+            return False
+        if active.handle is not None:
+            self._files.close(active.handle)
+            active.handle = None
+        if self._roll_at != ROLL_FIRST:
+            self._roll_at = OPEN_FIRST
+        return True
 
     def cut(self, segment: Segment, position: int) -> None:
         """Forget what stands at or behind `position` of `segment`, whose flush has failed.

@@ -75,6 +75,7 @@ class StorageLimits:
     )
     fetch_threads: int = 4  # reads from a device that run at once
     open_files_max: int = 256  # sealed segments kept open for reading, of all logs
+    open_segments_max: int = 4096  # segments kept open for writing, of as many logs
 
 
 class FileTopicStore:
@@ -152,7 +153,9 @@ class FileTopicStore:
             committer=self._committer,
             flushes=self.flushes,
             pool=self._pool,
-            open_files=OpenFiles(self._files, self._limits.open_files_max),
+            open_files=OpenFiles(
+                self._files, self._limits.open_files_max, self._limits.open_segments_max
+            ),
             segment_bytes_max=self._limits.segment_bytes_max,
             decisions=self._decisions,
             run=self._marks.run,

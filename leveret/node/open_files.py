@@ -1,0 +1,42 @@
+"""Who may have how many of the process's open files: clients, logs, and operators at any rate.
+
+A connection is an open file, and so is the segment that a queue writes to. Whoever makes very many
+of one kind must not leave none for the others: without a descriptor nobody could sign in, look what
+is wrong, or be told so.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.config import Configuration
+
+__all__ = ["share_open_files"]
+
+logger = logging.getLogger(__package__)
+
+# For the HTTP ports and the control socket with their connections, databases, sealed segments that
+# are read, and what libraries open; of a small limit a quarter.
+HELD_BACK = 1024
+SHARE_MIN = 16
+
+
+def share_open_files(configuration: Configuration, files_max: int) -> Configuration:
+    """The settings with limits that `files_max` open files allow; a lower one is logged."""
+    held_back = min(HELD_BACK, files_max // 4)
+    segments = min(configuration.open_segments_max, max(files_max // 4, SHARE_MIN))
+    connections = min(
+        configuration.connections_max, max(files_max - held_back - segments, SHARE_MIN)
+    )
+    if connections < configuration.connections_max:
+        logger.info(
+            "%d connections at most, not %d (connections_max): the system allows this process %d "
+            "open files; `ulimit -n` or LimitNOFILE= in the unit says how many",
+            connections,
+            configuration.connections_max,
+            files_max,
+        )
+    shares = {"connections_max": connections, "open_segments_max": segments}
+    return configuration.model_copy(update=shares)
