@@ -9,7 +9,7 @@ PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 
 PIP := $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: build serve test lint docs install interop screenshots bench soak asan upgrade oldest clean
+.PHONY: build serve test lint docs install interop screenshots bench soak hostile asan upgrade oldest clean
 
 build: $(VENV)/.built
 
@@ -54,6 +54,11 @@ bench: $(VENV)/.test
 
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak
+
+# Attacks with several seeds each, and what a second client and the memory felt of them, as a table.
+# One again: make hostile SEED=3 ATTACKS=TopicPatterns
+hostile: $(VENV)/.test
+	HOSTILE_SEED="$(SEED)" $(BIN)/python -m pytest -m hostile -k "$(ATTACKS)" tests/hostile
 
 # The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
 asan: $(VENV)/.test

@@ -275,26 +275,34 @@ class Wire:
 class Client(Wire):
     """A connection through its handshake, with channel 1 open."""
 
-    def __init__(self, port: int, *, capabilities: dict[str, bool] | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        capabilities: dict[str, bool] | None = None,
+        user: str = "guest",
+        vhost: str = "/",
+    ) -> None:
         super().__init__(port)
         try:
-            self._shake_hands(capabilities)
+            self._shake_hands(capabilities, f"\0{user}\0guest", vhost)
         except BaseException:
             self.hang_up()
             raise
 
-    def _shake_hands(self, capabilities: dict[str, bool] | None) -> None:
+    def _shake_hands(
+        self, capabilities: dict[str, bool] | None, credentials: str, vhost: str
+    ) -> None:
         self.send_bytes(PROTOCOL_HEADER)
         self.expect(0, commands.Connection.Start)
         properties = {"capabilities": CAPABILITIES if capabilities is None else capabilities}
-        credentials = "\0guest\0guest"
         self.send(0, commands.Connection.StartOk(properties, "PLAIN", credentials, "en_US"))
         tune = self.expect(0, commands.Connection.Tune)
         self.tune = tune
         self.send(
             0,
             commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0),
-            commands.Connection.Open(),
+            commands.Connection.Open(virtual_host=vhost),
         )
         self.expect(0, commands.Connection.OpenOk)
         self.open_channel(1)
