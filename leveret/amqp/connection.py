@@ -506,7 +506,7 @@ class Connection:
         if self in self.broker.connections:
             self.broker.connections.discard(self)
             self.broker.usage.ended(self)
-            self.broker.release_owner(self.vhost, self)
+            yield from self.broker.release_owner(self.vhost, self)
             announcements.connection_closed(self)
 
     def lost(self, reason: str = "", *, cut: bool = False) -> None:

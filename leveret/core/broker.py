@@ -369,10 +369,11 @@ class Broker:
             with acting_as(INTERNAL_USER):  # not whoever's doing had set the timer
                 self._drop_queue(vhost, queue)
 
-    def release_owner(self, vhost: Vhost, owner: object) -> None:
-        """A connection has ended: its exclusive queues go with it."""
+    def release_owner(self, vhost: Vhost, owner: object) -> Iterator[None]:
+        """A connection has ended: its exclusive queues go with it, one in each step."""
         for queue in vhost.exclusive_queues(owner):
             self._drop_queue(vhost, self._opened(queue))
+            yield
 
     async def caught_up(
         self, committed: Callable[[Collection[Committing]], Awaitable[bool]]

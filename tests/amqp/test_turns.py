@@ -111,6 +111,16 @@ def test_what_was_put_off_ends_with_the_connection(stage, client):
     assert len(stage.broker.vhosts["/"].queues) == 4
 
 
+def test_exclusive_queues_end_with_the_time(stage, client):
+    exclusive = [commands.Queue.Declare(queue=f"q{i}", exclusive=True) for i in range(FIRST)]
+    client.feed(b"".join(map(wire, exclusive)))
+    stage.look_ns = 300_000  # each that goes takes so long
+    client.connection.lost()
+    assert FIRST // 2 < len(stage.broker.vhosts["/"].queues) < FIRST
+    stage.run()
+    assert not stage.broker.vhosts["/"].queues
+
+
 def test_a_large_message_is_not_kept_behind_its_turn(client):
     client.call(commands.Tx.Select())
     client.publish("q", b"x" * 100_000)

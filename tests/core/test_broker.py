@@ -2,7 +2,7 @@ from itertools import count
 
 import pytest
 
-from leveret.core.chores import SLICE_NS_MAX
+from leveret.core.chores import SLICE_NS_MAX, at_once
 from leveret.core.exchanges.consistent_hash import SHARES_MAX
 from leveret.errors import ChannelError
 from leveret.ports import Durability
@@ -111,7 +111,7 @@ def test_the_queues_of_an_owner_go_with_it(stage, vhost):
     declare(vhost, "mine", exclusive=True)
     declare(vhost, "others", owner=other, exclusive=True)
     declare(vhost, "everybodys")
-    stage.broker.release_owner(vhost, OWNER)
+    at_once(stage.broker.release_owner(vhost, OWNER))
     stage.run()
     assert sorted(vhost.queues) == ["everybodys", "others"]
     with pytest.raises(ChannelError):
