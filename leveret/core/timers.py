@@ -18,6 +18,8 @@ SLEEP_MS_MAX = 60_000
 # is set, and the heap is made anew.
 STALE_ENTRIES_MAX = 4
 ENTRIES_MIN = 64
+# After so long others have their turn: thousands of queues may have been given the same moment.
+WAKE_SECONDS_MAX = 0.002
 
 
 class Timer:
@@ -40,7 +42,7 @@ class Timers:
     """The timers of a node.
 
     `wall_ms()` tells the time, `call_later(seconds, callback)` gives back what `cancel()` undoes,
-    and `monotonic()` is the clock in seconds that it goes by.
+    and `monotonic()` is the clock in seconds that it goes by, which runs on within a call.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Timers:
     def _wake(self) -> None:
         self._handle = None
         now = self.wall_ms()
+        ends_at = self._monotonic() + WAKE_SECONDS_MAX
         try:
             while self._heap and self._heap[0][0] <= now and not self._closed:
                 due_ms, _, timer = heapq.heappop(self._heap)
@@ -107,6 +110,8 @@ class Timers:
                     self._set -= 1
                     timer.due_ms = None
                     timer.callback()
+                    if self._monotonic() > ends_at:
+                        break  # those left are due: `_sleep` has them called at once
         finally:  # one that raises is the loop's to report; those behind it are called at once
             if self._handle is None:
                 self._sleep()

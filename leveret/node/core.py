@@ -143,7 +143,7 @@ def _make_broker(
 ) -> Broker:
     environment = Environment(
         turn=Turn(process.loop.call_soon, process.report, time.monotonic_ns),
-        timers=Timers(process.clock.wall_ms, process.loop.call_later, process.loop.time),
+        timers=Timers(process.clock.wall_ms, process.loop.call_later, time.monotonic),
         spawn=process.spawn,
         report=process.report,
         random_name=lambda: secrets.token_urlsafe(16),

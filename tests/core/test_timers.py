@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.timers import SLEEP_MS_MAX, Timers
+from leveret.core.timers import SLEEP_MS_MAX, WAKE_SECONDS_MAX, Timers
 from tests.support.clock import FakeClock
 
 
@@ -129,3 +129,22 @@ def test_a_callback_that_raises_stops_no_other():
         bench.clock.advance(100)
     bench.clock.advance(100)
     assert bench.called == [("same", 1100), ("later", 1200)]
+
+
+def test_many_that_are_due_at_one_moment_let_others_in_between():
+    bench = Bench()
+    called = []
+
+    def take_long(number):
+        called.append(number)
+        bench.clock.monotonic += WAKE_SECONDS_MAX * 1000 / 3
+
+    for number in range(10):
+        bench.timers.timer(lambda number=number: take_long(number)).set(1000)
+    (wake,) = bench.clock.calls
+    wake.callback()
+    assert called == [0, 1, 2, 3]
+    (again,) = (call for call in bench.clock.calls if call is not wake)
+    assert again.due <= bench.clock.monotonic
+    again.callback()
+    assert called == [*range(8)]
