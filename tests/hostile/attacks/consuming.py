@@ -55,11 +55,15 @@ class NacksInAnyOrder(Holding):
 
     def strike(self) -> None:
         self.fill(self.rng.randrange(10, 200))
-        tags = self.rng.sample(self.tags, min(len(self.tags), 200))
-        for tag in tags:
-            self.client.settle([(NACK, tag, self.rng.randrange(4))])
-            if self.client.drain() > 100_000:
-                break
+        tags = sorted(self.tags)
+        while tags and len(tags) > len(self.tags) // 4:
+            at, put_back = self.rng.randrange(len(tags)), self.rng.choice((0, 2))
+            if self.rng.random() < 0.01:
+                self.client.settle([(NACK, tags[at // 10], put_back | 1)])
+                del tags[: at // 10 + 1]
+            else:
+                self.client.settle([(NACK, tags.pop(at), put_back)])
+        self.client.drain()
         self.client.call(1, commands.Basic.Qos())
 
 
