@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -46,3 +48,27 @@ def test_each_environment_contains_the_smaller_ones():
     run, build, test, interop = map(locked, ("run", "build", "test", "interop"))
     assert (run | build).items() <= test.items()
     assert test.items() <= interop.items()
+
+
+# What a distribution is imported as, where that is another name.
+MODULES = {"google-re2": "re2", "pyjwt": "jwt"}
+OWN = {"leveret", "pydantic_core"}  # the other half of pydantic, which pins it
+
+
+def test_every_library_that_is_imported_is_named():
+    named = {requirement.name.lower() for requirement in map(Requirement, WANTED["run"])}
+    known = {MODULES.get(name, name.replace("-", "_")) for name in named} | OWN
+    for path in (ROOT / "leveret").rglob("*.py"):
+        for module in imported(ast.parse(path.read_text())):
+            assert module in known | sys.stdlib_module_names, (path, module)
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The top-level names of the modules that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return found

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
-from pydantic_settings import NoDecode
 
 from leveret.config.settings import KIB, MIB, Settings, split_names
 from leveret.ports import Durability
@@ -34,7 +32,7 @@ class StorageSettings(Settings):
         description="File of definitions (`leveret definitions export`, or RabbitMQ's) that is "
         "imported at each start, before clients are let in; what is there already stays.",
     )
-    accept_loss: Annotated[tuple[AcceptedLoss, ...], NoDecode] = Field(
+    accept_loss: tuple[AcceptedLoss, ...] = Field(
         (),
         description="What the node may start without although there are logs: `definitions`, where "
         "leveret.db is damaged, missing or too old. Works once, until the loss is acknowledged "
