@@ -31,7 +31,7 @@ def http_port(broker):
 @contextmanager
 def asking(broker, head: str, body: bytes = b"", *, length: int | None = None, cookie: str = ""):
     """A request that was sent, whole or not, and whose answer nobody reads."""
-    lines = [head.encode() + b" HTTP/1.1", b"Host: node", AUTHORIZATION]
+    lines = [head.encode() + b" HTTP/1.1", b"Host: localhost", AUTHORIZATION]
     lines += [b"Cookie: " + cookie.encode()] if cookie else []
     if body or length:
         lines += [b"Content-Type: application/json"]
