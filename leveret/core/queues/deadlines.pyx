@@ -15,6 +15,8 @@ from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_EXPIRATION, Re
 cdef uint64_t _NEVER = <uint64_t>-1
 # A record that lives so long lives for ever: added to a time, more would not fit into 64 bits.
 LIVES_MS_MAX = 1 << 62
+# Entries that are taken at once: a millisecond of those who let them expire or come back.
+cdef Py_ssize_t TAKEN_MAX = 256
 
 
 cdef struct Entry:
@@ -99,12 +101,12 @@ cdef class Deadlines:
         self._push(Entry(deadline, first, stop))
 
     def take_due(self, uint64_t now):
-        """Remove the entries that are due: their ranges [(first, stop)], the earliest first.
+        """Remove entries that are due, TAKEN_MAX at most: [(first, stop)], the earliest first.
 
-        Of the same millisecond, the lowest offsets come first.
+        Of the same millisecond, the lowest offsets come first. `next` tells whether more are due.
         """
         cdef list due = []
-        while self.size and self.heap[0].deadline <= now:
+        while self.size and self.heap[0].deadline <= now and len(due) < TAKEN_MAX:
             due.append((self.heap[0].first, self.heap[0].stop))
             self.size -= 1
             if self.size:

@@ -62,11 +62,16 @@ class Expiry:
         self._oldest = self._oldest_deadline = None
 
     def take_due(self, now: int) -> list[tuple[int, int]]:
-        """Withdraw what is ready and has an expiration of its own that is over."""
+        """Withdraw what is ready and has an expiration of its own that is over, or some of it."""
         due = self._deadlines.take_due(now)
         if due or (self._recheck and self._overdue):
             return self._withdraw(RangeSet([*self._overdue, *due]))
         return []
+
+    def has_due(self, now: int) -> bool:
+        """Whether `take_due` has left anything."""
+        due = self._deadlines.next
+        return due is not None and due <= now
 
     def _withdraw(self, due: RangeSet) -> list[tuple[int, int]]:
         """What is leased, or not committed yet, expires when it is ready."""

@@ -105,13 +105,13 @@ class Upkeep:
     def enforce(self, *, delivered: bool = False) -> bool:
         """See to what nobody took. Returns whether another turn is needed at once."""
         queue = self._queue
-        more = False
         if not queue.reader.fetching:
             self._offered_stop = self._machine.ledger.committed
         now = self._timers.wall_ms()
         queue.discards.add(self.expiry.take_due(now), Reason.EXPIRED)
-        if self.expiry.ttl_ms is not None:
-            more = self._expire_oldest(now)
+        more = self.expiry.has_due(now)
+        if self.expiry.ttl_ms is not None and self._expire_oldest(now):
+            more = True
         self._timer.set(self.expiry.next_deadline())
         if delivered and self._is_draining():
             return True

@@ -48,6 +48,18 @@ def test_each_is_due_once_and_at_its_time(records, length, pauses):
         left = {offset: at for offset, at in left.items() if at > now}
 
 
+def test_many_that_are_due_at_once_are_taken_some_at_a_time():
+    heap = Deadlines()
+    for number in range(1000):
+        heap.add(2 * number, 2 * number + 1, 1000)
+    taken = []
+    while heap.next is not None:
+        some = heap.take_due(1000)
+        assert 0 < len(some) <= 256
+        taken += some
+    assert taken == [(2 * number, 2 * number + 1) for number in range(1000)]
+
+
 @given(RECORDS, st.integers(1, 9), st.sets(st.integers(0, 30)), st.integers(0, 30))
 def test_what_is_forgotten_is_never_due(records, length, live, end):
     batches, known = batches_of(records, length)

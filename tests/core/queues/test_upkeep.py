@@ -46,6 +46,18 @@ def test_messages_of_a_queue_expire_together_and_not_before():
     assert list(bench.log.settled) == [(0, 5)]
 
 
+def test_many_messages_that_expire_at_one_moment_do_so_in_turns():
+    bench = bench_of(**DEAD_LETTERS)
+    for _ in range(600):
+        bench.store(expiration="1000")
+        bench.store()
+    bench.run()
+    bench.advance(1000)
+    bench.run()
+    assert bench.ready == 600
+    assert bench.dead == [(2 * number, "expired") for number in range(600)]
+
+
 @pytest.mark.covers("B-111", "C-204")
 def test_a_short_life_ends_on_time_behind_a_long_one():
     bench = bench_of(**DEAD_LETTERS)
