@@ -28,6 +28,7 @@ ABOUT = {
     *("rabbit_version", "rabbitmq_version", "product_name", "product_version"),
     "rabbitmq_definition_format",
 }
+CREATION = {"created_at", "created_by"}  # of a queue: RabbitMQ does not say, and does not mind
 
 
 @contextmanager
@@ -96,6 +97,9 @@ def normal(document: dict[str, Any]) -> dict[str, Any]:
     sections["vhosts"] = [_vhost(row) for row in sections["vhosts"]]
     sections["exchanges"] = [
         {**row, "internal": row.get("internal", False)} for row in sections["exchanges"]
+    ]
+    sections["queues"] = [
+        {key: row[key] for key in row.keys() - CREATION} for row in sections["queues"]
     ]
     queues = {(row["vhost"], row["name"]) for row in sections["queues"]}
     sections["bindings"] = [

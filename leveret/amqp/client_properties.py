@@ -19,21 +19,20 @@ NESTED = b"AF"  # letters of arrays and tables
 
 
 def client_properties(encoded: bytes, properties_max: int) -> dict[str, Any]:
-    """Read a table's fields: the first `properties_max` flat values, and the capabilities.
+    """Read a table's fields in order: the capabilities, and flat values, `properties_max` in all.
 
     What else there is is left out rather than refused: nothing depends on it, and RabbitMQ takes
     anything. Raises ConnectionClosingError 501 and 502 for what is no table.
     """
     fields = decode_raw_table(encoded)
     found: dict[str, Any] = {}
-    announced = fields.pop(CAPABILITIES, b"")
-    if announced[:1] == b"F":
-        found[CAPABILITIES] = _capabilities(announced)
+    left = properties_max - (CAPABILITIES in fields)
     for name, value in fields.items():
-        if len(found) >= properties_max:
-            break
-        if value[:1] not in NESTED:
+        if name == CAPABILITIES and value[:1] == b"F":
+            found[name] = _capabilities(value)
+        elif left and value[:1] not in NESTED:
             found[name] = decode_raw_value(value)
+            left -= 1
     return found
 
 
