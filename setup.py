@@ -14,7 +14,7 @@ SANITIZE = os.environ.get("LEVERET_SANITIZE") == "1"
 # and a fifth of the compiler's time.
 COMPILE = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
 if not SANITIZE:
-    COMPILE = ["-O2", "-g0"]
+    COMPILE = ["-O3", "-g0"]
 LINK = ["-fsanitize=address"] if SANITIZE else ["-s"]
 QUIET = ["-Wno-unreachable-code", "-Wno-unused-function", "-Wno-sign-compare"]  # generated code
 SHARED = "leveret.cython_shared"  # what Cython would put into each module that has memory views
