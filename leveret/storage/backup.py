@@ -29,7 +29,7 @@ from crc32c import crc32c
 
 from leveret import __version__
 from leveret.errors import StorageError
-from leveret.storage.files import storage_error
+from leveret.storage.files import RealFileSystem, storage_error
 from leveret.storage.lock import DirectoryLock
 from leveret.storage.manifest import MANIFEST, BackedUpFile, Manifest, read_manifest
 from leveret.storage.snapshot import LENGTHS
@@ -119,7 +119,7 @@ class _Writer:
         os.sync()  # one call for thousands of files
         self._target.rename(self._final)
         _name_latest(self._final)
-        _sync_directory(self._final.parent)
+        RealFileSystem().sync_directory(self._final.parent)
         return Backup(self._final, manifest, self._linked_bytes)
 
     def _copy_state(self) -> None:
@@ -344,11 +344,3 @@ def _checksum(path: Path, advance: Callable[[int], None] = lambda _: None) -> in
     size = path.stat().st_size
     with path.open("rb") as file:
         return _copy_bytes(file.read, len, size, advance)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,6 @@ __all__ = ["encode_name", "log_directory"]
 
 SAFE = frozenset((string.ascii_letters + string.digits + "_-.").encode())
 NAME_BYTES_MAX = 150  # with an incarnation of up to 100 behind it below the usual limit of 255
-PREFIX_BYTES = 100  # of a longer name: enough to recognise it
 INCARNATION_BYTES_MAX = 100
 
 

@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leveret.cli.app import app
+from tests.process import running_node
 
 
 @pytest.fixture
@@ -16,3 +17,14 @@ def leveret(tmp_path):
         return result.output
 
     return run
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("node")
+
+
+@pytest.fixture(scope="module")
+def port(data_dir):
+    with running_node(data_dir) as port:
+        yield port

@@ -12,17 +12,6 @@ from leveret.cli.completion import queue_names, vhost_names
 from tests.process import running_node
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("node")
-
-
-@pytest.fixture(scope="module")
-def port(data_dir):
-    with running_node(data_dir) as port:
-        yield port
-
-
 @pytest.fixture
 def leveret(data_dir, port):
     def run(*arguments, status=0):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.mgmt_ui.operations.administered import not_running
 from leveret.mgmt_ui.operations.topology import check_short, table_arguments, vhost_of
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from leveret.storage.store import FileTopicStore
 
 __all__ = ["BACKUP"]
-
-INTERNAL_INCARNATION: Final = "internal"  # core.logs.internal_topics': no queue's
 
 
 def _snapshots(node: Administered) -> Snapshots:
@@ -76,7 +75,7 @@ async def _adopt(node: Administered, parameters: Parameters) -> int:
         raise AdministrationError(
             "not_found", f"no log '{log}' is without a queue: `leveret adopt` lists those that are"
         )
-    if orphan.incarnation == INTERNAL_INCARNATION:
+    if orphan.incarnation == INCARNATION:
         raise AdministrationError(
             "invalid",
             f"'{log}' is a topic of the broker's own and no queue's: it is found again by itself "
