@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.core.turn import TouchedQueue
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -26,17 +28,13 @@ def at_once(chore: Iterable[None]) -> None:
         pass
 
 
-class Chores:
+class Chores(TouchedQueue):
     """The chores of a node. They take their steps by turns; the turn sees a queue in them.
 
     `report(chore, error)` is told of one that raises, and is given up thereby.
     """
 
     def __init__(self, turn: Turn, report: Callable[[object, Exception], None]) -> None:
-        self.touched = False
-        self.deleted = False
-        self.delivered_in = 0
-        self.searches = False
         self._turn = turn
         self._report = report
         self._waiting: deque[Iterator[None]] = deque()

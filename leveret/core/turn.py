@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class TouchedQueue(Protocol):
-    """A queue as the turn sees it."""
+    """A queue as the turn sees it; whoever else wants turns inherits what a queue begins with."""
 
-    touched: bool
-    deleted: bool
-    delivered_in: int  # the number of the pump in which it last delivered something
-    searches: bool  # whether `pump` looks for what somebody wants, as `Turn.is_over` allows
+    touched: bool = False
+    deleted: bool = False
+    delivered_in: int = 0  # the number of the pump in which it last delivered something
+    searches: bool = False  # whether `pump` looks for what somebody wants, as `is_over` allows
 
     def flush(self) -> None:
         """Write gathered records."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leveret.core.turn import TouchedQueue
 from leveret.ports.records import BatchBuilder
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Part:
     is_written: bool = False
 
 
-class AtomicWrites:
+class AtomicWrites(TouchedQueue):
     """All atomic writes of a broker, as one of the things that a turn works off.
 
     `random_id()` gives a number of 1 … 2**64 - 1 that was never given before; `report(write,
@@ -53,10 +54,6 @@ class AtomicWrites:
         wall_ms: Callable[[], int],
         report: Callable[[object, Exception], None],
     ) -> None:
-        self.touched = False
-        self.deleted = False
-        self.delivered_in = 0
-        self.searches = False
         self.wall_ms = wall_ms
         self.report = report
         self._topics = topics

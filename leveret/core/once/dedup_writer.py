@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from leveret.core.logs.appender import tell_each
 from leveret.core.once.dedup_exchanges import SEEN_FLAGS, SeenTopic
 from leveret.core.once.producers import Producer
+from leveret.core.turn import TouchedQueue
 from leveret.errors import ChannelError
 from leveret.features.sequences import Position, Verdict, expected, judge
 from leveret.ports.records import BatchBuilder, RecordFlag
@@ -110,14 +111,10 @@ class Plan:
     record: bytes = b""  # of the publishers' new places
 
 
-class OnceWriter:
+class OnceWriter(TouchedQueue):
     """Decides and writes for one virtual host; the turn works it off."""
 
     def __init__(self, producers: Producers, seen: SeenTopic, services: OnceServices) -> None:
-        self.touched = False
-        self.deleted = False
-        self.delivered_in = 0
-        self.searches = False
         self.producers = producers
         self.seen = seen
         self._services = services

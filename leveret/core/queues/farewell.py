@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from leveret.core.turn import TouchedQueue
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -23,15 +25,11 @@ def say_farewell(turn: Turn, consumers: Iterable[QueueConsumer]) -> None:
         turn.touch(farewell)
 
 
-class Farewell:
+class Farewell(TouchedQueue):
     """Who is to be told yet; the turn takes it for a queue that delivers."""
 
     def __init__(self, consumers: Iterable[QueueConsumer]) -> None:
         self._untold = iter(list(consumers))
-        self.touched = False
-        self.deleted = False
-        self.delivered_in = 0
-        self.searches = False
 
     def flush(self) -> None:
         """Nothing was published to it."""
