@@ -311,13 +311,13 @@ class Channel:
                 unknown = last
                 held: list[Holding] = []
             else:
-                last = min(last, self.slot.delivery_tag)
                 held = unacked.take_up_to(last, SLICE_RUNS)
         else:
             held, unknown = unacked.take(first, last)
         self.apply(kind, held)
         if multiple and len(held) == SLICE_RUNS:
-            self.connection.take_time(self.settling(kind, last))
+            # What is delivered meanwhile is not meant by it.
+            self.connection.take_time(self.settling(kind, min(last, self.slot.delivery_tag)))
         return unknown
 
     def settling(self, kind: int, last: int, cause: Reason = Reason.REQUEUED) -> Iterator[None]:
@@ -351,19 +351,19 @@ class Channel:
                     queue.settle(of_queue)
                 else:
                     _tell(queue, kind, of_queue, cause)
-        self._wake_holders(held)
+        if self.consumers:
+            self._wake_holders(held)
 
     def release_credit(self, held: list[Holding]) -> None:
         """It was acknowledged, and its queues have been told already."""
         for holder, first, stop in held:
             holder.release(stop - first)
             holder.counted.acknowledged(stop - first)
-        self._wake_holders(held)
+        if self.consumers:
+            self._wake_holders(held)
 
     def _wake_holders(self, held: list[Holding]) -> None:
         """Credit has come back: to who held this, or to all who share a limit."""
-        if not self.consumers:
-            return
         freed = sum(stop - first for _, first, stop in held) if self.prefetch else 0
         if self.prefetch and self.in_flight + freed >= self.prefetch:
             self.wake_consumers()  # there was nothing left of what they share

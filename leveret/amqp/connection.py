@@ -72,10 +72,11 @@ class Connection:
         "_header",
         "_is_noted",
         "_method_ids",
-        "_noted_bytes",
         "_rate_hold",
         "_steps",
+        "_stop_ns",
         "_tail",
+        "_transaction_bytes",
         "_turn_ns",
         "_waits",
         "broker",
@@ -95,7 +96,6 @@ class Connection:
         "rights",
         "state",
         "touch",
-        "transaction_bytes",
         "tuned",
         "user",
         "vhost",
@@ -131,10 +131,10 @@ class Connection:
         self._tail = b""  # what came last on a stream whose frames cannot be told apart
         self._generation = -1  # of what the reader remembers of routes
         self._steps: list[Iterator[None]] = []  # see take_time
-        self.transaction_bytes = 0  # of publishes that wait for their tx.commit
-        self._noted_bytes = 0  # of both, and of messages whose rest has not come
-        self._is_noted = False  # so much that the node knows of it
+        self._transaction_bytes = 0  # of publishes that wait for their tx.commit
+        self._is_noted = False  # it has half sent so much that the node knows of it
         self._waits = 0  # for how many works it waits
+        self._stop_ns = 0  # when this turn's share of time is over, once there is a second step
         self._turn_ns = configuration.connection_turn_microseconds * 1000
         self.holds = Holds(self)
         self.limits: ConnectionLimits  # of rates, once it is open
@@ -229,8 +229,7 @@ class Connection:
 
     def _advance(self) -> None:
         """Work through what was read, for as long as one turn's share is."""
-        reader, now_ns = self.reader, self.link.monotonic_ns
-        stop_ns = now_ns() + self._turn_ns
+        reader, self._stop_ns = self.reader, 0
         while not self._waits and self.state is not CLOSED:
             self._method_ids = (0, 0)
             try:
@@ -239,37 +238,41 @@ class Connection:
                     generation = self.vhost.topology.generation + self.rights.generation
                     if generation != self._generation:
                         self._generation = generation
-                        self.reader.forget_routes()
+                        reader.forget_routes()
                 if not self._take_step():
                     break
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self._failed(error)
-            if reader.unread and not self._waits and now_ns() >= stop_ns:
+            if reader.unread and not self._waits and self._has_had_its_share():
                 self._defer()
                 break
-        if reader.unfinished + self.transaction_bytes != self._noted_bytes:
-            self.note_unfinished()
         if not self._waits:
             self._event = None  # it may be a large message
-        if reader.unread:
-            reader.stash()
+        if reader.leaves:
+            self.note_unfinished()
+            if reader.unread:
+                reader.stash()
+
+    def _has_had_its_share(self) -> bool:
+        """Whether the rest must wait; the clock is asked from the second step on."""
+        now_ns = self.link.monotonic_ns()
+        self._stop_ns = self._stop_ns or now_ns + self._turn_ns
+        return now_ns >= self._stop_ns
 
     def _take_step(self) -> bool:
-        """Handle the next event. Returns whether there may be another."""
-        event = self._again or self.reader.next()
+        """Handle the next event, or take in what the reader gathered. Returns whether to go on."""
+        reader = self.reader
+        event = self._again or reader.next()
         self._again = None
-        if event is None:
-            return self._goes_on()
-        self._event = event
-        self._handle(*event)
-        if self.outbox.is_full and not self._waits:
-            self._start(self.link.room())  # answers are no way to fill the memory
-        return True
-
-    def _goes_on(self) -> bool:
-        """Take in what the reader gathered. Returns whether it has more for now."""
-        if self.reader.paused:
-            if self.reader.settle_runs:
+        if event is not None:
+            self._event = event
+            self._handle(*event)
+            if self.outbox.is_full and not self._waits:
+                self._start(self.link.room())  # answers are no way to fill the memory
+            # What came before the event was taken in before it was handled.
+            return reader.unread > 0 or self._rate_hold is not None
+        if reader.paused:
+            if reader.settle_runs:
                 self._collect()
             return True
         self._collect()
@@ -314,13 +317,19 @@ class Connection:
 
     def note_unfinished(self) -> None:
         """Tell the node how much this connection has half sent; it may have to wait."""
-        self._noted_bytes = self.reader.unfinished + self.transaction_bytes
-        if self._noted_bytes >= NOTED_BYTES_MIN:
+        self.reader.noted = self.reader.unfinished
+        half_sent = self.reader.unfinished + self._transaction_bytes
+        if half_sent >= NOTED_BYTES_MIN:
             self.mind_alarms()
-            self.link.unfinished.note(self, self._noted_bytes)
+            self.link.unfinished.note(self, half_sent)
         elif self._is_noted:
             self.link.unfinished.note(self, 0)
-        self._is_noted = self._noted_bytes >= NOTED_BYTES_MIN
+        self._is_noted = half_sent >= NOTED_BYTES_MIN
+
+    def count_transaction(self, size: int) -> None:
+        """A transaction has so many bytes of publishes more, or fewer, that wait for its commit."""
+        self._transaction_bytes += size
+        self.note_unfinished()
 
     def mind_alarms(self) -> None:
         """Something was published: while there is an alarm, nothing more is read."""

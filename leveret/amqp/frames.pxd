@@ -89,6 +89,7 @@ cdef class FrameReader:
     cdef readonly bint lost
     cdef readonly uint64_t unfinished_bytes_max
     cdef readonly uint64_t unfinished   # bytes that are kept of messages whose rest has not come
+    cdef public uint64_t noted          # of them, when somebody last took notice
 
     cdef list dirty
     cdef list filled

@@ -429,6 +429,11 @@ cdef class FrameReader:
         """Bytes received and not looked at yet."""
         return self.size - self.position
 
+    @property
+    def leaves(self):
+        """Whether bytes are unread, or unfinished messages have grown or shrunk since they were `noted`."""
+        return self.position < self.size or self.unfinished != self.noted
+
     cdef int look_at(self, data) except -1:
         """Read from `data` from now on. Without a typed memoryview, which costs more than a frame."""
         cdef Py_buffer view

@@ -44,7 +44,7 @@ class Transaction:
         """Keep a message for the commit, and where it goes or who wants to see it then."""
         size = len(publish.body) + len(publish.header)
         self._publish_bytes += size
-        self._channel.connection.transaction_bytes += size
+        self._channel.connection.count_transaction(size)
         if self._publish_bytes > TRANSACTION_BYTES_MAX:
             raise ChannelError(
                 406, f"a transaction holds at most {TRANSACTION_BYTES_MAX} bytes; commit more often"
@@ -93,7 +93,7 @@ class Transaction:
         restore(self._channel, settles)
 
     def _forget_publishes(self) -> None:
-        self._channel.connection.transaction_bytes -= self._publish_bytes
+        self._channel.connection.count_transaction(-self._publish_bytes)
         self._publishes, self._publish_bytes = [], 0
 
 

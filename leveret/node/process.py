@@ -37,7 +37,8 @@ class SystemClock:
 
         Records keep their times without a sign.
         """
-        return max(time.time_ns() // 1_000_000, 0)
+        now_ns = time.time_ns()
+        return now_ns // 1_000_000 if now_ns > 0 else 0  # asked with every read: no call of max
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some fixed moment."""

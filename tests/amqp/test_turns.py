@@ -37,11 +37,11 @@ def declares(count):
 def test_methods_are_worked_through_for_a_millisecond(stage, client):
     stage.look_ns = 300_000  # each method takes so long
     read(client, *declares(FIRST))
-    assert len(stage.broker.vhosts["/"].queues) == 4
+    assert len(stage.broker.vhosts["/"].queues) == 5  # the first before the clock runs
     assert client.link.deferred == 1
     stage.run()
     assert len(stage.broker.vhosts["/"].queues) == FIRST
-    assert client.link.deferred == 24  # the last four were the end of it
+    assert client.link.deferred == 19  # the last five were the end of it
     assert client.names() == ["Queue.DeclareOk"] * FIRST
 
 
@@ -108,7 +108,7 @@ def test_what_was_put_off_ends_with_the_connection(stage, client):
     stage.look_ns = 300_000
     read(client, *declares(FIRST))
     client.link.lose()
-    assert len(stage.broker.vhosts["/"].queues) == 4
+    assert len(stage.broker.vhosts["/"].queues) == 5
 
 
 def test_exclusive_queues_end_with_the_time(stage, client):

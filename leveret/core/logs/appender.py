@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leveret.ports.callbacks import call_each
@@ -43,8 +42,12 @@ Report: TypeAlias = "Callable[[object, Exception], None]"
 
 
 def tell_each(waiters: Iterable[Waiter], report: Report, *, failed: bool) -> None:
-    """Tell all waiters the outcome; `report(callback, error)` is told of each that raises."""
-    call_each((partial(waiter.done, failed=failed) for waiter in waiters), report)
+    """Tell all waiters the outcome; `report(waiter, error)` is told of each that raises."""
+    for waiter in waiters:
+        try:
+            waiter.done(failed=failed)
+        except Exception as error:  # noqa: BLE001  # one waiter's fault is not another's
+            report(waiter, error)
 
 
 class AfterBoth:
@@ -158,7 +161,7 @@ class Appender(ABC):
             tell_each(waiting, self._report, failed=True)
             return
         if log.committed == log.end:
-            call_each([self._show_committed], self._report)  # stored they are, whatever it raises
+            self._try_to_show()
             tell_each(waiting, self._report, failed=False)
         elif waiting:
             self._uncommitted.append((log.end, waiting))
@@ -184,12 +187,18 @@ class Appender(ABC):
     def _show_committed(self) -> None:
         """The log's committed offset has moved: its records may be delivered."""
 
+    def _try_to_show(self) -> None:
+        try:
+            self._show_committed()
+        except Exception as error:  # noqa: BLE001  # stored they are: those who wait hear yes
+            self._report(self, error)
+
     def _committed(self) -> None:
         """The log's committed offset has moved later than during `append`."""
         if self.deleted:
             return
         committed = self.log.committed
-        call_each([self._show_committed], self._report)
+        self._try_to_show()
         while self._uncommitted and self._uncommitted[0][0] <= committed:
             tell_each(self._uncommitted.popleft()[1], self._report, failed=False)
         while self._unseen and self._unseen[0][0] <= committed:
