@@ -140,14 +140,11 @@ class Commit:
         write = self._channel.broker.atomic.begin()
         for publish, found in self._publishes:
             flags, header = stored_form(publish)
-            for builder in found.builders:
+            for queue in [builder.owner for builder in found.builders]:
+                if queue.deleted:
+                    continue  # since it was routed
                 write.publish(
-                    builder.owner,
-                    flags,
-                    publish.exchange,
-                    publish.routing_key,
-                    header,
-                    publish.body,
+                    queue, flags, publish.exchange, publish.routing_key, header, publish.body
                 )
         for kind, _, held in self._settles:
             if kind == frames.SETTLE:

@@ -37,6 +37,11 @@ class Timer:
         if due_ms != self.due_ms:
             self._timers.change(self, due_ms)
 
+    def close(self) -> None:
+        """Never call back again, and let go of whoever was to be called."""
+        self.set(None)
+        self.callback = _nothing
+
 
 class Timers:
     """The timers of a node.
@@ -115,3 +120,7 @@ class Timers:
         finally:  # one that raises is the loop's to report; those behind it are called at once
             if self._handle is None:
                 self._sleep()
+
+
+def _nothing() -> None:
+    """What a timer calls that was closed."""

@@ -32,6 +32,7 @@ from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
 from leveret.mgmt_ui.readiness import tell_ready, tell_stopping
+from leveret.node.collector import collect_garbage
 from leveret.node.core import node_limits, open_core
 from leveret.node.open_files import share_open_files
 from leveret.node.process import Process, node_name
@@ -57,9 +58,6 @@ logger = logging.getLogger(__package__)
 # How long the event loop waits for a thread that renders a page, reads JSON or hashes a password to
 # let go of the interpreter: with CPython's own five milliseconds, everybody's messages would.
 SWITCH_SECONDS = 0.0001
-# CPython's thresholds but for the last: a collection of all objects stops the node for a tenth of a
-# second and more, so that it comes when ten times as much may have become garbage.
-COLLECTIONS = (700, 10, 100)
 
 
 def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
@@ -85,7 +83,6 @@ def run(configuration: Configuration, notices: Sequence[str] = ()) -> int:
     configuration = share_open_files(configuration, _allow_open_files())
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # what was imported stays
-    gc.set_threshold(*COLLECTIONS)
     try:
         return uvloop.run(_run(configuration, output, began))
     except LeveretError as error:
@@ -164,6 +161,7 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         parts.enter_context(publishing_log(process, broker))
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
+        process.spawn(collect_garbage(process, broker))
         listeners = runtime.listeners = (*amqp, *http.listeners)
         tell_ready(
             listeners, configuration.data_dir, time.monotonic() - began, configuration.log_format

@@ -84,6 +84,10 @@ class Flusher(Unflushed):
         self._again = self.under_way
         self.start()
 
+    def release(self) -> None:
+        """Let go of the log, which is closed: no flush is under way."""
+        self._ended = _ignore
+
     async def next(self) -> None:
         """Until the end of the flush that is under way, or of a new one. Raises StorageError."""
         self.start()
@@ -130,3 +134,8 @@ class Flusher(Unflushed):
     @property
     def _is_wanted(self) -> bool:
         return bool(self.entries or self._segments.sealed_dirty or self._parts.waits or self._again)
+
+
+def _ignore(flush: Flush, error: OSError | None) -> bool:  # noqa: ARG001  # as the log's would be
+    """What follows on a flush for a log that is closed: nothing."""
+    return False

@@ -130,7 +130,7 @@ class PartitionLog:
         self._tail = LogTail(None if self._keeps else self._spill)
         self._segments = self._make_segments(data_key)
         self._segments.adopt(recovered.segments, begins_anew=recovered.begins_anew)
-        self._retainer = self._make_retainer()
+        self._retainer: Retainer | None = None  # once records are to be kept no longer than …
         self._reader = LogReader(
             services.files,
             self._segments,
@@ -149,7 +149,7 @@ class PartitionLog:
             undone=self.undone,
             keeps=self._keeps,
         )
-        self._setting_aside = asyncio.Lock()
+        self._setting_aside: asyncio.Lock | None = None  # once something is damaged
         self._parts = Parts(recovered.unresolved, services.decisions.remembered, services.report)
         self._unresolved = self._parts.unresolved  # asked for at each append
         self._flusher = Flusher(
@@ -233,11 +233,14 @@ class PartitionLog:
     @property
     def retention(self) -> Retention | None:
         """See ports.TopicLog."""
-        return self._retainer.retention
+        return None if self._retainer is None else self._retainer.retention
 
     @retention.setter
     def retention(self, retention: Retention | None) -> None:
-        self._retainer.retention = retention
+        if self._retainer is None and retention is not None:
+            self._retainer = self._make_retainer()
+        if self._retainer is not None:
+            self._retainer.retention = retention
         self._segments.segment_bytes_max = segment_bytes(
             retention, self._services.segment_bytes_max
         )
@@ -258,7 +261,7 @@ class PartitionLog:
 
     def check_retention(self) -> None:
         """Settle what is to be kept no longer: when a sealed segment was flushed, and at times."""
-        if not self._closed:
+        if not self._closed and self._retainer is not None:
             self._retainer.check()
 
     def _settle_below(self, stop: int) -> None:
@@ -411,6 +414,7 @@ class PartitionLog:
 
     async def set_aside(self, offset: int) -> Damage:
         """See ports.TopicLog. One at a time: each reads a whole segment."""
+        self._setting_aside = self._setting_aside or asyncio.Lock()
         async with self._setting_aside:
             if self._closed:
                 raise StorageError(f"the log in {self.directory} is closed")
@@ -724,6 +728,11 @@ class PartitionLog:
             self._services.open_files.forget(segment)
         self._services.open_files.closed(self._segments)
         self._segments.release()
+        # What refers to the log, and to which it refers: it goes with the last who has it.
+        self._flusher.release()
+        self._retainer = None
+        self._commit_callbacks.clear()
+        self._failure_callbacks.clear()
 
     async def delete(self) -> None:
         """See ports.TopicLog. Raises StorageError."""

@@ -343,8 +343,13 @@ class Segments:
         return unlink
 
     def release(self) -> None:
-        """Close every file."""
+        """Close every file, and let go of the log, which writes no more."""
+        self._checkpoint, self._on_roll = None, _nothing
         for dirty in self.take_dirty():
             dirty.unpin(self._files)
         for segment in self.items:
             segment.release(self._files)
+
+
+def _nothing() -> None:
+    """What follows on a new segment of a log that is closed."""

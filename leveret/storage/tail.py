@@ -135,6 +135,7 @@ class TailCache:
         tail.bases.clear()
         tail.batches.clear()
         tail.head = 0
+        tail.spill = None
 
     def write_down_stuck(self) -> None:
         """Try anew what could not be written down. Raises StorageError while that still fails."""

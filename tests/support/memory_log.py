@@ -40,6 +40,9 @@ class MemoryTopicLog:
         self.fetch_error: Exception | None = None
         self.damaged: set[int] = set()  # base offsets of batches that cannot be read
         self.aside = Gate(is_open=True)  # closed while `set_aside` shall take its time
+        self._forget_callbacks()
+
+    def _forget_callbacks(self) -> None:
         self._on_commit: Callable[[], None] = lambda: None
         self._on_failure: Callable[[Exception], None] = lambda error: None
 
@@ -199,6 +202,7 @@ class MemoryTopicLog:
 
     async def delete(self) -> None:
         self.deleted = True
+        self._forget_callbacks()  # who has the log refers to nobody by it
 
 
 KEPT_TOPICS = {"leveret.delayed"}  # whose logs another run on the same store finds as they were

@@ -122,10 +122,12 @@ class Discards:
         """Dead letters that somebody should have taken, and that are tried again."""
         return sum(dead.stop - dead.first for dead in self._aside)
 
+    def close(self) -> None:
+        """The queue is gone, and all that was in it."""
+        self._again.close()
+
     def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
         """Give these up: at once if there is nothing to be told of them."""
-        if not ranges:
-            return
         self._queue.counters.moved = True  # fewer messages are sampled
         if not self._queue.settings.keeps(reason) and not self._waiting:
             self._toll.died(self._queue, reason, ranges)

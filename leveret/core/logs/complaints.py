@@ -17,16 +17,21 @@ class Complaints:
     """The complaints of one queue; `report(queue, error)` passes them on."""
 
     def __init__(self, queue: Appender, report: Callable[[object, Exception], None]) -> None:
-        self._queue = queue
+        self._queue: Appender | None = queue
         self._report = report
         self._latest = ""  # what was reported, until reading works again
 
     def complain(self, error: StorageError) -> None:
         """Report an error unless it was the latest; nobody minds those of a deleted queue."""
-        if str(error) != self._latest and not self._queue.deleted:
+        queue = self._queue
+        if queue is not None and str(error) != self._latest and not queue.deleted:
             self._latest = str(error)
-            self._report(self._queue, error)
+            self._report(queue, error)
 
     def end(self) -> None:
         """Reading works: what is met from now on is news."""
         self._latest = ""
+
+    def close(self) -> None:
+        """The queue is gone, and nobody is told of it any more."""
+        self._queue = None

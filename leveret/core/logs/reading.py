@@ -24,7 +24,9 @@ class QueueReader:
     """Reads for one queue. `fetched` is called when what `read` had to ask for has come."""
 
     def __init__(self, queue: Queue, fetched: Callable[[], None]) -> None:
-        self._queue = queue
+        self._queue: Queue | None = queue  # until it is gone
+        self._log = queue.log
+        self._spawn = queue.services.spawn
         self._fetched = fetched
         # Groups take turns, and their messages may lie far from each other.
         scattered = queue.settings.group_ordering
@@ -44,7 +46,7 @@ class QueueReader:
             batches = None  # whoever fetches meets it again, and deals with it
         if batches is None:
             self.fetching = True
-            self._queue.services.spawn(self._fetch(offset))
+            self._spawn(self._fetch(offset))
         return batches
 
     async def _fetch(self, offset: int) -> None:
@@ -75,12 +77,12 @@ class QueueReader:
             batches = self._window.at_hand(offset)
             assert batches is not None, "a window has what it holds"
             return batch_of(batches, offset)
-        return self._queue.log.peek(offset)
+        return self._log.peek(offset)
 
     @property
     def held_bytes(self) -> int:
         """Memory of what it has read and the log has not in memory as well."""
-        peek = self._queue.log.peek
+        peek = self._log.peek
         batches = self._window.held
         return sum(batch.size for batch in batches if peek(batch.base_offset) is not batch)
 
@@ -110,9 +112,9 @@ class QueueReader:
 
         What others hold leases on stays theirs: it was delivered.
         """
+        damage = await self._log.set_aside(offset)
         queue = self._queue
-        damage = await queue.log.set_aside(offset)
-        if queue.deleted:
+        if queue is None:
             return True
         lost = RangeSet(queue.machine.lose(damage.lost))
         if leased and offset in damage.lost:
@@ -127,3 +129,13 @@ class QueueReader:
         """Keep nothing in memory."""
         self._last = None
         self._window.clear()
+
+    def close(self) -> None:
+        """The queue is gone: keep nothing, and tell nobody of anything any more."""
+        self.clear()
+        self.complaints.close()
+        self._queue, self._fetched = None, _nothing
+
+
+def _nothing() -> None:
+    """What follows on a reading for a queue that is gone."""

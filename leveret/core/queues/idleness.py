@@ -30,14 +30,13 @@ class Idleness:
         if self._timer.due_ms is None:
             self._timer.set(self._used_ms + expires_ms)
 
-    def begin_anew(self) -> None:
-        """Another time may hold from now on, or none."""
+    def forget(self) -> None:
+        """Another time may hold from now on, or none: the next use tells."""
         self._timer.set(None)
-        self._queue.used()
 
     def close(self) -> None:
         """The queue is gone."""
-        self._timer.set(None)
+        self._timer.close()
 
     def _look(self) -> None:
         queue = self._queue

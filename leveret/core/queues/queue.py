@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import QueueConsumer
     from leveret.core.queues.settings import QueueSettings
     from leveret.core.retry.retrying import RetryTopic, RetryTopics
-    from leveret.core.timers import Timers
+    from leveret.core.timers import Timer, Timers
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog
     from leveret.ports.definitions import QueueDefinition
@@ -83,6 +83,7 @@ class Queue(OpenQueue):
 
     __slots__ = (
         "_backlog",
+        "_discards",
         "_filtered",
         "_idleness",
         "_learner",
@@ -95,7 +96,6 @@ class Queue(OpenQueue):
         "_undone_stop",
         "_upkeep",
         "died_count",
-        "discards",
         "eta_hold",
         "is_learning",
         "machine",
@@ -117,12 +117,15 @@ class Queue(OpenQueue):
         self.services = services
         self.died_count = 0  # messages given up since it was opened, for whatever reason
         self.is_learning = False  # what the backlog's priorities are: until then nothing is offered
-        self._backlog = Backlog(self)
+        # What few queues need is made when it is needed: of queues there are many.
+        self._backlog: Backlog | None = None
+        self._discards: Discards | None = None
+        self._idleness: Idleness | None = None
+        self._retry_timer: Timer | None = None
         self._rests = False  # nothing is handed out: it learns, or is paused
         self._undone_stop = 0  # some records before it are of atomic writes that were undone
         self.machine = self._make_machine()
         self.reader = QueueReader(self, self.touch)
-        self.discards = Discards(self, services.dead_letter, services.timers)
         self.retry_topic = self._find_retry_topic()
         self.order: KeptOrder | None = None  # by key, while failed messages are tried again
         self._keep_order()
@@ -130,8 +133,6 @@ class Queue(OpenQueue):
         self._upkeep: Upkeep | None = None
         self._searching: FilteredDelivery | None = None  # once somebody came with a filter
         self._filtered: FilteredDelivery | None = None  # while such a consumer is there
-        self._idleness = Idleness(self)
-        self._retry_timer = services.timers.timer(self._release_delayed)
         self.used()
         self._keep_up()
         self._take_up_backlog()
@@ -141,13 +142,20 @@ class Queue(OpenQueue):
         log = self.log
         if log.settled.gaps(0, log.committed):
             self.is_learning = self._learner is not None or self.order is not None
-            self._backlog.read()
+            self._read_backlog()
         elif self.order is not None and self.retry_topic is not None:
             self.is_learning = True
-            self._backlog.read()
+            self._read_backlog()
         else:
             self.machine.committed(log.committed)
         self._follow_pause()
+
+    def _read_backlog(self) -> Backlog:
+        """Learn of what is there already, or of what was no matter until now."""
+        if self._backlog is None:
+            self._backlog = Backlog(self)
+        self._backlog.read()
+        return self._backlog
 
     def backlog_learned(self) -> None:
         """All is known of it that must be: it may be handed out."""
@@ -188,7 +196,7 @@ class Queue(OpenQueue):
         """Whether `reorder` may be called: nobody holds anything, all is known and committed."""
         return (
             self.is_caught_up
-            and not self._backlog.is_being_read
+            and (self._backlog is None or not self._backlog.is_being_read)
             and not self.machine.ledger.leased_count
             and self.order is None
         )
@@ -244,8 +252,10 @@ class Queue(OpenQueue):
         weighed = self._upkeep is not None and self._upkeep.weighs
         self._keep_up()
         if self._upkeep is not None and self._upkeep.weighs and not weighed:
-            self._backlog.read()
-        self._idleness.begin_anew()
+            self._read_backlog()
+        if self._idleness is not None:
+            self._idleness.forget()
+        self.used()
 
     def _keep_up(self) -> None:
         """See to lifetimes and limits, if there are any."""
@@ -287,7 +297,7 @@ class Queue(OpenQueue):
     @property
     def dead_letters_waiting(self) -> int:
         """See OpenQueue."""
-        return self.discards.waiting_count
+        return 0 if self._discards is None else self._discards.waiting_count
 
     @property
     def held_bytes(self) -> int:
@@ -387,6 +397,7 @@ class Queue(OpenQueue):
     def await_commit(self, waiter: Waiter) -> None:
         """See Appender. Until the backlog is known, nothing can be said to be committed."""
         if self.is_learning and not self.deleted:
+            assert self._backlog is not None, "it learns"
             self._backlog.await_learned(waiter)
             return
         if self.eta_hold is not None and not self.eta_hold.is_caught_up:
@@ -479,7 +490,7 @@ class Queue(OpenQueue):
         if self._upkeep is not None:
             stop, expired = self._upkeep.alive(offer.first, offer.stop, batches)
             if expired:
-                self.discards.add(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
+                self.give_up(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
                 return stop - offer.first
             offer = offer.cut(offer.first, stop)
         if self.order is not None:
@@ -509,7 +520,7 @@ class Queue(OpenQueue):
     def _gives_up(self, batch: Batch, offset: int) -> bool:
         """Whether a leased record is not to be handed out: it has expired, or waits for another."""
         if self._upkeep is not None and self._upkeep.has_expired(batch, offset):
-            self.discards.add([(offset, offset + 1)], Reason.EXPIRED)
+            self.give_up([(offset, offset + 1)], Reason.EXPIRED)
             return True
         return self.order is not None and self.order.parks(batch, offset)
 
@@ -527,7 +538,9 @@ class Queue(OpenQueue):
 
     def used(self) -> None:
         """See OpenQueue: a queue that expires begins its time anew."""
-        if self.settings.expires_ms is not None:
+        if self.settings.expires_ms is not None and not self.deleted:
+            if self._idleness is None:
+                self._idleness = Idleness(self)
             self._idleness.end()
 
     # -- settling
@@ -559,7 +572,7 @@ class Queue(OpenQueue):
         if self.deleted:
             return
         if cause is not None and self.settings.retries(cause):
-            self.discards.add(ranges, cause)
+            self.give_up(ranges, cause)
             return
         now_ms = self.services.timers.wall_ms()
         refused = self.machine.return_(ranges, failed=failed, now_ms=now_ms, delay_ms=delay_ms)
@@ -567,16 +580,24 @@ class Queue(OpenQueue):
         self.counters.moved = True
         if self.settings.counts_deliveries:
             self.log.note_returns(ranges)
-        self._retry_timer.set(self.machine.delayed.next_ms)
-        self.discards.add(refused, Reason.DELIVERY_LIMIT)
+        self._await_delayed()
+        self.give_up(refused, Reason.DELIVERY_LIMIT)
         self._more_is_ready()
+
+    def _await_delayed(self) -> None:
+        """Look again when the first of what came back may be delivered."""
+        next_ms = self.machine.delayed.next_ms
+        if self._retry_timer is None and next_ms is not None:
+            self._retry_timer = self.services.timers.timer(self._release_delayed)
+        if self._retry_timer is not None:
+            self._retry_timer.set(next_ms)
 
     def _release_delayed(self) -> None:
         """Some of what came back may have waited for long enough."""
         if self.deleted:
             return
         released = self.machine.release(self.services.timers.wall_ms())
-        self._retry_timer.set(self.machine.delayed.next_ms)
+        self._await_delayed()
         if released:
             self._more_is_ready()
 
@@ -585,10 +606,23 @@ class Queue(OpenQueue):
             self._upkeep.expiry.more_is_ready()
         self._turn.touch(self)
 
+    def give_up(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
+        """Records that are leased, and belong to no consumer, are dead, or are to be retried."""
+        if not ranges:
+            return
+        if self._discards is None:
+            self._discards = Discards(self, self.services.dead_letter, self.services.timers)
+        self._discards.add(ranges, reason)
+
+    def bury_again(self) -> None:
+        """Somebody takes dead letters now that could not before."""
+        if self._discards is not None:
+            self._discards.try_again()
+
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Consumers gave the records up."""
         if not self.deleted:
-            self.discards.add(ranges, Reason.REJECTED)
+            self.give_up(ranges, Reason.REJECTED)
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """A consumer can take more."""
@@ -602,7 +636,7 @@ class Queue(OpenQueue):
             return 0
         ranges = list(self.machine.purge())
         self.counters.moved = True  # fewer messages are sampled, too
-        self._retry_timer.set(None)
+        self._await_delayed()
         self.log.settle(ranges)
         if self.order is not None:
             self.order.settled(ranges)
@@ -649,18 +683,33 @@ class Queue(OpenQueue):
     def mark_deleted(self) -> None:
         """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
         self._let_publishers_go()
-        self._backlog.let_go()
-        self._idleness.close()
-        self._retry_timer.set(None)
-        if self._upkeep is not None:
-            self._upkeep.close()
+        self._let_parts_go()
         if self.retry_topic is not None:
             self.retry_topic.delete()
         if self.eta_hold is not None:
             self.eta_hold.delete()
-        self.reader.clear()
         consumers: list[QueueConsumer] = self.machine.consumers  # type: ignore[assignment]
         say_farewell(self._turn, consumers)
+
+    def _let_parts_go(self) -> None:
+        """Refer to nothing that refers to the queue: it goes with the last who has it.
+
+        A cycle would stay until the garbage collector looks at all objects, and queues may come and
+        go by the thousand.
+        """
+        if self._backlog is not None:
+            self._backlog.let_go()
+        if self._idleness is not None:
+            self._idleness.close()
+        if self._retry_timer is not None:
+            self._retry_timer.close()
+        if self._upkeep is not None:
+            self._upkeep.close()
+        if self._discards is not None:
+            self._discards.close()
+        self.reader.close()
+        self._backlog = self._idleness = self._retry_timer = self._upkeep = self._discards = None
+        self._searching = self._filtered = None
 
 
 def _nothing() -> None:

@@ -323,4 +323,5 @@ class Stream(OpenQueue):
         self._ready.clear()
         consumers = list(self._cursors)
         self._cursors.clear()
+        self._complaints.close()
         say_farewell(self._turn, consumers)

@@ -91,7 +91,7 @@ class Upkeep:
             while at < stop:
                 end, expired = self.alive(at, stop, batches)
                 if expired:
-                    self._queue.discards.add(self._machine.withdraw([(at, end)]), Reason.EXPIRED)
+                    self._queue.give_up(self._machine.withdraw([(at, end)]), Reason.EXPIRED)
                 else:
                     alive.append((at, end))
                 at = end
@@ -108,14 +108,14 @@ class Upkeep:
         if not queue.reader.fetching:
             self._offered_stop = self._machine.ledger.committed
         now = self._timers.wall_ms()
-        queue.discards.add(self.expiry.take_due(now), Reason.EXPIRED)
+        queue.give_up(self.expiry.take_due(now), Reason.EXPIRED)
         more = self.expiry.has_due(now)
         if self.expiry.ttl_ms is not None and self._expire_oldest(now):
             more = True
         self._timer.set(self.expiry.next_deadline())
         if delivered and self._is_draining():
             return True
-        queue.discards.add(self.capacity.overflowing(), Reason.MAX_LENGTH)
+        queue.give_up(self.capacity.overflowing(), Reason.MAX_LENGTH)
         return more
 
     def _is_draining(self) -> bool:
@@ -138,12 +138,12 @@ class Upkeep:
                 self.expiry.note_oldest(oldest, batches)
                 return False
             withdrawn = self._machine.withdraw([(oldest, stop)])
-            self._queue.discards.add(withdrawn, Reason.EXPIRED)
+            self._queue.give_up(withdrawn, Reason.EXPIRED)
             expired_count += stop - oldest
             if expired_count > PUMP_RECORDS_MAX:
                 return True
         return False
 
     def close(self) -> None:
-        """The queue is gone."""
-        self._timer.set(None)
+        """The queue is gone, or served in another way."""
+        self._timer.close()

@@ -1,0 +1,103 @@
+"""The garbage collector looks at what is new; at the rest when that is worth it."""
+
+import gc
+
+import pytest
+
+from leveret.node.collector import DEAD_MAX, DEAD_MIN, Collector
+
+
+class Knot:
+    """Refers to itself; says when it goes."""
+
+    def __init__(self, gone):
+        self.gone = gone
+        self.itself = self
+
+    def __del__(self):
+        self.gone.append(1)
+
+
+class Node:
+    activity = 0
+    closed = 0
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+@pytest.fixture
+def collector(node):
+    thresholds = gc.get_threshold()
+    collector = Collector(lambda: node.activity, lambda: node.closed)
+    collector.start()
+    yield collector
+    collector.stop()
+    gc.set_threshold(*thresholds)
+
+
+@pytest.fixture
+def gone():
+    """What went of one knot that was set aside while it was alive."""
+    return []
+
+
+@pytest.fixture
+def forgotten(collector, gone):
+    knot = Knot(gone)
+    gc.collect()  # it is alive: the collections that follow do not look at it
+    del knot
+    gc.collect()
+    assert not gone
+    return gone
+
+
+def test_what_is_new_is_looked_at(collector, gone):
+    Knot(gone)
+    gc.collect()
+    assert gone
+
+
+def test_what_was_set_aside_goes_while_nobody_wants_anything(collector, node, forgotten):
+    node.closed = DEAD_MIN
+    assert collector.look()
+    assert forgotten
+
+
+def test_a_busy_node_waits(collector, node, forgotten):
+    node.closed, node.activity = DEAD_MIN, 1
+    assert not collector.look()
+    assert not forgotten
+    assert collector.look()  # nothing has happened since
+    assert forgotten
+
+
+def test_a_busy_node_does_not_wait_for_ever(collector, node, forgotten):
+    node.closed, node.activity = DEAD_MAX, 1
+    assert collector.look()
+    assert forgotten
+
+
+def test_few_are_not_worth_it(collector, node, forgotten):
+    node.closed = DEAD_MIN - 1
+    assert not collector.look()
+    assert not forgotten
+
+
+def test_each_is_looked_for_once(collector, node, forgotten):
+    node.closed = DEAD_MIN
+    assert collector.look()
+    assert not collector.look()
+
+
+def test_it_leaves_nothing_behind(node):
+    callbacks = list(gc.callbacks)
+    thresholds = gc.get_threshold()
+    collector = Collector(lambda: node.activity, lambda: node.closed)
+    collector.start()
+    collector.stop()
+    gc.set_threshold(*thresholds)
+    assert gc.callbacks == callbacks
+    assert gc.get_freeze_count() == 0
