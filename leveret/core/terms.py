@@ -128,6 +128,9 @@ def decimal_parts(value: Decimal) -> tuple[int, int]:
     return scale, int(value.scaleb(scale)) if digits else 0
 
 
+EMPTY_TABLE: Hashable = ("table", frozenset())
+
+
 def frozen(value: Any) -> Hashable:  # noqa: PLR0911 - a line for each wire type
     """Make a value that equals another's exactly when the two fields mean the same.
 
@@ -145,6 +148,8 @@ def frozen(value: Any) -> Hashable:  # noqa: PLR0911 - a line for each wire type
             return "text", bytes(value)
         case datetime():
             return "int", int(value.timestamp())
+        case dict() if not value:
+            return EMPTY_TABLE  # most tables are, and each would take 270 bytes
         case dict():
             return "table", frozenset((key, frozen(v)) for key, v in value.items())
         case list() | tuple():

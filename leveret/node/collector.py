@@ -4,12 +4,14 @@ A collection looks at every object of its generations, and nobody is served mean
 second with a million objects, as twenty thousand queues are. So what a collection of all has found
 alive is set aside (`gc.freeze`), and the next one looks at what was made since. Deleted queues go
 by themselves (`Queue.mark_deleted`); connections that were closed after they were set aside are
-looked for while nobody wants anything of the node, or when there are many.
+looked for while nobody wants anything of the node, or when there are many. What is free then goes
+back to the system, as it does by itself only where nothing else is left of a megabyte.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 from typing import TYPE_CHECKING
 
@@ -25,23 +27,25 @@ __all__ = ["Collector", "collect_garbage"]
 # takes it some ten milliseconds.
 THRESHOLDS = (700, 10, 10)
 LOOK_SECONDS = 1.0
-# Connections and channels that were closed and may still be in memory, some 20 kB each: how many
-# are worth a look while nobody wants anything, and how many may be there in any case.
-DEAD_MIN, DEAD_MAX = 100, 5_000
+# How many closed connections and channels, of which up to 20 kB each may still be in memory, are
+# worth a look while nobody wants anything, and how many may be there in any case.
+CLOSED_MIN, CLOSED_MAX = 100, 5_000
+DELETED_MIN = 100  # queues of which memory is worth giving back
 
 
 class Collector:
     """Sets aside what lives, and looks through all of it from time to time.
 
-    `activity()` changes with all that clients do, `closed()` is how many connections and channels
-    were closed since the start.
+    `activity()` changes with all that clients do, `churn()` is how many connections and channels
+    were closed, and how many queues deleted, since the start.
     """
 
-    def __init__(self, activity: Callable[[], int], closed: Callable[[], int]) -> None:
+    def __init__(self, activity: Callable[[], int], churn: Callable[[], tuple[int, int]]) -> None:
         self._activity = activity
-        self._closed = closed
+        self._churn = churn
         self._was_active = 0
         self._looked_at = 0  # so many were closed when all was looked through
+        self._given_back = 0  # so many queues were deleted when memory was given back
 
     def start(self) -> None:
         """Let CPython collect as is right for a node from now on."""
@@ -54,17 +58,19 @@ class Collector:
         gc.callbacks.remove(_set_aside)
         gc.unfreeze()
 
-    def look(self) -> bool:
-        """Look through everything, if that is worth it now. Returns whether it was."""
-        active, closed = self._activity(), self._closed()
+    def look(self) -> None:
+        """Look through everything, if that is worth it now, and give back what is free."""
+        active, (closed, deleted) = self._activity(), self._churn()
         is_idle, self._was_active = active == self._was_active, active
         dead = closed - self._looked_at
-        if dead < (DEAD_MIN if is_idle else DEAD_MAX):
-            return False
-        self._looked_at = closed
-        gc.unfreeze()
-        gc.collect()
-        return True
+        if dead >= CLOSED_MAX or (is_idle and dead >= CLOSED_MIN):
+            self._looked_at = closed
+            gc.unfreeze()
+        elif deleted - self._given_back < DELETED_MIN:
+            return
+        self._given_back = deleted
+        gc.collect()  # which empties the interpreter's own lists of free objects as well
+        _give_back()
 
 
 def _set_aside(phase: str, info: dict[str, int]) -> None:
@@ -73,15 +79,22 @@ def _set_aside(phase: str, info: dict[str, int]) -> None:
         gc.freeze()
 
 
+def _give_back() -> None:
+    """Let the C library give what is free back to the system, where it is one that can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 async def collect_garbage(process: Process, broker: Broker) -> None:
     """Collect until the node stops."""
-    churn = broker.statistics.churn
 
-    def closed() -> int:
-        totals = churn.totals()
-        return totals["connection_closed"] + totals["channel_closed"]
+    def churn() -> tuple[int, int]:
+        totals = broker.statistics.churn.totals()
+        closed = totals["connection_closed"] + totals["channel_closed"]
+        return closed, totals["queue_deleted"]
 
-    collector = Collector(lambda: broker.turn.pump_number, closed)
+    collector = Collector(lambda: broker.turn.pump_number, churn)
     collector.start()
     try:
         while not process.stopping.is_set():

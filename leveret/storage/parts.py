@@ -39,7 +39,7 @@ class Parts:
         self._remembered = remembered
         self._report = report
         self._preparing: dict[int, Prepared] = {}  # they wait for a flush, in the order of writing
-        self._undone: set[int] = set()  # aborted before they were flushed
+        self._undone: frozenset[int] = frozenset()  # aborted before they were flushed
         self._written: list[int] = []  # the outcome is written down, and waits for a flush
         self._flushing = (0, 0)  # how many of the two the flush under way covers
 
@@ -60,7 +60,7 @@ class Parts:
     def undo(self, transaction: int) -> bool:
         """A part is aborted. False while it waits for its flush: it may yet be lost altogether."""
         if transaction in self._preparing:
-            self._undone.add(transaction)
+            self._undone |= {transaction}
             return False
         return True
 
@@ -92,7 +92,7 @@ class Parts:
         for transaction in list(self._preparing)[:prepared_count]:
             prepared = self._preparing.pop(transaction)
             if transaction in self._undone:
-                self._undone.remove(transaction)
+                self._undone -= {transaction}
                 undone.append(transaction)
             else:
                 self._tell([prepared], None)
@@ -101,7 +101,7 @@ class Parts:
     def lose(self, failure: Exception) -> None:
         """What waits for a flush is lost."""
         preparing, self._preparing = self._preparing, {}
-        self._undone.clear()
+        self._undone = frozenset()
         for transaction in preparing:
             del self.unresolved[transaction]
         self._tell(preparing.values(), failure)

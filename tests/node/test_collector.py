@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from leveret.node.collector import DEAD_MAX, DEAD_MIN, Collector
+from leveret.node.collector import CLOSED_MAX, CLOSED_MIN, DELETED_MIN, Collector
 
 
 class Knot:
@@ -20,7 +20,10 @@ class Knot:
 
 class Node:
     activity = 0
-    closed = 0
+    closed = deleted = 0
+
+    def churn(self):
+        return self.closed, self.deleted
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def node():
 @pytest.fixture
 def collector(node):
     thresholds = gc.get_threshold()
-    collector = Collector(lambda: node.activity, lambda: node.closed)
+    collector = Collector(lambda: node.activity, node.churn)
     collector.start()
     yield collector
     collector.stop()
@@ -61,41 +64,60 @@ def test_what_is_new_is_looked_at(collector, gone):
 
 
 def test_what_was_set_aside_goes_while_nobody_wants_anything(collector, node, forgotten):
-    node.closed = DEAD_MIN
-    assert collector.look()
+    node.closed = CLOSED_MIN
+    collector.look()
     assert forgotten
 
 
 def test_a_busy_node_waits(collector, node, forgotten):
-    node.closed, node.activity = DEAD_MIN, 1
-    assert not collector.look()
+    node.closed, node.activity = CLOSED_MIN, 1
+    collector.look()
     assert not forgotten
-    assert collector.look()  # nothing has happened since
+    collector.look()  # nothing has happened since
     assert forgotten
 
 
 def test_a_busy_node_does_not_wait_for_ever(collector, node, forgotten):
-    node.closed, node.activity = DEAD_MAX, 1
-    assert collector.look()
+    node.closed, node.activity = CLOSED_MAX, 1
+    collector.look()
     assert forgotten
 
 
 def test_few_are_not_worth_it(collector, node, forgotten):
-    node.closed = DEAD_MIN - 1
-    assert not collector.look()
+    node.closed = CLOSED_MIN - 1
+    collector.look()
     assert not forgotten
 
 
-def test_each_is_looked_for_once(collector, node, forgotten):
-    node.closed = DEAD_MIN
-    assert collector.look()
-    assert not collector.look()
+def test_each_is_looked_for_once(collector, node, gone):
+    node.closed = CLOSED_MIN
+    collector.look()
+    knot = Knot(gone)
+    gc.collect()
+    del knot
+    collector.look()
+    assert not gone
+
+
+@pytest.mark.parametrize(
+    ("deleted", "is_given_back"), [(DELETED_MIN - 1, False), (DELETED_MIN, True)]
+)
+def test_memory_of_deleted_queues_is_given_back(
+    collector, node, forgotten, monkeypatch, deleted, is_given_back
+):
+    calls = []
+    monkeypatch.setattr("leveret.node.collector._give_back", lambda: calls.append(1))
+    node.deleted, node.activity = deleted, 1
+    collector.look()
+    collector.look()
+    assert calls == [1] * is_given_back
+    assert not forgotten  # nothing that is set aside was looked at
 
 
 def test_it_leaves_nothing_behind(node):
     callbacks = list(gc.callbacks)
     thresholds = gc.get_threshold()
-    collector = Collector(lambda: node.activity, lambda: node.closed)
+    collector = Collector(lambda: node.activity, node.churn)
     collector.start()
     collector.stop()
     gc.set_threshold(*thresholds)
