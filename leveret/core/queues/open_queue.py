@@ -41,7 +41,7 @@ PUMP_RECORDS_MAX = 20_000
 
 # What a queue takes that is empty and rests, with its log (measured with 20,000), and a key of a
 # window of duplicates, which takes 48 to 96.
-QUEUE_BYTES = 12_000
+QUEUE_BYTES = 8_000
 KEY_BYTES = 72
 
 HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
