@@ -951,7 +951,7 @@ cdef class FrameReader:
     ) except -1:
         cdef BatchBuilder builder
         cdef bint confirming = slot.confirming
-        self.work += PyTuple_GET_SIZE(builders) * (1 + body_size // WORK_COPIED_BYTES)
+        self.work += PyTuple_GET_SIZE(builders) * (1 + (header_size + body_size) // WORK_COPIED_BYTES)
         for builder in builders:
             if builder.count == 0:
                 self.filled.append(builder)

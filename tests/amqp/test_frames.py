@@ -606,6 +606,19 @@ def test_each_channel_names_every_builder_that_its_confirms_wait_for():
     assert [slot.take_touched() for slot in slots] == [set(), set()]
 
 
+def test_a_large_header_is_work_for_each_queue_that_gets_it():
+    broker = Broker()
+    reader = FrameReader(131_072, MESSAGE_SIZE_MAX)
+    reader.open_channel(1, broker)
+    value = b"\x01xS" + struct.pack(">I", 40_000) + bytes(40_000)
+    large = head(0, b"\x20\x00", struct.pack(">I", len(value)) + value)
+    reader.receive((publish() + large) * 450, NOW)
+    for _ in range(2):  # the first time for the route, which it had to ask for
+        assert reader.next() is None
+        assert reader.paused
+    assert 300 < broker.builders["odd"].count < 450
+
+
 def test_what_there_is_to_collect_is_named_once():
     broker = Broker()
     reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
