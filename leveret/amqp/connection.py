@@ -27,6 +27,7 @@ from leveret.amqp.unfinished import NOTED_BYTES_MIN
 from leveret.core.access.permissions import IMPERSONATOR
 from leveret.core.telemetry.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
+from leveret.core.turn import TOUCHED_TOGETHER_MAX
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import PUBLISH
@@ -284,7 +285,8 @@ class Connection:
             self._collect()
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
-        self.link.defer()
+        if not self._waits:
+            self.link.defer()
 
     def _publish(self, number: int, publish: Publish) -> None:
         """Route a message that left the fast path.
@@ -305,15 +307,25 @@ class Connection:
         reader = self.reader
         turn = self.broker.turn
         filled = reader.take_filled()
-        for builder in filled:
-            turn.touch(builder.owner)
         if filled:
+            if len(filled) > TOUCHED_TOGETHER_MAX or turn.parked:
+                number = turn.touch_packed(filled)
+                if number:
+                    self._start(self._flushed(number))
+            else:
+                for builder in filled:
+                    turn.touch(builder.owner)
             self.mind_alarms()
         for slot in reader.take_dirty():
             try:
                 slot.channel.collect()
             except ChannelError as error:
                 self.channels.close(slot.number, error)
+
+    async def _flushed(self, number: int) -> None:
+        """Until what was parked is flushed: one message to thousands of queues is memory enough."""
+        while not self.broker.turn.is_flushed(number):
+            await self.link.others()
 
     def note_unfinished(self) -> None:
         """Tell the node how much this connection has half sent; it may have to wait."""

@@ -348,7 +348,8 @@ cdef class FrameReader:
     Use: `receive(bytes)`, then `next()` until it returns None. To stop in between (an event must wait
     for the disk), call `stash()`: the bytes that were not read yet are copied and `next()` goes on with
     them later. After each pause or event, `take_dirty()` names the slots that have settles or confirmed
-    publishes to collect, `take_filled()` the builders that got their first record.
+    publishes to collect, `take_filled()` the builders that got their first record, or their first since
+    they were parked.
 
     After `allowance` messages it stops before the next basic.publish, as if the bytes had ended:
     `stopped` says so. With a larger allowance `next()` goes on. It stops as well after much work, and
@@ -454,7 +455,7 @@ cdef class FrameReader:
         return dirty
 
     def take_filled(self):
-        """The builders that were empty before this connection packed into them."""
+        """The builders that this connection was the first to pack into, since they were empty or parked."""
         cdef list filled = self.filled
         if filled:
             self.filled = []
@@ -953,7 +954,8 @@ cdef class FrameReader:
         cdef bint confirming = slot.confirming
         self.work += PyTuple_GET_SIZE(builders) * (1 + (header_size + body_size) // WORK_COPIED_BYTES)
         for builder in builders:
-            if builder.count == 0:
+            if builder.count == 0 or builder.parked:
+                builder.parked = False      # once is enough
                 self.filled.append(builder)
             builder.append(
                 flags, self.now, tag_mask, address, address_size, header, header_size, body, body_size

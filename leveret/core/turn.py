@@ -7,15 +7,22 @@ confirms a packet.
 What several queues deliver to is handed out in turn, whatever it is: a prefetch that consumers of a
 channel share, the room in a connection's output, a rate. The queue that delivered longest ago is
 pumped first, whoever touched it.
+
+Where one read packs into very many queues, as through a fanout exchange, their flushes would keep
+everybody else waiting: a first one makes a directory and a file. Such queues are parked: each turn
+flushes some of them, first come first served, and whoever parked them is not read meanwhile.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from leveret.ports.records import BatchBuilder
 
 
 class TouchedQueue(Protocol):
@@ -53,6 +60,11 @@ LONE_TURNS_MAX = 16
 # After so long a turn begins no search for what filters want: thousands of queues that search take
 # it by turns. What needs no search is delivered as fast as it is read, and is bounded in records.
 SEARCH_NS_MAX = 2_000_000
+# So many queues that one read has packed into are flushed in its turn, more are parked. A flush
+# takes some 15 microseconds, one that makes a file up to half a millisecond.
+TOUCHED_TOGETHER_MAX = 64
+# For so long a turn flushes parked queues, beside those that others touched.
+PARKED_NS_MAX = 5_000_000
 
 
 class Turn:
@@ -78,6 +90,9 @@ class Turn:
         self._ends_ns = 0  # when it has searched for long enough
         self._queues: dict[TouchedQueue, None] = {}
         self._behind: dict[TouchedQueue, None] = {}  # that the last turn did not reach
+        # Queues that are touched and not in `_queues`; their builders, and which parked they are.
+        self.parked: OrderedDict[TouchedQueue, tuple[BatchBuilder, int]] = OrderedDict()
+        self._parked_count = 0  # since the start
         self._senders: list[Sender] = []
         self._scheduled = False
         self._reading = False
@@ -100,7 +115,7 @@ class Turn:
             self.is_lonely = False
         if self._scheduled:
             return
-        if not (self._queues or self._senders):
+        if not (self._queues or self._senders or self.parked):
             self._reads = 0  # an ack, say: it shares a turn with nobody
             return
         if self._lone_reads < LONE_READS_MIN:
@@ -128,8 +143,62 @@ class Turn:
         if queue.touched:
             queue.touched = False
             self._queues.pop(queue, None)
+            if self.parked:
+                self._unpark(queue)
             self._flush(queue)
             self._pump_all([queue])
+
+    def touch_packed(self, builders: Sequence[BatchBuilder]) -> int:
+        """One connection has packed into these builders: touch their queues, or park them if many.
+
+        Where the connection must not pack anything more for a while, returns a number: until
+        `is_flushed(number)`. Else 0. Of few builders the queues are flushed in this turn in any
+        case, those too that somebody else has parked.
+        """
+        parked = self.parked
+        if len(builders) <= TOUCHED_TOGETHER_MAX:
+            for builder in builders:
+                queue = builder.owner
+                if self._unpark(queue):
+                    self._queues[queue] = None
+                else:
+                    self.touch(queue)
+            return 0
+        for builder in builders:
+            queue = builder.owner
+            if queue in parked:
+                builder.parked = True  # the reader has told of what was packed since
+            elif not queue.touched:
+                queue.touched = builder.parked = True
+                self._parked_count += 1
+                parked[queue] = builder, self._parked_count
+        if not parked:
+            return 0
+        self._ensure_scheduled()
+        return self._parked_count
+
+    def is_flushed(self, number: int) -> bool:
+        """Whether all is flushed that was parked when `touch_packed` returned the number."""
+        for _, first in self.parked.values():
+            return first > number
+        return True
+
+    def flush_parked(self) -> None:
+        """Flush all that is parked, however long it takes: nobody else is served any more."""
+        while self.parked:
+            self._flush(self._next_parked())
+
+    def _unpark(self, queue: TouchedQueue) -> bool:
+        found = self.parked.pop(queue, None)
+        if found is None:
+            return False
+        found[0].parked = False
+        return True
+
+    def _next_parked(self) -> TouchedQueue:
+        queue, (builder, _) = self.parked.popitem(last=False)
+        queue.touched = builder.parked = False
+        return queue
 
     def touch_sender(self, sender: Sender) -> None:
         """`sender` has something to send."""
@@ -161,6 +230,8 @@ class Turn:
         for queue in queues:
             queue.touched = False
             self._flush(queue)
+        if self.parked:
+            self._flush_some_parked(queues)
         if queues:
             self._pump_all(list(queues) if len(queues) == 1 else self._in_order(queues))
         senders, self._senders = self._senders, []
@@ -171,8 +242,18 @@ class Turn:
             except Exception as error:  # noqa: BLE001
                 self._report(sender, error)
         self._scheduled = False
-        if self._queues or self._senders:
+        if self._queues or self._senders or self.parked:
             self._ensure_scheduled()
+
+    def _flush_some_parked(self, flushed: dict[TouchedQueue, None]) -> None:
+        """Flush parked queues for a while, at least one, and add them to those to be pumped."""
+        ends_ns = self.clock_ns() + PARKED_NS_MAX
+        while self.parked:
+            queue = self._next_parked()
+            self._flush(queue)
+            flushed[queue] = None
+            if self.clock_ns() > ends_ns:
+                return
 
     def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
         """Order queues by when they were served: those that were not reached come first."""

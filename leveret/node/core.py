@@ -97,6 +97,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
 async def _come_to_rest(broker: Broker) -> None:
     """Begin nothing of the broker's own, and end what was begun, while all logs are open."""
     broker.timers.close()
+    broker.turn.flush_parked()
     with contextlib.suppress(TimeoutError):  # a disk that hangs
         async with asyncio.timeout(REST_SECONDS_MAX):
             while broker.atomic.is_busy:  # noqa: ASYNC110  # at the end

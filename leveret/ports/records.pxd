@@ -77,6 +77,7 @@ cdef class BatchBuilder:
     cdef readonly bint transient
     cdef readonly uint64_t first_time
     cdef readonly uint64_t last_time
+    cdef public bint parked         # whoever packs into it next must say so: its queue is parked (core.turn)
     cdef uint64_t noted_in          # where somebody has noted last that it was packed into (amqp.frames)
     cdef public object owner
     cdef public object origins      # who published what, where somebody asks (core.logs.origins), else None

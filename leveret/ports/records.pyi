@@ -86,6 +86,7 @@ class BatchBuilder:
     owner: Any
     origins: Any
     counters: Counters | None
+    parked: bool
     @property
     def size(self) -> int: ...
     @property

@@ -606,6 +606,22 @@ def test_each_channel_names_every_builder_that_its_confirms_wait_for():
     assert [slot.take_touched() for slot in slots] == [set(), set()]
 
 
+def test_whoever_packs_into_a_parked_builder_is_told_once():
+    broker = Broker()
+    first, second = readers = [FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX) for _ in range(2)]
+    for reader in readers:
+        reader.open_channel(1, broker)
+        reader.receive(publish() + head(0), NOW)
+        assert next_event(reader) is None
+    odd = broker.builders["odd"]
+    assert (first.take_filled(), second.take_filled()) == ([odd], [])
+    odd.parked = True
+    second.receive((publish() + head(0)) * 2, NOW)
+    assert next_event(second) is None
+    assert second.take_filled() == [odd]
+    assert not odd.parked
+
+
 def test_a_large_header_is_work_for_each_queue_that_gets_it():
     broker = Broker()
     reader = FrameReader(131_072, MESSAGE_SIZE_MAX)

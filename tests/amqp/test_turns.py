@@ -1,16 +1,22 @@
 """One connection's share of a turn: time, not frames."""
 
+import asyncio
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.core.queues.farewell import CONSUMERS_A_TURN
+from leveret.core.turn import PARKED_NS_MAX, TOUCHED_TOGETHER_MAX
 from leveret.errors import ConnectionClosingError
+from leveret.node.core import _come_to_rest
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
 
 FIRST = 100  # how many come in one read
+MANY = TOUCHED_TOGETHER_MAX + 6
 
 
 @pytest.fixture
@@ -265,3 +271,162 @@ def test_consumers_of_a_deleted_queue_are_told_by_and_by(stage, client):
     told = [tag for name, tag in cancelled if name == "Basic.Cancel"]
     assert told == [f"c{i}" for i in range(count - 1)]
     assert channel.consumers == {}
+
+
+def fan_out(stage, client):
+    """Bind many queues to amq.fanout; a turn then flushes one of those that are parked."""
+    for number in range(MANY):
+        client.declare(f"q{number}")
+        client.call(commands.Queue.Bind(queue=f"q{number}", exchange="amq.fanout"))
+    client.call(commands.Confirm.Select())
+    client.received()
+    stage.look_ns = PARKED_NS_MAX + 1
+    stage.turn.clock_ns = stage.monotonic_ns
+
+
+def to_all(body):
+    return message("", body, exchange="amq.fanout")
+
+
+def counts(stage):
+    return [stage.log(f"q{number}").end for number in range(MANY)]
+
+
+def bodies(stage, name):
+    return [record[6] for batch in stage.log(name).read(0, 1 << 20) for record in batch.records()]
+
+
+def test_who_publishes_to_many_queues_waits_for_them_and_goes_on(stage, client):
+    fan_out(stage, client)
+    read(client, to_all(b"first"), to_all(b"second"), wire(commands.Queue.Declare(queue="later")))
+    stage.run_once()
+    assert 0 < sum(counts(stage)) < 10
+    assert client.connection.is_waiting
+    assert not client.link.sent
+    stage.run()
+    assert not client.connection.is_waiting
+    assert counts(stage) == [2] * MANY
+    assert sorted(client.names()) == ["Basic.Ack", "Queue.DeclareOk"]
+
+
+def test_others_are_confirmed_in_the_turn_meanwhile(stage, client):
+    fan_out(stage, client)
+    other = Client(stage).open()
+    other.declare("other")
+    other.call(commands.Confirm.Select())
+    other.received()
+    read(client, to_all(b"m"))
+    read(other, message("other", b"m"), message(f"q{MANY - 1}", b"behind"))
+    stage.run_once()
+    assert not other.connection.is_waiting
+    assert other.link.sent
+    assert bodies(stage, f"q{MANY - 1}") == [b"m", b"behind"]
+    assert client.connection.is_waiting
+    assert other.names() == ["Basic.Ack"]
+
+
+def test_who_packs_into_many_parked_queues_waits_too(stage, client):
+    fan_out(stage, client)
+    other = Client(stage).open()
+    read(client, to_all(b"m"))
+    read(other, to_all(b"n"))
+    stage.run_once()
+    assert other.connection.is_waiting
+    stage.run()
+    assert counts(stage) == [2] * MANY
+    assert not other.connection.is_waiting
+
+
+def test_a_message_off_the_fast_path_parks_too(stage, client):
+    fan_out(stage, client)
+    read(client, message("", b"m", exchange="amq.fanout", headers={"CC": ["a"]}))
+    stage.run_once()
+    assert client.connection.is_waiting
+    stage.run()
+    assert counts(stage) == [1] * MANY
+    assert client.names() == ["Basic.Ack"]
+
+
+def test_what_is_parked_is_stored_although_its_connection_is_lost(stage, client):
+    fan_out(stage, client)
+    read(client, to_all(b"m"))
+    stage.run_once()
+    client.link.lose()
+    assert counts(stage) == [1] * MANY
+
+
+def test_nobody_waits_for_a_deleted_queue(stage, client):
+    fan_out(stage, client)
+    other = Client(stage).open()
+    read(client, to_all(b"m"))
+    stage.run_once()
+    for number in range(MANY):
+        read(other, wire(commands.Queue.Delete(queue=f"q{number}")))
+    stage.run()
+    assert client.names() == ["Basic.Ack"]
+    assert not client.connection.is_waiting
+    assert not stage.turn.parked
+
+
+def test_a_get_from_a_parked_queue_finds_the_message(stage, client):
+    fan_out(stage, client)
+    other = Client(stage).open()
+    read(client, to_all(b"m"))
+    read(other, wire(commands.Basic.Get(queue=f"q{MANY - 1}", no_ack=True)))
+    stage.run_once()
+    assert client.connection.is_waiting
+    assert other.link.sent
+    assert other.names() == ["Basic.GetOk"]
+
+
+def test_what_is_parked_is_stored_when_the_node_stops(stage, client):
+    fan_out(stage, client)
+    read(client, to_all(b"m"))
+    asyncio.run(_come_to_rest(stage.broker))
+    assert counts(stage) == [1] * MANY
+    stage.run()
+    assert client.names() == ["Basic.Ack"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["all", "one", "get", "pass"]), st.integers(0, 2), st.integers(0, 2)
+        ),
+        max_size=30,
+    )
+)
+@settings(max_examples=25, deadline=None)
+def test_parking_keeps_the_order_and_all_confirms(steps):
+    stage = Stage()
+    clients = [Client(stage).open() for _ in range(3)]
+    fan_out(stage, clients[0])
+    for client in clients[1:]:
+        client.call(commands.Confirm.Select())
+    names = ["q0", "q40", f"q{MANY - 1}"]
+    expected: dict[tuple[str, int], list[bytes]] = {}
+    published = [0, 0, 0]
+    for number, (step, who, queue) in enumerate(steps):
+        client, body = clients[who], b"%d %d" % (who, number)
+        if step == "pass":
+            stage.run_once()
+        elif client.connection.is_waiting:
+            continue  # it is not read
+        elif step == "get":
+            read(client, wire(commands.Basic.Get(queue=names[queue])))
+        else:
+            published[who] += 1
+            read(client, to_all(body) if step == "all" else message(names[queue], body))
+            for name in names if step == "all" else [names[queue]]:
+                expected.setdefault((name, who), []).append(body)
+    stage.run()
+    for name in names:
+        for who in range(3):
+            own = [body for body in bodies(stage, name) if body.startswith(b"%d " % who)]
+            assert own == expected.get((name, who), [])
+    for client, count in zip(clients, published, strict=True):
+        acks = [m for _, m in client.received() if m.name == "Basic.Ack"]
+        assert (acks[-1].delivery_tag if acks else 0) == count
+        assert not client.connection.is_waiting
+    assert not stage.turn.parked
+    assert stage.reported == []

@@ -2,7 +2,17 @@
 
 import pytest
 
-from leveret.core.turn import LONE_READS_MIN, LONE_TURNS_MAX, SEARCH_NS_MAX, Turn
+from leveret.core.turn import (
+    LONE_READS_MIN,
+    LONE_TURNS_MAX,
+    PARKED_NS_MAX,
+    SEARCH_NS_MAX,
+    TOUCHED_TOGETHER_MAX,
+    Turn,
+)
+from leveret.ports.records import BatchBuilder
+
+MANY = TOUCHED_TOGETHER_MAX + 1
 
 
 class Loop:
@@ -318,4 +328,131 @@ def test_what_is_touched_again_while_it_waits_keeps_its_place(loop):
     loop.run()
     loop.run()
     assert events == ["flush a", "flush b", "flush b", "pump b"]
+    assert not loop.scheduled
+
+
+def packed(loop, events, count=MANY, *, flush_ns=PARKED_NS_MAX + 1):
+    """The builders of so many queues, a flush of each of which takes so long."""
+    builders = [BatchBuilder(Queue(str(number), events)) for number in range(count)]
+
+    def take_time():
+        loop.now_ns += flush_ns
+
+    for builder in builders:
+        builder.owner.on_flush = take_time
+    return builders
+
+
+def test_of_many_queues_a_turn_flushes_some_and_pumps_what_it_flushed(loop):
+    events = []
+    builders = packed(loop, events, flush_ns=PARKED_NS_MAX // 2)
+    loop.turn.touch_packed(builders)
+    loop.run()
+    assert events == ["flush 0", "flush 1", "flush 2", "pump 0", "pump 1", "pump 2"]
+    loop.run()
+    assert events[6:9] == ["flush 3", "flush 4", "flush 5"]
+    while loop.scheduled:
+        loop.run()
+    assert [event for event in events if "flush" in event] == [f"flush {i}" for i in range(MANY)]
+    assert len(events) == 2 * MANY
+    assert not any(builder.parked or builder.owner.touched for builder in builders)
+
+
+def test_few_queues_are_flushed_in_their_turn(loop):
+    events = []
+    assert not loop.turn.touch_packed(packed(loop, events, MANY - 1))
+    loop.run()
+    assert len(events) == 2 * (MANY - 1)
+    assert not loop.scheduled
+
+
+def test_what_others_touch_is_flushed_beside_parked_queues(loop):
+    events = []
+    loop.turn.touch_packed(packed(loop, events))
+    loop.run()
+    loop.turn.touch(Queue("other", events))
+    loop.run()
+    assert events[2:] == ["flush other", "flush 1", "pump other", "pump 1"]
+
+
+def test_a_parked_queue_is_not_touched_by_what_happens_to_it(loop):
+    events = []
+    builders = packed(loop, events)
+    loop.turn.touch_packed(builders)
+    loop.turn.touch(builders[-1].owner)
+    loop.run()
+    assert events == ["flush 0", "pump 0"]
+
+
+def test_who_packs_into_few_parked_queues_has_them_flushed_in_the_turn(loop):
+    events = []
+    builders = packed(loop, events)
+    loop.turn.touch_packed(builders)
+    assert not loop.turn.touch_packed([builders[-1]])
+    assert not builders[-1].parked
+    loop.run()
+    assert [event for event in events if "flush" in event] == [f"flush {MANY - 1}", "flush 0"]
+
+
+def test_who_packs_into_many_waits_until_his_are_flushed_and_no_longer(loop):
+    events = []
+    builders = packed(loop, events)
+    first = loop.turn.touch_packed(builders)
+    assert first
+    builders[0].parked = False  # as the reader leaves it that has packed into it
+    second = loop.turn.touch_packed([*builders, *packed(loop, events, 1)])
+    assert builders[0].parked
+    for _ in range(MANY):
+        assert not loop.turn.is_flushed(first)
+        loop.run()
+    assert loop.turn.is_flushed(first)
+    assert not loop.turn.is_flushed(second)
+    loop.run()
+    assert loop.turn.is_flushed(second)
+    assert not loop.scheduled
+
+
+def test_who_catches_up_with_a_parked_queue_does_not_wait(loop):
+    events = []
+    builders = packed(loop, events)
+    loop.turn.touch_packed(builders)
+    loop.turn.catch_up(builders[5].owner)
+    assert events == ["flush 5", "pump 5"]
+    assert not builders[5].parked
+    while loop.scheduled:
+        loop.run()
+    assert len(events) == 2 * MANY
+
+
+def test_many_that_are_touched_already_are_flushed_in_this_turn(loop):
+    events = []
+    builders = packed(loop, events)
+    for builder in builders:
+        loop.turn.touch(builder.owner)
+    assert not loop.turn.touch_packed(builders)
+    loop.run()
+    assert len(events) == 2 * MANY
+
+
+def test_a_read_that_parks_is_followed_by_a_turn(loop):
+    for reads in range(3 * LONE_READS_MIN):
+        events = []
+        builders = packed(loop, events)
+        loop.turn.begin_read()
+        loop.turn.touch_packed(builders)
+        loop.turn.end_read(more=False)
+        while loop.scheduled:
+            loop.run()
+        assert len(events) == 2 * MANY, reads
+
+
+def test_at_the_end_all_is_flushed_at_once(loop):
+    events = []
+    builders = packed(loop, events)
+    builders[3].owner.on_flush = lambda: 1 / 0
+    loop.turn.touch_packed(builders)
+    loop.turn.flush_parked()
+    assert events == [f"flush {i}" for i in range(MANY)]
+    assert [subject for subject, _ in loop.reported] == [builders[3].owner]
+    loop.run()
     assert not loop.scheduled

@@ -180,12 +180,17 @@ class Stage:
 
     def run(self) -> None:
         for _ in range(PASSES_MAX):
-            scheduled, self._scheduled = self._scheduled, []
-            for callback in scheduled:
-                callback()
-            if not self._step_tasks() and not self._scheduled:
+            if not self.run_once():
                 return
         raise AssertionError("the stage does not come to rest")
+
+    def run_once(self) -> bool:
+        """One pass of the loop. Returns whether another one is needed."""
+        scheduled, self._scheduled = self._scheduled, []
+        for callback in scheduled:
+            callback()
+        moved = self._step_tasks()
+        return moved or bool(self._scheduled)
 
     def _step_tasks(self) -> bool:
         tasks, self._tasks = self._tasks, []
