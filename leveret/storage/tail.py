@@ -2,7 +2,8 @@
 
 Consumers that keep up are served from here without a system call. First in, first out over all
 logs; what is settled entirely is given back at once. A log that keeps its batches in memory alone
-(Durability.NONE) writes one down when it must leave before it is settled.
+(Durability.NONE) writes one down when it must leave before it is settled. Its first one makes a
+file, so a large batch does not drive out hundreds of small ones at once: those behind it do.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogTail", "TailCache"]
 
+SPILLED_TOGETHER_MAX = 8  # batches that one new batch has written down to make room, if it may
 GAPS_MAX = 256  # empty places at a tail's front before its lists are moved up
 
 
@@ -82,10 +84,14 @@ class LogTail:
 
 
 class TailCache:
-    """Every log's tail within `bytes_max` bytes of batches."""
+    """Every log's tail within `bytes_max` bytes of batches.
+
+    It may hold an eighth more for a while, where what must leave is to be written down first.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._excess_max = bytes_max // 8
         self.bytes = 0
         self._tails: OrderedDict[Batch, LogTail] = OrderedDict()
         self._stuck: OrderedDict[Batch, LogTail] = OrderedDict()
@@ -158,13 +164,18 @@ class TailCache:
 
     def _shrink(self) -> None:
         """Let the oldest go. What cannot be written down stays, over the bound, and is `stuck`."""
-        while self.bytes > self._bytes_max and self._tails:
+        bytes_max, spilled = self._bytes_max, 0
+        while self.bytes > bytes_max and self._tails:
             batch, tail = next(iter(self._tails.items()))
-            if tail.spill is not None and not self._spilled(tail, batch):
-                del self._tails[batch]
-                self._stuck[batch] = tail
-                tail.stuck += 1
-                continue
+            if tail.spill is not None:
+                if not self._spilled(tail, batch):
+                    del self._tails[batch]
+                    self._stuck[batch] = tail
+                    tail.stuck += 1
+                    continue
+                spilled += 1
+                if spilled == SPILLED_TOGETHER_MAX:
+                    bytes_max += self._excess_max
             self._forget(tail, tail.place(batch.base_offset), batch)
 
     def _spilled(self, tail: LogTail, batch: Batch) -> bool:

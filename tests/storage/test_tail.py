@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.ports.ranges import RangeSet
-from leveret.ports.records import BatchBuilder
-from leveret.storage.tail import GAPS_MAX, LogTail, TailCache
+from leveret.ports.records import Batch, BatchBuilder
+from leveret.storage.tail import GAPS_MAX, SPILLED_TOGETHER_MAX, LogTail, TailCache
 
 
 def one_by_one(cache: TailCache, tail: LogTail, count: int) -> None:
@@ -32,3 +32,36 @@ def test_the_oldest_may_be_the_last_to_leave(left):
     settled.add(count - left, count)
     cache.settle(tail, 0, count, settled)
     assert cache.bytes == 0
+
+
+def sized(size: int) -> Batch:
+    builder = BatchBuilder()
+    builder.add(0, 1, b"", b"k", b"h" * 14, b"b" * size)
+    return builder.seal(0)
+
+
+def test_a_large_batch_has_few_small_ones_written_down_at_once():
+    """Each of them may make a file, while everybody else waits."""
+    bytes_max, spilled = 1 << 20, []
+    cache = TailCache(bytes_max)
+    while cache.bytes + 1000 < bytes_max:
+        cache.add(LogTail(spilled.append), sized(100))
+    small = len(cache._tails)
+    before = 0
+    while len(spilled) < small:
+        cache.add(LogTail(spilled.append), sized(10_000))
+        assert cache.bytes <= bytes_max * 9 // 8
+        if before < 10 * SPILLED_TOGETHER_MAX:  # before that room is used up
+            assert len(spilled) - before <= SPILLED_TOGETHER_MAX
+        before = len(spilled)
+    for _ in range(100):
+        cache.add(LogTail(spilled.append), sized(100))
+    assert cache.bytes <= bytes_max
+
+
+def test_what_need_not_be_written_down_leaves_at_once():
+    cache = TailCache(1 << 20)
+    while cache.bytes + 1000 < 1 << 20:
+        cache.add(LogTail(), sized(100))
+    cache.add(LogTail(), sized(100_000))
+    assert cache.bytes <= 1 << 20
