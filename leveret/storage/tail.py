@@ -93,6 +93,7 @@ class TailCache:
         self._bytes_max = bytes_max
         self._excess_max = bytes_max // 8
         self.bytes = 0
+        self.dropped_bytes = 0  # since the start, of batches that have left
         self._tails: OrderedDict[Batch, LogTail] = OrderedDict()
         self._stuck: OrderedDict[Batch, LogTail] = OrderedDict()
 
@@ -160,6 +161,7 @@ class TailCache:
             del self._stuck[batch]
             tail.stuck -= 1
         self.bytes -= batch.size
+        self.dropped_bytes += batch.size
         tail.bytes -= batch.size
 
     def _shrink(self) -> None:

@@ -30,8 +30,10 @@ def test_the_oldest_may_be_the_last_to_leave(left):
         *[True] * left,
     ]
     settled.add(count - left, count)
+    filled = cache.bytes + cache.dropped_bytes
     cache.settle(tail, 0, count, settled)
     assert cache.bytes == 0
+    assert cache.dropped_bytes == filled
 
 
 def sized(size: int) -> Batch:
