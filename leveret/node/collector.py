@@ -4,16 +4,16 @@ A collection looks at every object of its generations, and nobody is served mean
 second with a million objects, as twenty thousand queues are. So what a collection of all has found
 alive is set aside (`gc.freeze`), and the next one looks at what was made since. Deleted queues go
 by themselves (`Queue.mark_deleted`); connections that were closed after they were set aside are
-looked for while nobody wants anything of the node, or when there are many. What is free then goes
-back to the system, as it does by itself only where nothing else is left of a megabyte.
+looked for while nobody wants anything of the node, or when there are many.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 from typing import TYPE_CHECKING
+
+from leveret.node.allocator import find_trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +58,8 @@ class Collector:
         gc.callbacks.remove(_set_aside)
         gc.unfreeze()
 
-    def look(self) -> None:
-        """Look through everything, if that is worth it now, and give back what is free."""
+    def look(self) -> bool:
+        """Look through everything, if that is worth it now. Returns whether much may be free."""
         active, (closed, deleted) = self._activity(), self._churn()
         is_idle, self._was_active = active == self._was_active, active
         dead = closed - self._looked_at
@@ -67,23 +67,16 @@ class Collector:
             self._looked_at = closed
             gc.unfreeze()
         elif deleted - self._given_back < DELETED_MIN:
-            return
+            return False
         self._given_back = deleted
         gc.collect()  # which empties the interpreter's own lists of free objects as well
-        _give_back()
+        return True
 
 
 def _set_aside(phase: str, info: dict[str, int]) -> None:
     """What a collection of all has found alive is not looked at again by the next one."""
     if phase == "stop" and info["generation"] == len(THRESHOLDS) - 1:
         gc.freeze()
-
-
-def _give_back() -> None:
-    """Let the C library give what is free back to the system, where it is one that can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 async def collect_garbage(process: Process, broker: Broker) -> None:
@@ -95,10 +88,12 @@ async def collect_garbage(process: Process, broker: Broker) -> None:
         return closed, totals["queue_deleted"]
 
     collector = Collector(lambda: broker.turn.pump_number, churn)
+    trim = find_trim()
     collector.start()
     try:
         while not process.stopping.is_set():
             await asyncio.sleep(LOOK_SECONDS)
-            collector.look()
+            if collector.look() and trim is not None:
+                await asyncio.to_thread(trim)
     finally:
         collector.stop()

@@ -99,18 +99,12 @@ def test_each_is_looked_for_once(collector, node, gone):
     assert not gone
 
 
-@pytest.mark.parametrize(
-    ("deleted", "is_given_back"), [(DELETED_MIN - 1, False), (DELETED_MIN, True)]
-)
-def test_memory_of_deleted_queues_is_given_back(
-    collector, node, forgotten, monkeypatch, deleted, is_given_back
-):
-    calls = []
-    monkeypatch.setattr("leveret.node.collector._give_back", lambda: calls.append(1))
-    node.deleted, node.activity = deleted, 1
-    collector.look()
-    collector.look()
-    assert calls == [1] * is_given_back
+def test_memory_of_deleted_queues_is_given_back(collector, node, forgotten):
+    node.deleted, node.activity = DELETED_MIN - 1, 1
+    assert not collector.look()
+    node.deleted, node.activity = DELETED_MIN, 2
+    assert collector.look()
+    assert not collector.look()
     assert not forgotten  # nothing that is set aside was looked at
 
 
