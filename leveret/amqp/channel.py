@@ -646,8 +646,6 @@ class Channel:
         self.connection.reader.drop_content(self.slot)
         if self.confirms is not None:
             self.confirms.forget()
-        if self.transaction is not None:
-            self.transaction.rollback()
         if self.leases is not None:
             self.leases.close()
         direct_reply.cancel(self)
@@ -655,6 +653,8 @@ class Channel:
             self.cancel_consumer(consumer)
             if number % SLICE_CONSUMERS == SLICE_CONSUMERS - 1:
                 yield
+        if self.transaction is not None:
+            yield from self.transaction.rolling_back()
         kind = frames.RETURN | frames.REJECT if failed else frames.RETURN
         cause = Reason.DISCONNECTED if failed else Reason.TIMED_OUT
         yield from self.settling(kind, frames.ALL_TAGS, cause)

@@ -157,6 +157,11 @@ class Connection:
         return self._waits > 0
 
     @property
+    def is_open(self) -> bool:
+        """Whether the handshake is over, and nobody has begun to close it."""
+        return self.state is RUNNING
+
+    @property
     def is_held(self) -> bool:
         """Whether an alarm or a rate keeps it from publishing."""
         return self.holds.active
@@ -269,7 +274,7 @@ class Connection:
             self._event = event
             self._handle(*event)
             if self.outbox.is_full and not self._waits:
-                self._start(self.link.room())  # answers are no way to fill the memory
+                self.wait_for(self.link.room())  # answers are no way to fill the memory
             # What came before the event was taken in before it was handled.
             return reader.unread > 0 or self._rate_hold is not None
         if reader.paused:
@@ -311,7 +316,7 @@ class Connection:
             if len(filled) > TOUCHED_TOGETHER_MAX or turn.parked:
                 number = turn.touch_packed(filled)
                 if number:
-                    self._start(self._flushed(number))
+                    self.wait_for(self._flushed(number))
             else:
                 for builder in filled:
                     turn.touch(builder.owner)
@@ -381,14 +386,14 @@ class Connection:
         if operation is not None and channel is not None and channel.alive:
             work = operation(channel, method)
             if work is not None:
-                self._start(work)
+                self.wait_for(work)
         else:
             self._handle_other(number, channel, method)
 
     def _handle_other(self, number: int, channel: Channel | None, method: base.Frame) -> None:
         """Handle what is no operation of an open channel."""
         if number == 0:
-            self._start(handle_connection_method(self, method))
+            self.wait_for(handle_connection_method(self, method))
             return
         if self.state is State.CLOSING:
             return
@@ -403,7 +408,8 @@ class Connection:
         else:
             raise ConnectionClosingError(503, "unimplemented method")
 
-    def _start(self, work: Awaitable[None] | None) -> None:
+    def wait_for(self, work: Awaitable[None] | None) -> None:
+        """Read nothing until `work` is done, if there is any."""
         if work is not None:
             self._waits += 1
             self.link.wait_for(work)
@@ -415,7 +421,7 @@ class Connection:
         """
         self._steps.append(steps)
         if len(self._steps) == 1 and not self._take_steps():
-            self._start(self._take_all_steps())
+            self.wait_for(self._take_all_steps())
 
     async def _take_all_steps(self) -> None:
         await self.link.others()
@@ -482,7 +488,7 @@ class Connection:
     def _answer_failure(self, error: Exception) -> None:
         if isinstance(error, UnansweredError):
             self._again = self._event  # it has changed nothing: permissions come first
-            self._start(error.ask())
+            self.wait_for(error.ask())
             return
         if not isinstance(error, AmqpError):
             self.broker.report(self, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
@@ -10,6 +11,8 @@ from leveret.core.intake import Concern
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
     from leveret.core.logs.appender import Committing, Waiter
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
 # place for a backlog.
 TRANSACTION_BYTES_MAX = 128 * 1024 * 1024
 
+# What is done before somebody looks at the clock: publishes, and runs of settled deliveries. Some
+# 0.2 ms each.
+SLICE_PUBLISHES = 32
+SLICE_SETTLES = 128
+
 
 class Transaction:
     """What a channel has asked for since tx.select, tx.commit or tx.rollback.
@@ -32,13 +40,16 @@ class Transaction:
 
     What a feature wants to see, such as a message that is due later, it sees at the commit, and has
     it safe before the rest takes effect: a crash in between may leave it twice, but never loses it.
+
+    It may be long: it is gone through in steps, for `Connection.take_time`.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._publishes: list[Buffered] = []
+        self._publishes: deque[Buffered] = deque()
         self._publish_bytes = 0
-        self._settles: list[Settlement] = []
+        self._settles: deque[Settlement] = deque()
+        self._commit: Commit | None = None  # what it has been gathered into, until that is begun
 
     def buffer_publish(self, publish: Publish, then: Destinations | Concern) -> None:
         """Keep a message for the commit, and where it goes or who wants to see it then."""
@@ -53,7 +64,8 @@ class Transaction:
 
     def buffer_settle(self, kind: int, first: int, last: int, *, multiple: bool) -> int | None:
         """Keep a run of settlements for the commit. Returns the first tag that is unknown."""
-        unacked = self._channel.unacked
+        channel = self._channel
+        unacked = channel.unacked
         if not multiple:
             unknown = unacked.first_unknown(first, last)
         else:
@@ -61,49 +73,84 @@ class Transaction:
             first, unknown = 0, None if known else last
         if unknown is not None:
             return unknown
-        for run_first, run_last in unacked.outstanding(last, first):
-            held, _ = unacked.take(run_first, run_last)
-            self._settles.append((kind, run_first, held))
+        if self._take_runs(kind, first, last):
+            # What is delivered meanwhile is not meant by it.
+            last = min(last, channel.slot.delivery_tag)
+            channel.connection.take_time(self._taking_runs(kind, first, last))
         return None
 
-    def commit(self) -> Commit:
-        """Everything so far, to be awaited; what comes next belongs to the next transaction.
+    def _take_runs(self, kind: int, first: int, last: int) -> bool:
+        """Keep some of the runs of outstanding tags. Returns whether there may be more."""
+        unacked = self._channel.unacked
+        runs = unacked.outstanding(last, first, SLICE_SETTLES)
+        for run_first, run_last in runs:
+            held, _ = unacked.take(run_first, run_last)
+            self._settles.append((kind, run_first, held))
+        return len(runs) == SLICE_SETTLES
 
-        Raises ChannelError where a feature refuses a message.
+    def _taking_runs(self, kind: int, first: int, last: int) -> Iterator[None]:
+        while self._take_runs(kind, first, last):
+            yield
+
+    def committing(self) -> Generator[None, None, Commit | None]:
+        """Gather everything so far into what can be begun, in steps.
+
+        What comes next belongs to the next transaction. None where the connection ends meanwhile:
+        its end rolls everything back. Raises ChannelError where a feature refuses a message;
+        whoever comes again after any error goes on behind what was gathered.
         """
-        deposits: list[Deposit] = []
-        taken: set[Committing] = set()
-        for publish, then in self._publishes:
-            committing = then.take() if isinstance(then, Concern) else None
-            if committing is not None:
-                taken.update(committing)
-            elif isinstance(then, Concern):
-                deposits.append((publish, self._channel.route(publish)))
-            else:
-                deposits.append((publish, then))
-        commit = Commit(self._channel, deposits, self._settles, taken)
-        self._forget_publishes()
-        self._settles = []
+        connection = self._channel.connection
+        self._commit = commit = self._commit or Commit(self._channel)
+        publishes = self._publishes
+        while publishes:
+            for _ in range(min(SLICE_PUBLISHES, len(publishes))):
+                commit.add_publish(*publishes[0])
+                publishes.popleft()
+            yield
+            if not connection.is_open:
+                return None
+        for number, (kind, _, held) in enumerate(self._settles, 1):
+            commit.add_settle(kind, held)
+            if not number % SLICE_SETTLES:
+                yield
+                if not connection.is_open:
+                    return None
+        commit.settles, self._settles = self._settles, deque()
+        self._commit = None
+        self._forget_bytes()
         return commit
 
-    def rollback(self) -> None:
+    def rolling_back(self) -> Iterator[None]:
         """Forget the publishes; what was settled is outstanding again under its old tags."""
-        self._forget_publishes()
-        settles, self._settles = self._settles, []
-        restore(self._channel, settles)
+        commit, self._commit = self._commit, None
+        if commit is not None:
+            yield from forgetting(commit.publishes)
+        yield from forgetting(self._publishes)
+        self._forget_bytes()
+        yield from restoring(self._channel, self._settles)
 
-    def _forget_publishes(self) -> None:
+    def _forget_bytes(self) -> None:
         self._channel.connection.count_transaction(-self._publish_bytes)
-        self._publishes, self._publish_bytes = [], 0
+        self._publish_bytes = 0
 
 
-def restore(channel: Channel, settles: list[Settlement]) -> None:
-    """Let what was settled be outstanding again."""
-    for _, first_tag, held in settles:
-        tag = first_tag
-        for holder, first, stop in held:
-            channel.unacked.restore(tag, stop - first, first, holder)
-            tag += stop - first
+def forgetting(publishes: deque[Deposit] | deque[Buffered]) -> Iterator[None]:
+    """Let go of messages, in steps: each is given back to the memory by itself."""
+    while publishes:
+        for _ in range(min(SLICE_PUBLISHES, len(publishes))):
+            publishes.popleft()
+        yield
+
+
+def restoring(channel: Channel, settles: deque[Settlement]) -> Iterator[None]:
+    """Let what was settled be outstanding again, in steps."""
+    while settles:
+        for _ in range(min(SLICE_SETTLES, len(settles))):
+            _, tag, held = settles.popleft()
+            for holder, first, stop in held:
+                channel.unacked.restore(tag, stop - first, first, holder)
+                tag += stop - first
+        yield
 
 
 class Commit:
@@ -113,67 +160,79 @@ class Commit:
     between delivers it again, as it does outside of transactions.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        publishes: list[Deposit],
-        settles: list[Settlement],
-        taken: set[Committing],
-    ) -> None:
-        """`taken`: who must have committed before anything takes effect."""
-        self.taken = taken
+    def __init__(self, channel: Channel) -> None:
+        self.taken: set[Committing] = set()  # who must have committed before anything takes effect
+        self.publishes: deque[Deposit] = deque()
+        self.settles: deque[Settlement] = deque()
         self._channel = channel
-        self._settles = settles
-        self._publishes = [
-            (
-                publish,
-                Destinations([b for b in found.builders if not b.owner.deleted], found.replies),
+        self._write = channel.broker.atomic.begin()
+
+    # -- what belongs to it
+
+    def add_publish(self, publish: Publish, then: Destinations | Concern) -> None:
+        """Let a message take part, unless a feature takes it. Raises ChannelError."""
+        if isinstance(then, Concern):
+            committing = then.take()
+            if committing is not None:
+                self.taken.update(committing)
+                return
+            then = self._channel.route(publish)
+        builders = [builder for builder in then.builders if not builder.owner.deleted]
+        flags, header = stored_form(publish)
+        for builder in builders:
+            self._write.publish(
+                builder.owner, flags, publish.exchange, publish.routing_key, header, publish.body
             )
-            for publish, found in publishes
-        ]
+        self.publishes.append((publish, Destinations(builders, then.replies)))
+
+    def add_settle(self, kind: int, held: list[Holding]) -> None:
+        """Let acknowledgements take part; `settles` must have what else is settled, too."""
+        if kind == frames.SETTLE:
+            for holder, first, stop in held:
+                self._write.settle(holder.queue, [(first, stop)])
+
+    # -- how it ends
 
     def await_commit(self, waiter: Waiter) -> None:
         """Begin, and tell `waiter` how it ended."""
         self._waiter = waiter
-        if self._publishes:
+        if self.publishes:
             self._channel.connection.mind_alarms()
-        write = self._channel.broker.atomic.begin()
-        for publish, found in self._publishes:
-            flags, header = stored_form(publish)
-            for queue in [builder.owner for builder in found.builders]:
-                if queue.deleted:
-                    continue  # since it was routed
-                write.publish(
-                    queue, flags, publish.exchange, publish.routing_key, header, publish.body
-                )
-        for kind, _, held in self._settles:
-            if kind == frames.SETTLE:
-                for holder, first, stop in held:
-                    write.settle(holder.queue, [(first, stop)])
-        write.commit(self)
+        self._write.commit(self)
 
     def done(self, *, failed: bool) -> None:
         """The write has taken effect, or has not."""
-        if failed:
-            self.give_back()
-        else:
-            self._take_effect()
-        self._waiter.done(failed=failed)
+        self._channel.connection.take_time(self._ending(failed=failed))
 
-    def give_back(self) -> None:
+    def _ending(self, *, failed: bool) -> Iterator[None]:
+        try:
+            yield from self.giving_back() if failed else self._taking_effect()
+        finally:
+            self._waiter.done(failed=failed)
+
+    def giving_back(self) -> Iterator[None]:
         """Nothing takes effect: what was settled is outstanding again, or back in its queue."""
-        if self._channel.alive:
-            restore(self._channel, self._settles)
-            return
-        for _, _, held in self._settles:
-            self._channel.apply(frames.RETURN, held)
-
-    def _take_effect(self) -> None:
         channel = self._channel
-        for publish, found in self._publishes:
-            channel.answer(publish, found)
-        for kind, _, held in self._settles:
-            if kind == frames.SETTLE:
-                channel.release_credit(held)
-            else:
-                channel.apply(kind, held)
+        yield from forgetting(self.publishes)
+        if channel.alive:
+            yield from restoring(channel, self.settles)
+        while self.settles:
+            for _ in range(min(SLICE_SETTLES, len(self.settles))):
+                channel.apply(frames.RETURN, self.settles.popleft()[2])
+            yield
+
+    def _taking_effect(self) -> Iterator[None]:
+        channel = self._channel
+        publishes, settles = self.publishes, self.settles
+        while publishes:
+            for _ in range(min(SLICE_PUBLISHES, len(publishes))):
+                channel.answer(*publishes.popleft())
+            yield
+        while settles:
+            for _ in range(min(SLICE_SETTLES, len(settles))):
+                kind, _, held = settles.popleft()
+                if kind == frames.SETTLE:
+                    channel.release_credit(held)
+                else:
+                    channel.apply(kind, held)
+            yield

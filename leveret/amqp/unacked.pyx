@@ -229,12 +229,15 @@ cdef class Unacked:
                 i += 1
         return taken
 
-    def outstanding(self, uint64_t last, uint64_t first=0):
-        """The tags of [first, last] that wait to be settled: [(first, last)] in their order."""
+    def outstanding(self, uint64_t last, uint64_t first=0, Py_ssize_t runs_max=RUNS_UNLIMITED):
+        """The tags of [first, last] that wait to be settled: [(first, last)] in their order.
+
+        At most so many of these, the lowest tags first.
+        """
         cdef list found = []
         cdef Py_ssize_t i
         for i in range(self._find(first), self.size):
-            if self.entries[i].tag > last:
+            if self.entries[i].tag > last or len(found) == runs_max:
                 break
             found.append((max(first, self.entries[i].tag), min(last, self.entries[i].stop - 1)))
         return found

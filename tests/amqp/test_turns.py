@@ -10,7 +10,7 @@ from pamqp import commands
 
 from leveret.core.queues.farewell import CONSUMERS_A_TURN
 from leveret.core.turn import PARKED_NS_MAX, TOUCHED_TOGETHER_MAX
-from leveret.errors import ConnectionClosingError
+from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.node.core import _come_to_rest
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
@@ -430,3 +430,155 @@ def test_parking_keeps_the_order_and_all_confirms(steps):
         assert not client.connection.is_waiting
     assert not stage.turn.parked
     assert stage.reported == []
+
+
+# -- transactions
+
+
+COUNT = 2000  # publishes, or settlements, of one transaction
+
+
+def between_turns(client, look):
+    """What `look` sees whenever others are let in."""
+    seen, others = [], client.link.others
+
+    def looking():
+        seen.append(look())
+        return others()
+
+    client.link.others = looking
+    return seen
+
+
+@pytest.fixture
+def begun(stage, client):
+    """A transaction of many publishes; what comes next takes its time."""
+    client.declare("q")
+    client.call(commands.Tx.Select())
+    client.publish("q", *[b"m"] * COUNT)
+    stage.look_ns = 300_000  # each slice takes so long
+    return client
+
+
+def test_a_commit_is_gathered_in_slices(stage, begun):
+    seen = between_turns(begun, lambda: begun.connection._transaction_bytes)
+    read(begun, wire(commands.Tx.Commit()), message("q", b"next"), *declares(1))
+    assert begun.connection.is_waiting
+    assert not stage.broker.atomic.is_busy
+    assert "q0" not in stage.broker.vhosts["/"].queues  # nothing overtakes it
+    stage.run()
+    assert len(seen) > 10
+    assert stage.queue("q").message_count == COUNT
+    assert begun.names() == ["Tx.CommitOk", "Queue.DeclareOk"]
+    begun.send(commands.Tx.Commit())
+    assert stage.queue("q").message_count == COUNT + 1
+
+
+def test_what_a_commit_returns_is_told_in_slices(stage, client):
+    client.call(commands.Tx.Select())
+    client.publish("nobody", *[b"m"] * COUNT, mandatory=True)
+    stage.look_ns = 300_000
+    read(client, wire(commands.Tx.Commit()))
+    told = between_turns(client, lambda: len(client.link.sent) + client.connection.outbox.size)
+    stage.run()
+    assert any(0 < size < len(client.link.sent) // 2 for size in told)
+    assert client.names() == ["Basic.Return"] * COUNT + ["Tx.CommitOk"]
+
+
+def test_a_rollback_forgets_in_slices(stage, begun):
+    read(begun, wire(commands.Tx.Rollback()), *declares(1))
+    assert begun.connection.is_waiting
+    assert begun.connection._transaction_bytes > 0
+    stage.run()
+    assert begun.connection._transaction_bytes == 0
+    assert begun.names() == ["Tx.RollbackOk", "Queue.DeclareOk"]
+    begun.send(commands.Tx.Commit())
+    assert stage.queue("q").message_count == 0
+
+
+@pytest.mark.parametrize("ends", ["shut", "lose"])
+def test_a_connection_that_ends_while_a_commit_is_gathered_commits_nothing(stage, client, ends):
+    client.declare("from")
+    client.publish("from", *[b"m"] * COUNT)
+    client.consume("from")
+    client.received()
+    client.call(commands.Tx.Select())
+    client.publish("to", *[b"m"] * COUNT)
+    client.send(*(commands.Basic.Ack(tag) for tag in range(1, COUNT, 2)))
+    other = Client(stage).open()
+    other.declare("to")
+    stage.look_ns = 300_000
+    read(client, wire(commands.Tx.Commit()))
+    assert not stage.broker.atomic.is_busy
+    if ends == "shut":
+        client.connection.shut(ConnectionClosingError(320, "user 'guest' is deleted"))
+        stage.run()
+        assert client.names() == ["Connection.Close"]
+    else:
+        client.link.lose()
+    assert stage.queue("to").message_count == 0
+    assert stage.queue("from").message_count == COUNT
+    assert stage.queue("from").leased_count == 0
+    assert client.connection._transaction_bytes == 0
+
+
+def test_a_channel_that_ends_while_a_commit_is_gathered_ends_behind_it(stage, begun):
+    read(begun, wire(commands.Tx.Commit()))
+    begun.connection.channels.close(1, ChannelError(406, "held a delivery for too long"))
+    stage.run()
+    assert begun.names() == ["Channel.Close"]
+    assert stage.queue("q").message_count == COUNT
+
+
+def test_a_queue_that_goes_while_a_commit_is_gathered_takes_nothing(stage, begun):
+    other = Client(stage).open()
+    other.declare("other")
+    stage.look_ns = 0
+    begun.publish("other", b"last")
+    stage.look_ns = 300_000
+    read(begun, wire(commands.Tx.Commit()))
+    read(other, wire(commands.Queue.Delete(queue="q")))
+    assert not stage.broker.atomic.is_busy
+    stage.run()
+    assert begun.names() == ["Tx.CommitOk"]
+    assert stage.queue("other").message_count == 1
+
+
+@pytest.mark.parametrize("outcome", ["commit", "rollback", "failure", "close"])
+def test_many_settlements_of_a_transaction_are_gone_through_in_slices(stage, client, outcome):
+    holding_holes(stage, client)
+    stage.look_ns = 0
+    client.call(commands.Tx.Select())
+    stage.look_ns = 300_000
+    read(client, wire(commands.Basic.Nack(0, multiple=True, requeue=False)), *declares(1))
+    channel = client.connection.channels.by_number[1]
+    assert 0 < channel.unacked.count < HOLES
+    assert "q0" not in stage.broker.vhosts["/"].queues
+    stage.run()
+    assert channel.unacked.count == 0
+    assert stage.queue("q").leased_count == HOLES
+    client.received()
+    if outcome == "commit":
+        read(client, wire(commands.Tx.Commit()))
+        stage.run()
+        assert client.names() == ["Tx.CommitOk"]
+        assert stage.queue("q").leased_count == stage.queue("q").message_count == 0
+    elif outcome == "rollback":
+        read(client, wire(commands.Tx.Rollback()))
+        assert 0 < channel.unacked.count < HOLES
+        stage.run()
+        assert client.names() == ["Tx.RollbackOk"]
+        assert channel.unacked.count == stage.queue("q").leased_count == HOLES
+    elif outcome == "failure":
+        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        client.call(commands.Queue.Declare(queue="full", arguments=full), 1)
+        client.publish("full", b"1", b"2")
+        read(client, wire(commands.Tx.Commit()))
+        stage.run()
+        assert client.names() == ["Channel.Close"]
+        assert stage.queue("q").message_count == HOLES
+    else:
+        read(client, wire(commands.Channel.Close(200, "", 0, 0)))
+        stage.run()
+        assert client.names() == ["Channel.CloseOk"]
+        assert stage.queue("q").message_count == HOLES

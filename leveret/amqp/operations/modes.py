@@ -11,7 +11,7 @@ from leveret.amqp.transaction import Transaction
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Iterator
 
     from leveret.amqp.channel import Channel
     from leveret.amqp.operations.operation import Operations
@@ -43,16 +43,23 @@ def _transaction(channel: Channel) -> Transaction:
     return channel.transaction
 
 
-def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> Awaitable[None]:
+def tx_commit(channel: Channel, _method: commands.Tx.Commit) -> None:
     """Let the transaction take effect, all of it or nothing."""
-    return _committed(channel, _transaction(channel).commit())
+    channel.connection.take_time(_committing(channel, _transaction(channel)))
+
+
+def _committing(channel: Channel, transaction: Transaction) -> Iterator[None]:
+    commit = yield from transaction.committing()
+    if commit is not None:
+        channel.connection.wait_for(_committed(channel, commit))
 
 
 async def _committed(channel: Channel, commit: Commit) -> None:
-    if not await channel.connection.committed(commit.taken):
-        commit.give_back()
+    connection = channel.connection
+    if not await connection.committed(commit.taken):
+        connection.take_time(commit.giving_back())
         raise ChannelError(406, "partial tx completion")
-    if not await channel.connection.committed([commit]):
+    if not await connection.committed([commit]):
         raise ChannelError(406, "partial tx completion")
     if channel.alive:
         channel.send(commands.Tx.CommitOk())
@@ -60,8 +67,13 @@ async def _committed(channel: Channel, commit: Commit) -> None:
 
 def tx_rollback(channel: Channel, _method: commands.Tx.Rollback) -> None:
     """Forget the transaction."""
-    _transaction(channel).rollback()
-    channel.send(commands.Tx.RollbackOk())
+    channel.connection.take_time(_rolling_back(channel, _transaction(channel)))
+
+
+def _rolling_back(channel: Channel, transaction: Transaction) -> Iterator[None]:
+    yield from transaction.rolling_back()
+    if channel.alive:
+        channel.send(commands.Tx.RollbackOk())
 
 
 def flow(channel: Channel, method: commands.Channel.Flow) -> None:
