@@ -28,6 +28,11 @@ class MemoryMetadataStore:
     def remove(self, definition: Definition) -> None:
         self.unwritten[self._key(definition)] = None
 
+    def remove_vhost(self, name: str) -> None:
+        for key in {**self.kept, **self.unwritten}:
+            if TABLES[key[0]].vhost_column is not None and key[1][0] == name:
+                self.unwritten[key] = None
+
     @property
     def pending(self) -> bool:
         return bool(self.unwritten)

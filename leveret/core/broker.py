@@ -11,7 +11,7 @@ from leveret.core.access.authentication import log_in
 from leveret.core.access.limits import Admission, Quota
 from leveret.core.access.rates import Rates
 from leveret.core.alarms import Alarms, Resource
-from leveret.core.chores import Chores
+from leveret.core.chores import Chores, at_once
 from leveret.core.command_replies import CommandReplies
 from leveret.core.dead_letters.dead_lettering import DeadLettering
 from leveret.core.dead_letters.redrive import Redrives
@@ -103,6 +103,7 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.connections: set[Any] = set()
         self.chores = Chores(turn, environment.report)
+        self._closing: dict[Vhost, Generator[None]] = {}
         self._following: dict[str, Generator[None]] = {}  # virtual hosts whose policies changed
 
         # What tells and counts.
@@ -270,19 +271,36 @@ class Broker:
             self.events.emit("queue.policy.updated", {**told, "definition": definition})
 
     def remove_vhost(self, name: str) -> None:
-        """Delete a virtual host: its connections are told and closed, its queues are deleted."""
+        """Delete a virtual host: its connections are told and closed, its queues are deleted.
+
+        Nobody finds it from now on, and the store has been told. What was in it goes in this turn
+        and those to come; another one of its name may be there meanwhile.
+        """
         vhost = self.vhosts.pop(name)
         reason = ConnectionClosingError(320, f"vhost '{name}' is deleted")
         self._shut(reason, lambda connection: connection.vhost is vhost)
-        for queue in list(vhost.queues.values()):
-            self._drop_queue(vhost, self._opened(queue))
         self.delayed.forget(name)
         self.once.forget_vhost(name)
         self.waiting_rooms.delete_of_vhost(name)
         self.statistics.vhost_deleted(name)
-        vhost.close()
-        for exchange in vhost.exchanges:
-            self.events.emit("exchange.deleted", {"name": exchange, "vhost": name})
+        closing = self._closing[vhost] = self._close_vhost(vhost)
+        self.chores.begin(closing)
+
+    def _close_vhost(self, vhost: Vhost) -> Generator[None]:
+        def drop(queue: QueueLike) -> None:
+            vhost.remove_queue(queue)
+            self._drop_queue(vhost, self._opened(queue))
+
+        user = actor.get()  # each slice is some turn's
+        steps = vhost.closing(drop)
+        try:
+            while True:
+                with acting_as(user):
+                    if next(steps, steps) is steps:
+                        return
+                yield
+        finally:
+            del self._closing[vhost]
 
     def shut_user(self, name: str) -> None:
         """A user was deleted: whoever is connected as such is told and closed."""
@@ -378,7 +396,12 @@ class Broker:
     async def caught_up(
         self, committed: Callable[[Collection[Committing]], Awaitable[bool]]
     ) -> None:
-        """Until everything that was published is committed; `committed` waits for queues."""
+        """Until everything that was published is committed; `committed` waits for queues.
+
+        The node stops: what belongs to no virtual host any more would be left behind.
+        """
+        for closing in list(self._closing.values()):
+            at_once(closing)
         # One wait for all: queues come and go meanwhile.
         queues = (
             self._opened(queue) for vhost in self.vhosts.values() for queue in vhost.queues.values()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.core.telemetry.events import Emit
     from leveret.ports import DefinitionSink
-    from leveret.ports.definitions import ExchangeDefinition
+    from leveret.ports.definitions import Definition, ExchangeDefinition
 
 __all__ = ["Topology"]
 
@@ -307,15 +307,37 @@ class Topology:
             if binding is not None:
                 self.graph.add_binding(binding)
 
-    def close(self) -> None:
-        """Give up the exchanges and their bindings; queues have been removed. Once."""
-        for exchange in self.exchanges.values():
-            for binding in exchange.outgoing.values():
-                if binding.durable:
-                    self._store.remove(binding.definition)
-            if exchange.definition.durable and exchange.name not in self._predeclared:
-                self._store.remove(exchange.definition)
-        self._quota.exchange_count -= len(self.exchanges)
+    def closing(self, drop: Callable[[QueueLike], None]) -> Generator[None]:
+        """Give up everything, in steps; `drop` removes a queue. Once.
+
+        The store has been told, and hears no more: names may mean something else by now.
+        """
+        self._store = self._bindings.store = Deaf()
+        begun: list[Generator[None]] = []
+        self._begin = begun.append  # no steps but these
+        for queue in list(self.queues.values()):
+            drop(queue)
+            yield
+            while begun:
+                yield from begun.pop()
+        self._begin = at_once
+        for name in list(self.exchanges):
+            self._quota.exchange_count -= 1
+            self._emit("exchange.deleted", {"name": name, "vhost": self._vhost})
+            yield
+
+
+class Deaf:
+    """The store of what is closing."""
+
+    def put(self, definition: Definition) -> None:
+        """Nothing is kept."""
+
+    def remove(self, definition: Definition) -> None:
+        """It has been removed."""
+
+    def remove_vhost(self, name: str) -> None:
+        """It has been removed."""
 
 
 def abandoned(removed: Iterable[Binding]) -> list[Exchange]:

@@ -326,9 +326,9 @@ class Vhost:
         """Let an exchange follow the policies as they are now; queues are the broker's."""
         self.topology.follow_policy(exchange)
 
-    def close(self) -> None:
-        """Give up the exchanges and their bindings; queues have been removed. Once."""
-        self.topology.close()
+    def closing(self, drop: Callable[[QueueLike], None]) -> Generator[None]:
+        """Give up everything, in steps; `drop` removes a queue. The store has been told. Once."""
+        return self.topology.closing(drop)
 
     # ----- for definitions that somebody exports or imports
 

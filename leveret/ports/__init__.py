@@ -354,6 +354,10 @@ class DefinitionSink(Protocol):
         """Delete by the definition's natural key; a missing one is no error. Returns at once."""
         ...
 
+    def remove_vhost(self, name: str) -> None:
+        """Delete a virtual host and all that was put of it, together. Returns at once."""
+        ...
+
 
 class MetadataStore(DefinitionSink, Protocol):
     """Definitions that survive. What was written is durable after `flush`."""

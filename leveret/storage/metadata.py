@@ -72,6 +72,7 @@ class SqliteMetadataStore:
         # The last word on each key not yet durable; None removes. Insertion order is irrelevant:
         # everything in it is committed together.
         self._unwritten: dict[_Key, Row | None] = {}
+        self._removed: set[str] = set()  # virtual hosts; what is unwritten of them came later
         self._committing = asyncio.Lock()
         self._commit_scheduled = False
 
@@ -128,10 +129,16 @@ class SqliteMetadataStore:
         table = TABLES[type(definition)]
         self._note((table.kind, table.key_of(definition)), None)
 
+    def remove_vhost(self, name: str) -> None:
+        """Delete a virtual host and all that was put of it, together. Returns at once."""
+        self._unwritten = _without(self._unwritten, {name})
+        self._removed.add(name)
+        self._schedule_commit()
+
     @property
     def pending(self) -> bool:
         """Whether anything queued is not durable yet."""
-        return bool(self._unwritten) or self._committing.locked()
+        return bool(self._unwritten or self._removed) or self._committing.locked()
 
     async def flush(self) -> None:
         """Wait until everything queued before this call is durable.
@@ -140,7 +147,7 @@ class SqliteMetadataStore:
         """
         # Waiting for the lock is the group commit: whoever gets it writes for all who wait.
         async with self._committing:
-            if self._unwritten:
+            if self._unwritten or self._removed:
                 await self._commit()
 
     async def close(self) -> None:
@@ -156,6 +163,9 @@ class SqliteMetadataStore:
 
     def _note(self, key: _Key, row: Row | None) -> None:
         self._unwritten[key] = row
+        self._schedule_commit()
+
+    def _schedule_commit(self) -> None:
         if not self._commit_scheduled:
             self._commit_scheduled = True
             self._spawn(self._commit_noted())
@@ -171,20 +181,44 @@ class SqliteMetadataStore:
     async def _commit(self) -> None:
         """One transaction with all that is unwritten; on any failure it is unwritten again."""
         batch, self._unwritten = self._unwritten, {}
+        removed, self._removed = self._removed, set()
         try:
             if self._database.in_transaction:  # an earlier commit was cancelled half way
                 await self._database.rollback()
-            for statement, rows in _statements(batch):
+            for statement, rows in [*_removals(removed), *_statements(batch)]:
                 await self._database.executemany(statement, rows)
             await self._database.execute("UPDATE store SET changes = changes + 1")
             await self._database.commit()
         except BaseException as error:
-            self._unwritten = batch | self._unwritten
+            self._unwritten = _without(batch, self._removed) | self._unwritten
+            self._removed |= removed
             if isinstance(error, sqlite3.Error):
                 raise _storage_error(self._path, error) from error
             raise
         self.changes += 1
         self.on_change()
+
+
+def _without(batch: dict[_Key, Row | None], vhosts: set[str]) -> dict[_Key, Row | None]:
+    """What a batch says of anything else than some virtual hosts and what is in them."""
+    if not vhosts:
+        return batch
+    return {
+        (kind, key): row
+        for (kind, key), row in batch.items()
+        if TABLES[kind].vhost_column is None or key[0] not in vhosts
+    }
+
+
+def _removals(vhosts: set[str]) -> list[tuple[str, list[Row]]]:
+    """Statements that delete some virtual hosts and what is in them."""
+    names: list[Row] = [(name,) for name in sorted(vhosts)]
+    tables = [(table.name, table.vhost_column) for table in TABLES.values() if names]
+    return [
+        (f"DELETE FROM {table} WHERE {column} = ?", names)  # noqa: S608  # our own names
+        for table, column in tables
+        if column is not None
+    ]
 
 
 def _statements(batch: dict[_Key, Row | None]) -> list[tuple[str, list[Row]]]:

@@ -140,6 +140,11 @@ class Table:
         condition = " AND ".join(f"{column} = ?" for column in self.key)
         return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608  # our own names
 
+    @property
+    def vhost_column(self) -> str | None:
+        """The first of its key, where that is the name of a virtual host."""
+        return self.key[0] if self.key[0] == "vhost" or self.kind is VhostDefinition else None
+
     def row_of(self, definition: Definition) -> Row:
         """Column values of a definition."""
         return self._values(definition, self.columns)

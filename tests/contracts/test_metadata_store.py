@@ -192,3 +192,28 @@ async def test_any_field_table_survives(opened, arguments):
         store.put(QueueDefinition("/", "q", arguments=arguments))
     async with opened() as store:
         assert (await store.load()).queues[0].arguments == arguments
+
+
+async def test_a_virtual_host_is_removed_with_all_that_is_in_it(opened):
+    async with opened() as store:
+        others = [
+            d for d in ONE_OF_EACH if isinstance(d, UserDefinition | GlobalParameterDefinition)
+        ]
+        names = {
+            getattr(d, "vhost", getattr(d, "name", "")) for d in ONE_OF_EACH if d not in others
+        }
+        for definition in ONE_OF_EACH:
+            store.put(definition)
+        await store.flush()
+        unwritten = QueueDefinition(min(names), "unwritten")
+        elsewhere = QueueDefinition("another", "kept")
+        store.put(unwritten)
+        store.put(elsewhere)
+        for name in names:
+            store.remove_vhost(name)
+        assert store.pending
+        again = QueueDefinition(min(names), "again")
+        store.put(again)
+    async with opened() as store:
+        kept = everything(await store.load())
+    assert sorted(map(repr, kept)) == sorted(map(repr, [*others, elsewhere, again]))

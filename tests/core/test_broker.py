@@ -3,7 +3,9 @@ from itertools import count
 import pytest
 
 from leveret.core.chores import SLICE_NS_MAX, at_once
+from leveret.core.definitions.administration import Administration
 from leveret.core.exchanges.consistent_hash import SHARES_MAX
+from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError
 from leveret.ports import Durability
 from leveret.ports.definitions import (
@@ -205,6 +207,103 @@ def test_a_virtual_host_may_go_while_its_policies_are_followed(slow, vhost):
     slow.broker.remove_vhost("/")
     slow.run()
     assert slow.broker.follows_policies
+
+
+# -- virtual hosts that take long to go
+
+
+def a_large_vhost(stage):
+    """One with a hundred queues, and who deletes it as an operator does."""
+    administration = Administration(
+        stage.access,
+        stage.metadata,
+        on_vhost_added=stage.broker.add_vhost,
+        on_vhost_deleted=stage.broker.remove_vhost,
+        policies=stage.broker.policies,
+    )
+    administration.restore(stage.definitions())
+    administration.add_vhost("v")
+    vhost = stage.broker.vhosts["v"]
+    vhost.declare_exchange(
+        "x", "fanout", durable=True, auto_delete=False, internal=False, arguments={}
+    )
+    for number in range(100):
+        declare(vhost, f"q{number}", durable=True)
+        vhost.bind_queue(f"q{number}", "x", "", {}, None)
+    return administration, vhost
+
+
+def kept(stage):
+    """What another start would find in the virtual host."""
+    found = run_through(stage.metadata.load())
+    of_vhost = [d for d in (*found.queues, *found.exchanges, *found.bindings) if d.vhost == "v"]
+    return [d.name for d in found.vhosts], of_vhost
+
+
+def test_a_vhost_goes_in_slices(slow):
+    administration, vhost = a_large_vhost(slow)
+    queues = list(vhost.queues.values())
+    administration.delete_vhost("v")
+    assert "v" not in slow.broker.vhosts
+    assert 0 < len(vhost.queues) < 100
+    assert kept(slow) == ([], [])  # a restart finds nothing of it
+    slow.run()
+    assert not vhost.queues
+    assert all(queue.deleted and queue.log.deleted for queue in queues)
+    assert slow.broker._quota.queue_count == 0
+    assert slow.broker._quota.exchange_count == len(slow.broker.vhosts["/"].exchanges)
+    assert slow.reported == []
+
+
+def test_a_vhost_that_comes_again_while_it_goes_is_another(slow):
+    administration, old = a_large_vhost(slow)
+    last = slow.topics.logs["v", "q99"]
+    administration.delete_vhost("v")
+    administration.add_vhost("v")
+    vhost = slow.broker.vhosts["v"]
+    assert old.queues
+    assert not vhost.queues
+    for number in range(50, 100):
+        declare(vhost, f"q{number}", durable=True)
+    slow.run()
+    assert not old.queues
+    assert last.deleted
+    assert len(vhost.queues) == 50
+    assert not any(queue.deleted or queue.log.deleted for queue in vhost.queues.values())
+    names, of_vhost = kept(slow)
+    assert "v" in names
+    assert len(of_vhost) == 50
+    assert slow.broker._quota.queue_count == 50
+
+
+def test_a_queue_of_a_vhost_that_goes_has_no_dead_letters(slow):
+    """Its exchange may be another's by now."""
+    administration, old = a_large_vhost(slow)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    declare(old, "dying", arguments={**arguments, "x-message-ttl": 0})
+    queue = old.queues["dying"]
+    administration.delete_vhost("v")
+    administration.add_vhost("v")
+    vhost = slow.broker.vhosts["v"]
+    declare(vhost, "dead")
+    assert not queue.deleted
+    slow.broker.publisher.publish(old, MadeMessage(b"", b"dying", {}, b"late"))
+    slow.run()
+    assert vhost.queues["dead"].message_count == 0
+
+
+def test_a_node_that_stops_leaves_nothing_of_a_vhost_that_goes(slow):
+    administration, vhost = a_large_vhost(slow)
+    administration.delete_vhost("v")
+
+    async def committed(_queues):
+        return True
+
+    assert vhost.queues
+    run_through(slow.broker.caught_up(committed))
+    assert not vhost.queues
+    slow.run()
+    assert slow.reported == []
 
 
 @pytest.mark.covers("B-178")

@@ -3,6 +3,7 @@ from contextlib import contextmanager
 import pytest
 
 from leveret.core.access.limits import NodeLimits, Quota
+from leveret.core.chores import at_once
 from leveret.core.definitions.policies import Policies
 from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -574,13 +575,12 @@ def test_what_goes_makes_room_for_something_else():
     vhost.delete_exchange("x", if_unused=False)
     declare(vhost, "c")
     exchange(vhost, "y")
-    for name in ("b", "c"):
-        vhost.remove_queue(vhost.queues[name])
-    vhost.close()
+    at_once(vhost.closing(vhost.remove_queue))
     assert (quota.queue_count, quota.exchange_count) == (0, 0)
 
 
-def test_a_closed_vhost_leaves_nothing_in_the_store():
+def test_a_vhost_that_closes_tells_the_store_nothing():
+    """The store has removed all of it; what has the names now is another's."""
     store = FakeStore()
     vhost = make_vhost(store)
     exchange(vhost, "x", durable=True)
@@ -589,9 +589,10 @@ def test_a_closed_vhost_leaves_nothing_in_the_store():
     vhost.bind_exchange("x", "amq.topic", "k", {})
     declare(vhost, "q", durable=True)
     vhost.bind_queue("q", "x", "k", {}, None)
-    vhost.remove_queue(vhost.queues["q"])
-    vhost.close()
-    assert store.kept == []
+    kept = list(store.kept)
+    at_once(vhost.closing(vhost.remove_queue))
+    assert store.kept == kept
+    assert not vhost.queues
 
 
 # -- how many arguments there may be

@@ -42,6 +42,9 @@ class FakeStore:
     def remove(self, definition: Definition) -> None:
         self.kept.remove(definition)
 
+    def remove_vhost(self, name: str) -> None:
+        self.kept = []
+
 
 def make_vhost(
     store: FakeStore | None = None,

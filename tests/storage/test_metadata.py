@@ -194,6 +194,26 @@ async def test_full_disk_is_raised_and_the_write_succeeds_later(path, open_store
     await store.close()
 
 
+async def test_a_virtual_host_that_goes_while_the_disk_is_full_does_not_come_back(path, open_store):
+    store = await open_store()
+    for name in ("old", "new"):
+        store.put(QueueDefinition("v", name))
+        await store.flush()
+    await store._database.execute("PRAGMA max_page_count = 1")
+    store.put(QueueDefinition("v", "q", arguments={"x": "y" * 100_000}))
+    with pytest.raises(DiskFullError):
+        await store.flush()
+    store.remove_vhost("v")
+    store.put(QueueDefinition("v", "large", arguments={"x": "y" * 100_000}))
+    with pytest.raises(DiskFullError):
+        await store.flush()
+    store.put(QueueDefinition("v", "new"))
+    await store._database.execute("PRAGMA max_page_count = 100000")
+    await store.flush()
+    assert [queue.name for queue in (await store.load()).queues] == ["large", "new"]
+    await store.close()
+
+
 async def test_cancelled_flush_loses_nothing(path, open_store, group):
     store = await open_store()
     for attempt in range(20):

@@ -267,11 +267,11 @@ class Administration:
                 f"Refusing to delete virtual host '{name}' because it is protected from deletion",
             )
         del self._vhosts[name]
-        self._drop(self.access.remove_vhost(name))
-        self._drop(self.access.remove_topic_permissions(vhost=name))
-        self._drop(self.policies.remove_vhost(name))
-        self._drop(self.parameters.remove_vhost(name))
-        self.store.remove(vhost)
+        self.access.remove_vhost(name)
+        self.access.remove_topic_permissions(vhost=name)
+        self.policies.remove_vhost(name)
+        self.parameters.remove_vhost(name)
+        self.store.remove_vhost(name)  # whatever is in it, too, which may take its time to go
         self._on_vhost_deleted(name)
         self._emit("vhost.deleted", {"name": name})
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import Quota
 from leveret.core.access.permissions import AccessControl
+from leveret.core.chores import at_once
 from leveret.core.definitions.administration import Administration
 from leveret.core.definitions.policies import NO_POLICY, Policies
 from leveret.core.vhost import Vhost
@@ -53,6 +54,9 @@ class Oblivion:
         """Forget it."""
 
     def remove(self, definition: Definition) -> None:
+        """There is nothing to remove."""
+
+    def remove_vhost(self, name: str) -> None:
         """There is nothing to remove."""
 
     async def load(self) -> Definitions:
@@ -119,9 +123,7 @@ class Model:
 
     def _remove_vhost(self, name: str) -> None:
         vhost = self.vhosts.pop(name)
-        for queue in list(vhost.queues.values()):
-            vhost.remove_queue(queue)
-        vhost.close()
+        at_once(vhost.closing(vhost.remove_queue))
 
 
 def nowhere(queues: Iterable[QueueLike], message: Message) -> None:

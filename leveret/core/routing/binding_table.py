@@ -41,7 +41,7 @@ class BindingTable:
         emit: Emit,
     ) -> None:
         self._graph = graph
-        self._store = store
+        self.store = store  # replaced when the virtual host is closing
         self._deposit = deposit
         self._emit = emit
 
@@ -50,7 +50,7 @@ class BindingTable:
         if self._graph.find_binding(binding.definition) is not None:
             return
         if binding.durable:
-            self._store.put(binding.definition)
+            self.store.put(binding.definition)
         self._graph.add_binding(binding)
         self._tell_history(binding)
         self._emit("binding.created", binding_headers(binding.definition))
@@ -71,7 +71,7 @@ class BindingTable:
         """Let bindings go, untold: what they go with comes first in the events."""
         for binding in bindings:
             if binding.durable and not implied(binding):
-                self._store.remove(binding.definition)
+                self.store.remove(binding.definition)
             self._graph.remove_binding(binding)
 
     def readdress(self, binding: Binding, queue: str) -> None:
@@ -80,8 +80,8 @@ class BindingTable:
         self._graph.remove_binding(binding)
         self._graph.add_binding(Binding(definition, binding.source, binding.destination))
         if binding.durable and not implied(binding):
-            self._store.remove(binding.definition)
-            self._store.put(definition)
+            self.store.remove(binding.definition)
+            self.store.put(definition)
 
     def tell_removed(self, bindings: Iterable[Binding]) -> None:
         """Tell which bindings have gone."""

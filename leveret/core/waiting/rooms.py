@@ -106,8 +106,12 @@ class WaitingRooms:
         room.delete()
 
     def delete_of_vhost(self, vhost: str) -> None:
-        """Delete the open rooms of a virtual host, which is being deleted."""
-        for name in [name for name in self._names if name[0] == vhost]:
+        """Delete the open rooms of a virtual host, which is being deleted.
+
+        Those of single queues go with their queues.
+        """
+        shared = [name for name in self._names if name[0] == vhost and name[2] == INCARNATION]
+        for name in shared:
             self.delete(*name)
 
     async def close(self) -> None:

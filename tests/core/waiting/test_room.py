@@ -204,6 +204,7 @@ def test_lost_records_are_said_and_hold_up_nothing(bench):
 
 def test_rooms_are_found_and_deleted(bench):
     other = bench.rooms.open("v", "other", bench.take)
+    of_queue = bench.rooms.open("v", "retry", bench.take, "incarnation of a queue")
     bench.room.await_commit(witness := Witness())
     assert bench.rooms.find("v", "other") is other
     assert bench.rooms.find("v", "third") is None
@@ -215,6 +216,7 @@ def test_rooms_are_found_and_deleted(bench):
     bench.advance(100)
     assert bench.rooms.find("v", "other") is None
     assert other.log.deleted
+    assert not of_queue.log.deleted
     assert (bench.handed, witness.heard) == ([], True)
     assert not bench.log.deleted
 
