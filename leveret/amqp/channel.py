@@ -548,6 +548,19 @@ class Channel:
         self.broker.turn.catch_up(queue)
         return then() if queue.is_caught_up else self._after_commit([queue], then)
 
+    def take_time_before(
+        self, steps: Iterator[None], then: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        """Do `then` behind what may be much; nothing else is read meanwhile."""
+        self.connection.take_time(self._taking_time_before(steps, then))
+
+    def _taking_time_before(
+        self, steps: Iterator[None], then: Callable[[], Awaitable[None] | None]
+    ) -> Iterator[None]:
+        yield from steps
+        if self.connection.is_open:
+            self.connection.wait_for(then())
+
     def when_effective(
         self, queues: Collection[OpenQueue], then: Callable[[], Awaitable[None] | None]
     ) -> Awaitable[None] | None:

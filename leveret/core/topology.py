@@ -160,6 +160,7 @@ class Topology:
         All of it reaches the store together, as nothing waits in between: a crash leaves what was
         before, or what is now. Routes, consumers and what has gathered do not notice.
         """
+        self._wait_until_apart(("queue", name))
         old = queue.definition
         bindings = list(self.graph.queue_bindings[old.name].values())
         aliases = tuple(alias for alias in (*old.aliases, old.name) if alias != name)
@@ -247,11 +248,21 @@ class Topology:
         finally:
             self._apart.pop(end, None)
 
+    def freeing(self, end: End) -> Generator[None] | None:
+        """Finish with the bindings of what had a name, in steps; None where there are none.
+
+        For whoever is about to give the name to another, and would wait for it at one go.
+        """
+        return self._freeing(end) if end in self._apart else None
+
+    def _freeing(self, end: End) -> Generator[None]:
+        while (removing := self._apart.get(end)) is not None:
+            next(removing, None)  # its own chore goes on with it, too
+            yield
+
     def _wait_until_apart(self, end: End) -> None:
         """Finish with the bindings of what had a name before it is given to another."""
-        removing = self._apart.get(end)
-        if removing is not None:
-            at_once(removing)
+        at_once(self._freeing(end))
 
     def bind(self, binding: Binding) -> None:
         """Add a binding; one that exists is fine."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.routes import RouteCache
     from leveret.core.telemetry.events import Emit
     from leveret.ports import DefinitionSink
+    from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments, Definitions, VhostDefinition
 
 __all__ = ["Vhost"]
@@ -120,6 +121,12 @@ class Vhost:
         if exchange.definition.internal:
             raise ChannelError(403, f"cannot publish to internal {self._describe(exchange_name)}")
         return exchange.cache
+
+    # ----- names
+
+    def freeing(self, kind: Kind, name: str) -> Generator[None] | None:
+        """What is to be done, in steps, before a name that was another's is declared; or None."""
+        return self.topology.freeing((kind, stripped(name)))
 
     # ----- exchanges
 

@@ -432,6 +432,71 @@ def test_parking_keeps_the_order_and_all_confirms(steps):
     assert stage.reported == []
 
 
+# -- names that were another's
+
+
+BINDINGS = 1000
+
+
+@pytest.fixture
+def bound(stage, client):
+    """A queue with many bindings to an exchange; chores, too, take their time."""
+    client.declare("q")
+    client.call(commands.Exchange.Declare(exchange="x", exchange_type="topic"))
+    client.send(
+        *(
+            commands.Queue.Bind(queue="q", exchange="x", routing_key=f"key.{number}")
+            for number in range(BINDINGS)
+        )
+    )
+    client.received()
+    stage.look_ns = 300_000
+    stage.turn.clock_ns = stage.monotonic_ns
+    return client
+
+
+DELETIONS = [
+    (
+        commands.Queue.Delete(queue="q"),
+        commands.Queue.Declare(queue="q"),
+        ["Queue.DeleteOk", "Queue.DeclareOk"],
+    ),
+    (
+        commands.Exchange.Delete(exchange="x"),
+        commands.Exchange.Declare(exchange="x", exchange_type="direct"),
+        ["Exchange.DeleteOk", "Exchange.DeclareOk"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("delete", "declare", "answers"), DELETIONS)
+def test_a_name_is_declared_anew_when_the_bindings_of_the_old_are_gone(
+    stage, bound, delete, declare, answers
+):
+    topology = stage.broker.vhosts["/"].topology
+    read(bound, wire(delete), wire(declare), *declares(1))
+    assert bound.connection.is_waiting
+    assert len(topology._apart) == 1
+    assert "q0" not in topology.queues
+    stage.run()
+    assert topology._apart == {}
+    assert bound.names() == [*answers, "Queue.DeclareOk"]
+    assert {"q", "q0"} <= topology.queues.keys()
+    assert not topology.exchanges["x"].outgoing
+
+
+@pytest.mark.parametrize(("delete", "declare", "answers"), DELETIONS)
+def test_a_name_is_not_declared_by_a_connection_that_ends_meanwhile(
+    stage, bound, delete, declare, answers
+):
+    read(bound, wire(delete), wire(declare))
+    bound.connection.shut(ConnectionClosingError(320, "user 'guest' is deleted"))
+    stage.run()
+    assert bound.names() == [answers[0], "Connection.Close"]
+    vhost = stage.broker.vhosts["/"]
+    assert ("q" in vhost.queues) != ("x" in vhost.exchanges)
+
+
 # -- transactions
 
 

@@ -209,6 +209,19 @@ def test_a_virtual_host_may_go_while_its_policies_are_followed(slow, vhost):
     assert slow.broker.follows_policies
 
 
+def test_a_queue_takes_the_name_of_one_whose_bindings_are_going(slow, vhost):
+    for name in ("old", "other"):
+        declare(vhost, name)
+        for number in range(100):
+            vhost.bind_queue(name, "amq.topic", f"key.{number}", {}, None)
+    slow.broker.delete_queue(vhost, slow.queue("old"))
+    vhost.rename_queue(slow.queue("other"), "old")
+    slow.run()
+    assert len(vhost.exchanges["amq.topic"].outgoing) == 100
+    queues = vhost.route(vhost.exchanges["amq.topic"], ["key.5"], None)
+    assert queues == [slow.queue("old")]
+
+
 # -- virtual hosts that take long to go
 
 

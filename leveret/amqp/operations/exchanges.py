@@ -24,6 +24,9 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> Awaitable[No
     if method.passive:
         channel.require_any("exchange", name)
         channel.vhost.check_exchange(name)
+    elif freeing := channel.vhost.freeing("exchange", name):
+        channel.take_time_before(freeing, lambda: declare(channel, method))
+        return None
     else:
         arguments = plain_table(method.arguments)
         channel.require("configure", "exchange", name)

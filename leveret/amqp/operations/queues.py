@@ -34,6 +34,9 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> Awaitable[None]
     if method.passive:
         channel.require_any("queue", name)
         queue = channel.queue(name)
+    elif freeing := channel.vhost.freeing("queue", name):
+        channel.take_time_before(freeing, lambda: declare(channel, method))
+        return None
     else:
         arguments = plain_table(method.arguments)
         declared = channel.vhost.declare_queue(

@@ -17,12 +17,14 @@ from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
 from leveret.mgmt_ui.operations.administered import not_running
 from leveret.mgmt_ui.operations.waiting import has_failed
+from leveret.mgmt_ui.slices import in_slices
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments
 
 __all__ = [
@@ -85,11 +87,20 @@ def check_short(what: str, text: str) -> None:
         raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
 
 
+async def _free(node: Administered, parameters: Parameters, kind: Kind) -> None:
+    """Until the bindings of what had a name are gone."""
+    freeing = vhost_of(node, parameters).freeing(kind, parameters["name"])
+    if freeing is not None:
+        async for _ in in_slices(freeing):
+            pass
+
+
 # -- exchanges
 
 
 async def _exchange_declare(node: Administered, parameters: Parameters) -> None:
     check_short("an exchange's name", parameters["name"])
+    await _free(node, parameters, "exchange")
     vhost_of(node, parameters).declare_exchange(
         parameters["name"],
         parameters["type"],
@@ -115,6 +126,7 @@ async def _queue_declare(node: Administered, parameters: Parameters) -> str:
     arguments = dict(parameters["arguments"])
     if parameters["type"] is not None:
         arguments.setdefault(QUEUE_TYPE, parameters["type"])
+    await _free(node, parameters, "queue")
     declared = vhost_of(node, parameters).declare_queue(
         parameters["name"],
         durable=parameters["durable"],
