@@ -63,6 +63,10 @@ if TYPE_CHECKING:
 SLICE_RUNS = 256
 SLICE_CONSUMERS = 16
 
+# Copies of a message that take more bytes are made in portions, some 0.5 ms each.
+COPIED_BYTES_MAX = 4 * 1024 * 1024
+COPIED_PORTIONS = 4
+
 OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
 
 BASIC_ACK = (60, 80)
@@ -228,8 +232,26 @@ class Channel:
 
     def deposit(self, publish: Publish, destinations: Destinations) -> None:
         """Put one message where it goes; a mandatory one that nobody takes goes back."""
-        if destinations.builders:
-            self.connection.reader.deposit(self.slot, destinations.builders, publish)
+        builders = destinations.builders
+        bytes_each = len(publish.header) + len(publish.body)
+        if len(builders) * bytes_each > COPIED_BYTES_MAX:
+            self.connection.take_time(self._depositing(publish, destinations, bytes_each))
+            return
+        if builders:
+            self.connection.reader.deposit(self.slot, builders, publish)
+        self.answer(publish, destinations)
+
+    def _depositing(
+        self, publish: Publish, destinations: Destinations, bytes_each: int
+    ) -> Iterator[None]:
+        """Put a message into queues in portions, each of which is written down before the next."""
+        share = max(COPIED_BYTES_MAX // COPIED_PORTIONS // bytes_each, 1)
+        builders = list(destinations.builders)
+        for at in range(0, len(builders), share):
+            there = [each for each in builders[at : at + share] if not each.owner.deleted]
+            self.connection.reader.deposit(self.slot, there, publish)
+            self.connection.touch_filled()
+            yield
         self.answer(publish, destinations)
 
     def answer(self, publish: Publish, destinations: Destinations) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.appender import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
+    from leveret.ports.records import BatchBuilder
     from leveret.ports.usage import Account
 
     Event: TypeAlias = tuple[int, bytes | Publish | ChannelError]
@@ -305,27 +306,37 @@ class Connection:
         channel.collect_settles()
         self._method_ids = BASIC_PUBLISH
         channel.published(publish)
-        self._collect()
+        if not self._waits:  # else there are copies to be made yet, which the confirm must wait for
+            self._collect()
 
     def _collect(self) -> None:
         """Give channels their settlements and confirms, and the turn the builders that fill."""
         reader = self.reader
-        turn = self.broker.turn
         filled = reader.take_filled()
         if filled:
-            if len(filled) > TOUCHED_TOGETHER_MAX or turn.parked:
-                number = turn.touch_packed(filled)
-                if number:
-                    self.wait_for(self._flushed(number))
-            else:
-                for builder in filled:
-                    turn.touch(builder.owner)
-            self.mind_alarms()
+            self._touch(filled)
         for slot in reader.take_dirty():
             try:
                 slot.channel.collect()
             except ChannelError as error:
                 self.channels.close(slot.number, error)
+
+    def touch_filled(self) -> None:
+        """Let the turn flush what was packed."""
+        filled = self.reader.take_filled()
+        if filled:
+            self._touch(filled)
+
+    def _touch(self, filled: list[BatchBuilder]) -> None:
+        turn = self.broker.turn
+        if len(filled) > TOUCHED_TOGETHER_MAX or turn.parked:
+            number = turn.touch_packed(filled)
+            if number:
+                self.wait_for(self._flushed(number))
+        else:
+            for builder in filled:
+                turn.touch(builder.owner)
+        self.mind_alarms()
 
     async def _flushed(self, number: int) -> None:
         """Until what was parked is flushed: one message to thousands of queues is memory enough."""

@@ -70,6 +70,8 @@ cdef enum:
     WORK_ROUTE = WORK_MAX
     WORK_SETTLE = WORK_MAX // 32
     WORK_COPIED_BYTES = 4096        # as much as a record
+    # A message of which the copies take more leaves as an event, and is packed in portions: some 2 ms.
+    COPIED_BYTES_MAX = 4 * 1024 * 1024
     # What is kept of one message besides its body: its address and its content header.
     UNFINISHED_OVERHEAD_BYTES = 4 * 1024 * 1024
 
@@ -817,7 +819,7 @@ cdef class FrameReader:
             self.mark(slot)
         if route is None or slot.one_by_one or flags & LEAVES or (
             not route.builders and (mandatory or slot.escalates_unrouted)
-        ):
+        ) or PyTuple_GET_SIZE(route.builders) * (header_size + body_size) > COPIED_BYTES_MAX:
             return slot.number, _as_publish(
                 mandatory, <uint32_t>flags, address, header, header_size, body, body_size
             )

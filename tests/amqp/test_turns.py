@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from leveret.amqp.channel import COPIED_BYTES_MAX
 from leveret.core.queues.farewell import CONSUMERS_A_TURN
 from leveret.core.turn import PARKED_NS_MAX, TOUCHED_TOGETHER_MAX
 from leveret.errors import ChannelError, ConnectionClosingError
@@ -647,3 +648,50 @@ def test_many_settlements_of_a_transaction_are_gone_through_in_slices(stage, cli
         stage.run()
         assert client.names() == ["Channel.CloseOk"]
         assert stage.queue("q").message_count == HOLES
+
+
+BIG = b"x" * (COPIED_BYTES_MAX // MANY + 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"headers": {"CC": ["a"]}}])
+def test_copies_that_take_many_bytes_are_made_in_portions(stage, client, options):
+    fan_out(stage, client)
+    stage.turn.clock_ns = lambda: 0
+    stage.look_ns = 600_000  # each portion takes so long
+    read(client, message("", BIG, exchange="amq.fanout", **options), to_all(b"next"))
+    stage.run_once()
+    assert 0 < sum(counts(stage)) < MANY
+    assert not client.link.sent
+    other = Client(stage).open()
+    other.declare("other")
+    other.publish("other", b"m")
+    assert other.count("other") == 1
+    stage.run()
+    for number in range(MANY):
+        assert bodies(stage, f"q{number}") == [BIG, b"next"]
+    assert client.methods() == [("Basic.Ack", 2, True)]
+
+
+def test_copies_go_on_without_their_connection(stage, client):
+    fan_out(stage, client)
+    stage.turn.clock_ns = lambda: 0
+    stage.look_ns = 600_000
+    read(client, to_all(BIG))
+    stage.run_once()
+    client.link.lose()
+    stage.run()
+    assert counts(stage) == [1] * MANY
+
+
+def test_a_queue_that_goes_meanwhile_gets_no_copy(stage, client):
+    fan_out(stage, client)
+    stage.turn.clock_ns = lambda: 0
+    stage.look_ns = 600_000
+    other = Client(stage).open()
+    read(client, to_all(BIG))
+    stage.run_once()
+    last = f"q{MANY - 1}"
+    assert stage.log(last).end == 0
+    other.call(commands.Queue.Delete(queue=last))
+    stage.run()
+    assert client.names() == ["Basic.Ack"]
