@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, memmove
 
-from leveret.ports.ranges cimport RangeSet
+from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder, RecordView
 
 DUE_MS_MAX = (1 << 48) - 2      # the year 10889: as far as the timing wheel goes
@@ -127,7 +127,7 @@ cdef class DueList:
         for i in range(self.size):
             offset = self.items[i].offset
             at = settled._find(offset)
-            if at < settled.size and settled.ranges[at].first <= offset:
+            if at < settled.size and range_at(settled, at).first <= offset:
                 continue
             self.items[kept] = self.items[i]
             kept += 1
@@ -307,7 +307,7 @@ cdef class DuePage:
 
 cdef bint _holds(RangeSet ranges, uint64_t offset):
     cdef Py_ssize_t at = ranges._find(offset)
-    return at < ranges.size and ranges.ranges[at].first <= offset
+    return at < ranges.size and range_at(ranges, at).first <= offset
 
 
 def record_of(Batch batch not None, uint64_t offset):

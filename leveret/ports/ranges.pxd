@@ -6,17 +6,56 @@ cdef struct Range:
     uint64_t stop
 
 
-cdef class RangeSet:
-    cdef Range* block           # the allocation; what lies before `ranges` is room to grow to the front
-    cdef Range* ranges
-    cdef Py_ssize_t size
-    cdef Py_ssize_t capacity    # from `ranges` on
-    cdef readonly uint64_t count
+cdef struct Block:
+    char* runs
+    Py_ssize_t size
+    Py_ssize_t start            # index of its first run, counted from that of the first block
 
+
+cdef class Runs:
+    cdef Py_ssize_t width       # bytes of a run
+    cdef Py_ssize_t size        # how many there are
+    cdef char* room             # the allocation; what lies before `flat` is room to grow to the front
+    cdef char* flat
+    cdef Py_ssize_t capacity    # from `flat` on
+    cdef Block* blocks          # NULL while all runs are in `flat`
+    cdef Py_ssize_t block_count
+    cdef Py_ssize_t block_room
+    cdef Py_ssize_t recent      # the block that was asked for last
+    cdef char* spare            # a block that nothing is in
+
+    cdef char* _far(self, Py_ssize_t i) noexcept
+    cdef Py_ssize_t _block_of(self, Py_ssize_t i) noexcept
     cdef Py_ssize_t _find(self, uint64_t offset) noexcept
+    cdef Py_ssize_t _find_far(self, uint64_t offset) noexcept
+    cdef int _splice(self, Py_ssize_t at, Py_ssize_t removed, void* put, Py_ssize_t added) except -1
+    cdef int _splice_flat(
+        self, Py_ssize_t at, Py_ssize_t removed, void* put, Py_ssize_t added
+    ) except -1
     cdef int _reserve(self, Py_ssize_t extra) except -1
     cdef int _reserve_before(self, Py_ssize_t extra) except -1
     cdef int _move_to(self, Py_ssize_t room, Py_ssize_t before) except -1
-    cdef int _splice(self, Py_ssize_t at, Py_ssize_t removed, Range* put, Py_ssize_t added) except -1
+    cdef int _prepare_block(self) except -1
+    cdef void _enter_block(self, Py_ssize_t k, Py_ssize_t start) noexcept
+    cdef void _leave_block(self, Py_ssize_t k) noexcept
+    cdef void _shift(self, Py_ssize_t k, Py_ssize_t change) noexcept
+    cdef void _remove_far(self, Py_ssize_t at, Py_ssize_t removed) noexcept
+    cdef int _insert_far(self, Py_ssize_t at, void* put, Py_ssize_t added) except -1
+    cdef void _unite(self, Py_ssize_t k) noexcept
+    cdef int _adopt(self, char* runs, Py_ssize_t size) except -1
+    cdef int _to_blocks(self) except -1
+    cdef void _to_flat(self) noexcept
+    cdef void _copy_to(self, char* target) noexcept
+    cdef void _give_back(self) noexcept
+
+
+cdef class RangeSet(Runs):
+    cdef readonly uint64_t count
+
     cpdef uint64_t add(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF
     cpdef uint64_t remove(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF
+
+
+cdef inline Range* range_at(RangeSet ranges, Py_ssize_t i) noexcept:
+    """One of the ranges, until the set changes."""
+    return (<Range*>ranges.flat) + i if ranges.blocks == NULL else <Range*>ranges._far(i)

@@ -185,3 +185,45 @@ def test_who_has_a_record_is_found_by_its_offset():
     assert unacked.holder_at({"a"}, 11) is None
     assert unacked.holder_at({"b"}, 13) is None
     assert unacked.holder_at(set(), 10) is None
+
+
+MANY = 40_000  # deliveries: acknowledged at random they are far more entries than one array keeps
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_many_entries_are_settled_anywhere(seed):
+    rng = random.Random(seed)
+    unacked, model = Unacked(), Model()
+    while model.next_tag < MANY:
+        count = rng.randrange(1, 2000)
+        holder, offset = rng.choice(HOLDERS), rng.randrange(10**6)
+        unacked.add(model.next_tag, count, offset, holder)
+        model.add(count, offset, holder)
+    tags = rng.sample(range(1, MANY), MANY // 3)
+    aside = []
+    for number, tag in enumerate(tags):
+        if tag not in model.held:
+            continue
+        last = min(tag + rng.choice((0, 0, 0, 1)), MANY - 1)
+        if number % 100 == 0 and model.held.keys() >= set(range(tag, last + 1)):
+            aside.append({one: model.held[one] for one in range(tag, last + 1)})
+        taken, missing = unacked.take(tag, last)
+        assert (one_by_one(taken), missing) == model.take(tag, last)
+        if number % 1000 == 1 and aside:
+            held = aside.pop()
+            for again, (holder, offset) in held.items():
+                unacked.restore(again, 1, offset, holder)
+                assert unacked.holder_of(again) == holder
+            model.held.update(held)
+    assert unacked.held_bytes > 4096 * 32  # it is in blocks
+    assert unacked.count == len(model.held)
+    assert numbers(unacked.outstanding(MANY * 2)) == sorted(model.held)
+    assert one_by_one(unacked.take_held("second")) == model.take_held("second")
+    while model.held:
+        last = min(model.held) + 1000
+        taken = []
+        while some := unacked.take_up_to(last, 100):
+            taken += one_by_one(some)
+        assert taken == model.take_up_to(last)
+        assert unacked.oldest() is None or unacked.oldest()[0] == min(model.held)
+    assert (len(unacked), unacked.runs()) == (0, [])

@@ -123,3 +123,68 @@ def test_thousands_of_holes_from_either_end(seed):
             first, _ = ranges.take_first(1)
             model.remove(first)
     assert RangeSet.from_bytes(ranges.to_bytes()) == ranges
+
+
+MANY = 12_000  # ranges: far more than are kept in one array
+
+
+def test_many_ranges_are_cut_into_blocks_and_united_again():
+    ranges = RangeSet((first, first + 1) for first in range(0, 2 * MANY, 2))
+    assert list(ranges) == as_ranges(set(range(0, 2 * MANY, 2)))
+    most = ranges.held_bytes
+    for first in range(0, 2 * MANY - 200, 2):
+        assert ranges.take_first(5) == (first, first + 1)
+    assert list(ranges) == as_ranges(set(range(2 * MANY - 200, 2 * MANY, 2)))
+    assert ranges.held_bytes < most // 4
+    ranges.clear()
+    assert ranges.held_bytes == 0
+    assert list(ranges) == []
+
+
+@pytest.mark.parametrize("step", [-2, 2])
+def test_many_ranges_go_but_a_few_of_each_block(step):
+    ranges = RangeSet((first, first + 1) for first in range(0, 2 * MANY, 2))
+    most = ranges.held_bytes
+    kept = set(range(0, 2 * MANY, 20))
+    for first in range(0, 2 * MANY, 2)[:: step // 2]:
+        if first not in kept:
+            assert ranges.remove(first, first + 1) == 1
+    assert list(ranges) == as_ranges(kept)
+    assert ranges.held_bytes < most // 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_ranges_change_anywhere(seed):
+    """Single offsets and long spans, at both ends, around one place, or anywhere."""
+    rng = random.Random(seed)
+    model = set(rng.sample(range(3 * MANY), MANY))
+    ranges = RangeSet()
+    ranges.add_all((offset, offset + 1) for offset in model)
+    for places in ((0, 3 * MANY), (0, 50), (3 * MANY - 50, 3 * MANY), (MANY, MANY + 2000)):
+        for length in (1, 1, 1, 40, MANY // 2):
+            for _ in range(300 if length < MANY // 2 else 1):
+                first = rng.randrange(*places)
+                stop = first + rng.randrange(length) + 1
+                wanted = set(range(first, stop))
+                assert ranges.contains(first, stop) is (wanted <= model)
+                assert ranges.overlap(first, stop) == len(wanted & model)
+                if rng.random() < 0.5:
+                    assert ranges.add(first, stop) == len(wanted - model)
+                    model |= wanted
+                else:
+                    assert ranges.remove(first, stop) == len(wanted & model)
+                    model -= wanted
+                following = ranges.first_from(stop)
+                assert following is None or following in model
+            expected = as_ranges(model)
+            assert list(ranges) == expected
+            assert (len(ranges), ranges.count) == (len(expected), len(model))
+            assert (ranges.first, ranges.stop) == (min(model), max(model) + 1)
+            assert list(ranges.gaps(*places)) == as_ranges(set(range(*places)) - model)
+            assert ranges.copy() == ranges == RangeSet.from_bytes(ranges.to_bytes())
+        missing = set(rng.sample(range(3 * MANY), 500))
+        ranges.add_all((offset, offset + 1) for offset in missing)
+        model |= missing
+    for offset in rng.sample(sorted(model), len(model)):
+        assert ranges.remove(offset, offset + 1) == 1
+    assert (len(ranges), ranges.count, list(ranges)) == (0, 0, [])

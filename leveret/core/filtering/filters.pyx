@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memcpy
 from leveret.core.routing.message import read_properties
 from leveret.ports.picking import HeaderNames, without_headers
 from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
-from leveret.ports.ranges cimport RangeSet
+from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport HAS_HEADERS, Batch, RecordView
 from leveret.ports.tables import MalformedFieldError
 from leveret.ports.tags cimport TagItems, find_tags, mask_of, next_tag, tag_bit
@@ -142,14 +142,14 @@ cdef class RecordFilter:
             offset = max(offset, batch.base_offset)
             position = 0
             while limit and not self.is_tired():
-                while i < ready.size and ready.ranges[i].stop <= offset:
+                while i < ready.size and range_at(ready, i).stop <= offset:
                     i += 1
-                if i == ready.size or ready.ranges[i].first >= end:
+                if i == ready.size or range_at(ready, i).first >= end:
                     offset = end
                     position = 0    # that is the place of an offset before
                     break
-                if position == 0 or ready.ranges[i].first > offset:
-                    offset = max(offset, ready.ranges[i].first)
+                if position == 0 or range_at(ready, i).first > offset:
+                    offset = max(offset, range_at(ready, i).first)
                     position = batch.locate(offset)
                 if self.wants(batch, &position):
                     if offset != after:

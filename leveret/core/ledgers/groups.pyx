@@ -25,7 +25,7 @@ from libc.string cimport memmove
 from leveret.core.ledgers.number_map cimport NOWHERE, NumberMap
 from leveret.errors import ChannelError
 from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
-from leveret.ports.ranges cimport RangeSet
+from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_GROUP, RecordView
 
 GROUP = "x-message-group"
@@ -212,7 +212,7 @@ cdef class GroupLedger:
             return self.ready.first
         if not self.ready.size:
             return self.free_ready.first
-        return min(self.free_ready.ranges[0].first, self.ready.ranges[0].first)
+        return min(range_at(self.free_ready, 0).first, range_at(self.ready, 0).first)
 
     def ready_in(self, uint64_t first, uint64_t stop):
         return _overlap(self.free_ready, first, stop) + _overlap(self.ready, first, stop)
@@ -518,8 +518,8 @@ cdef class GroupLedger:
         return first, stop, redelivered
 
     cdef tuple _peek_free(self, uint64_t limit):
-        cdef uint64_t first = self.free_ready.ranges[0].first
-        cdef uint64_t stop = self.free_ready.ranges[0].stop
+        cdef uint64_t first = range_at(self.free_ready, 0).first
+        cdef uint64_t stop = range_at(self.free_ready, 0).stop
         cdef bint redelivered = self._was_delivered(first)
         cdef uint64_t low, high
         if self.ring_head != self.ring_tail:    # others wait for their turns
@@ -542,7 +542,7 @@ cdef class GroupLedger:
             number = self._front()
             assert number != NOWHERE, "only ready offsets can be leased"
             if number == UNGROUPED:
-                assert self.free_ready.ranges[0].first == offset, "leases are taken in order"
+                assert range_at(self.free_ready, 0).first == offset, "leases are taken in order"
                 moved = self.free_ready.remove(offset, stop)
                 assert moved == stop - offset, "only ready offsets can be leased"
                 self.free_leased.add(offset, stop)
@@ -569,12 +569,12 @@ cdef class GroupLedger:
         cdef uint64_t first, stop
         while limit and (i < self.free_ready.size or j < self.ready.size):
             if j == self.ready.size or (
-                i < self.free_ready.size and self.free_ready.ranges[i].first < self.ready.ranges[j].first
+                i < self.free_ready.size and range_at(self.free_ready, i).first < range_at(self.ready, j).first
             ):
-                first, stop = self.free_ready.ranges[i].first, self.free_ready.ranges[i].stop
+                first, stop = range_at(self.free_ready, i).first, range_at(self.free_ready, i).stop
                 i += 1
             else:
-                first, stop = self.ready.ranges[j].first, self.ready.ranges[j].stop
+                first, stop = range_at(self.ready, j).first, range_at(self.ready, j).stop
                 j += 1
             stop = min(stop, first + limit)
             found.append((first, stop))
@@ -671,7 +671,7 @@ cdef class GroupLedger:
 
 cdef inline bint _has(RangeSet held, uint64_t offset) noexcept:
     cdef Py_ssize_t i = held._find(offset)
-    return i < held.size and held.ranges[i].first <= offset
+    return i < held.size and range_at(held, i).first <= offset
 
 
 cdef inline uint32_t _more(uint32_t room) noexcept nogil:
@@ -683,7 +683,7 @@ cdef list _overlap(RangeSet held, uint64_t first, uint64_t stop):
     """The parts of [first, stop) that are in, in order."""
     cdef list found = []
     cdef Py_ssize_t i = held._find(first)
-    while i < held.size and held.ranges[i].first < stop:
-        found.append((max(first, held.ranges[i].first), min(stop, held.ranges[i].stop)))
+    while i < held.size and range_at(held, i).first < stop:
+        found.append((max(first, range_at(held, i).first), min(stop, range_at(held, i).stop)))
         i += 1
     return found

@@ -7,7 +7,7 @@ Compiled because one-by-one delivery touches it four times for each message: in 
 
 from libc.stdint cimport uint64_t
 
-from leveret.ports.ranges cimport RangeSet
+from leveret.ports.ranges cimport RangeSet, range_at
 
 
 # Ranges that are noted for whoever looks at them again: 1 MB. With more, he looks at everything.
@@ -35,8 +35,8 @@ cdef class Fresh:
         if self.offsets is None:
             self.offsets = RangeSet()
         i = ready._find(first)
-        while i < ready.size and ready.ranges[i].first < stop:
-            self.offsets.add(max(first, ready.ranges[i].first), min(stop, ready.ranges[i].stop))
+        while i < ready.size and range_at(ready, i).first < stop:
+            self.offsets.add(max(first, range_at(ready, i).first), min(stop, range_at(ready, i).stop))
             i += 1
         return 0
 
@@ -48,10 +48,10 @@ cdef class Fresh:
         i = self.offsets._find(first)
         if i == self.offsets.size:
             return True
-        if self.offsets.ranges[i].first <= first:
-            stop[0] = min(stop[0], self.offsets.ranges[i].stop)
+        if range_at(self.offsets, i).first <= first:
+            stop[0] = min(stop[0], range_at(self.offsets, i).stop)
             return False
-        stop[0] = min(stop[0], self.offsets.ranges[i].first)
+        stop[0] = min(stop[0], range_at(self.offsets, i).first)
         return True
 
     cdef int forget(self, uint64_t first, uint64_t stop) except -1:
@@ -124,8 +124,8 @@ cdef class Ledger:
         cdef uint64_t first, stop
         cdef bint redelivered
         assert self.ready.size and limit, "nothing is ready"
-        first = self.ready.ranges[0].first
-        stop = self.ready.ranges[0].stop
+        first = range_at(self.ready, 0).first
+        stop = range_at(self.ready, 0).stop
         redelivered = first < self.redelivered_stop
         if redelivered:
             stop = min(stop, self.redelivered_stop)
@@ -153,7 +153,7 @@ cdef class Ledger:
         """[first, stop), which is ready, is being delivered."""
         cdef uint64_t moved
         assert self.ready.size, "only ready offsets can be leased"
-        if first > self.ready.ranges[0].first:
+        if first > range_at(self.ready, 0).first:
             self.fresh.pass_over(self.ready, self.redelivered_stop, first)
         moved = self.ready.remove(first, stop)
         assert moved == stop - first, "only ready offsets can be leased"
@@ -211,8 +211,8 @@ cdef class Ledger:
         cdef Py_ssize_t i = 0
         cdef uint64_t length
         while i < self.ready.size and limit:
-            length = min(limit, self.ready.ranges[i].stop - self.ready.ranges[i].first)
-            found.append((self.ready.ranges[i].first, self.ready.ranges[i].first + length))
+            length = min(limit, range_at(self.ready, i).stop - range_at(self.ready, i).first)
+            found.append((range_at(self.ready, i).first, range_at(self.ready, i).first + length))
             limit -= length
             i += 1
         return found

@@ -16,7 +16,7 @@ from libc.string cimport memmove
 
 from leveret.core.ledgers.ledger cimport Fresh, noted
 from leveret.ports.properties cimport priority
-from leveret.ports.ranges cimport Range, RangeSet
+from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
 
 
@@ -99,9 +99,9 @@ cdef class PriorityLedger:
             return None
         for level in self.levels:
             if level.ready.size:
-                found = min(found, level.ready.ranges[0].first)
+                found = min(found, range_at(level.ready, 0).first)
         if self.returned.size:
-            found = min(found, self.returned.ranges[0].first)
+            found = min(found, range_at(self.returned, 0).first)
         return found
 
     cdef list _ready_sets(self):
@@ -250,8 +250,8 @@ cdef class PriorityLedger:
             first, stop = self.returns[0]
             return first, min(stop, first + limit), True
         level = self._top()
-        first = level.ready.ranges[0].first
-        stop = level.ready.ranges[0].stop
+        first = range_at(level.ready, 0).first
+        stop = range_at(level.ready, 0).stop
         redelivered = first < level.redelivered_stop
         if redelivered:
             stop = min(stop, level.redelivered_stop)
@@ -269,10 +269,10 @@ cdef class PriorityLedger:
         cdef Level level
         cdef bint redelivered = True
         if self.returned.size and self.returned.overlap(first, first + 1):
-            return min(stop, self.returned.ranges[self.returned._find(first)].stop), True
+            return min(stop, range_at(self.returned, self.returned._find(first)).stop), True
         for level in self.levels:
             if level.ready.overlap(first, first + 1):
-                stop = min(stop, level.ready.ranges[level.ready._find(first)].stop)
+                stop = min(stop, range_at(level.ready, level.ready._find(first)).stop)
                 redelivered = first < level.redelivered_stop
                 if redelivered:
                     stop = min(stop, level.redelivered_stop)
@@ -296,7 +296,7 @@ cdef class PriorityLedger:
             moved = self._lease_again(first, stop)
         else:
             level = self._level_of(first)
-            if first > level.ready.ranges[0].first:
+            if first > range_at(level.ready, 0).first:
                 level.fresh.pass_over(level.ready, level.redelivered_stop, first)
             moved = level.ready.remove(first, stop)
             level.leased.add(first, stop)
@@ -454,8 +454,8 @@ cdef int _overlap(RangeSet held, uint64_t first, uint64_t stop, list found) exce
     """Append the ranges of [first, stop) that are in `held`."""
     cdef Py_ssize_t i = held._find(first)
     cdef Range* item
-    while i < held.size and held.ranges[i].first < stop:
-        item = &held.ranges[i]
+    while i < held.size and range_at(held, i).first < stop:
+        item = range_at(held, i)
         found.append((max(first, item.first), min(stop, item.stop)))
         i += 1
     return 0
