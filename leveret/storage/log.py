@@ -730,6 +730,7 @@ class PartitionLog:
         self._segments.release()
         # What refers to the log, and to which it refers: it goes with the last who has it.
         self._flusher.release()
+        self._reclaimer.close()
         self._retainer = None
         self._commit_callbacks.clear()
         self._failure_callbacks.clear()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Reclaimer"]
 
 IDLE_ROLL_SHARE = 8  # a settled segment of at least an eighth of the maximum is rolled, to go
+READ_SECONDS = 0.1  # until it is looked again whether somebody reads a segment that may go
 
 
 class Reclaimer:
@@ -54,6 +55,7 @@ class Reclaimer:
         self._keeps = keeps
         self._condemned: list[Segment] = []  # settled, and that is written down
         self._flushing = 0  # so many of them are covered by the flush that is under way
+        self._being_read: list[Segment] = []  # that could go otherwise
 
     def reclaim(self, first: int, stop: int) -> None:
         """Offsets in [first, stop) are needed no longer: look for what can go of their segments."""
@@ -113,15 +115,33 @@ class Reclaimer:
     def _remove(self, count: int) -> None:
         """Remove the first `count` that wait, but those that are wanted again, or being read."""
         due, self._condemned = self._condemned[:count], self._condemned[count:]
+        self._let_go(due)
+
+    def _let_go(self, due: Sequence[Segment]) -> None:
         for segment in due:
             if segment not in self._segments.items:
                 continue  # cut off, since a flush has failed
-            if segment.pins or (self.keep_from is not None and segment.stop > self.keep_from):
+            if self.keep_from is not None and segment.stop > self.keep_from:
                 continue  # the next look finds it again
+            if segment.pins:
+                if not self._being_read:
+                    self._services.loop.call_later(READ_SECONDS, self._look_again)
+                if segment not in self._being_read:
+                    self._being_read.append(segment)
+                continue
             self._services.open_files.forget(segment)
             self._services.committer.submit(self._segments.remove(segment), self.removed)
             self._undone.remove(segment.base, segment.stop)
             self._reader.forget()
+
+    def _look_again(self) -> None:
+        """Who was reading may be done by now; a log that rests has no other reason to look."""
+        due, self._being_read = self._being_read, []
+        self._let_go(due)
+
+    def close(self) -> None:
+        """The log is closed, or deleted: it removes nothing by itself any more."""
+        self._being_read = []
 
     def removed(self, error: OSError | None) -> None:
         """Files were removed, or could not be."""

@@ -226,3 +226,18 @@ def test_a_batch_tells_which_record_came_when(times, asked):
         builder.add(0, time, b"", b"", b"", b"")
     late = [number for number, time in enumerate(times) if time >= asked]
     assert builder.seal(7).offset_at(asked) == 7 + (late[0] if late else len(times))
+
+
+@pytest.mark.parametrize("durability", BOTH)
+async def test_a_segment_that_is_being_read_goes_afterwards(tmp_path, durability):
+    async with store_at(tmp_path, segment_bytes_max=2000, settle_flush_interval_ms=1) as store:
+        log = open_log(store, durability, retention=Retention(age_ms_max=HOUR_MS))
+        put(store, log, 60, after_ms=HOUR_MS // 30)
+        await committed(log, 60)
+        first = log.segments[0]
+        first.pins += 1
+        log.check_retention()
+        await until(lambda: log.segments[1].base >= 20)  # those behind it went
+        assert log.segments[0] is first
+        first.unpin(store._services.files)
+        await until(lambda: log.first >= 20)  # and nothing else happens to the log
