@@ -83,6 +83,7 @@ def acked_singly(order: str, consumers: int = 1) -> tuple[int, int]:
             held[position], held[at] = held[at], held[position]
         channel, offset = held[position]
         channel.outstanding -= machine.settle(((offset, offset + 1),))
+        machine.wake(channel)
         operations += pumped + 1
     return MESSAGES // 4, operations
 
@@ -100,6 +101,7 @@ def settled_only(order: str) -> tuple[int, int]:
         for offset in offsets:
             machine.settle(((offset, offset + 1),))
         channel.outstanding = 0
+        machine.wake(channel)
     return MESSAGES, MESSAGES
 
 

@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 SLICE_RUNS = 256
 SLICE_CONSUMERS = 16
 
-# Copies of a message that take more bytes are made in portions, some 0.5 ms each.
-COPIED_BYTES_MAX = 4 * 1024 * 1024
-COPIED_PORTIONS = 4
+# Where the copies of a message take more than frames.COPIED_BYTES_MAX, so much of them is made at a
+# time: some 0.5 ms.
+COPIED_PORTION_BYTES = frames.COPIED_BYTES_MAX // 4
 
 OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
 
@@ -234,7 +234,7 @@ class Channel:
         """Put one message where it goes; a mandatory one that nobody takes goes back."""
         builders = destinations.builders
         bytes_each = len(publish.header) + len(publish.body)
-        if len(builders) * bytes_each > COPIED_BYTES_MAX:
+        if len(builders) * bytes_each > frames.COPIED_BYTES_MAX:
             self.connection.take_time(self._depositing(publish, destinations, bytes_each))
             return
         if builders:
@@ -245,7 +245,7 @@ class Channel:
         self, publish: Publish, destinations: Destinations, bytes_each: int
     ) -> Iterator[None]:
         """Put a message into queues in portions, each of which is written down before the next."""
-        share = max(COPIED_BYTES_MAX // COPIED_PORTIONS // bytes_each, 1)
+        share = max(COPIED_PORTION_BYTES // bytes_each, 1)
         builders = list(destinations.builders)
         for at in range(0, len(builders), share):
             there = [each for each in builders[at : at + share] if not each.owner.deleted]

@@ -7,6 +7,7 @@ from leveret.ports.counters import Counters, Histogram
 from leveret.ports.records import BatchBuilder
 from leveret.ports.traffic import Traffic
 
+COPIED_BYTES_MAX: Final[int]
 SETTLE: Final[int]
 RETURN: Final[int]
 DISCARD: Final[int]

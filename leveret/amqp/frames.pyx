@@ -71,7 +71,7 @@ cdef enum:
     WORK_SETTLE = WORK_MAX // 32
     WORK_COPIED_BYTES = 4096        # as much as a record
     # A message of which the copies take more leaves as an event, and is packed in portions: some 2 ms.
-    COPIED_BYTES_MAX = 4 * 1024 * 1024
+    _COPIED_BYTES_MAX = 4 * 1024 * 1024
     # What is kept of one message besides its body: its address and its content header.
     UNFINISHED_OVERHEAD_BYTES = 4 * 1024 * 1024
 
@@ -91,6 +91,7 @@ cdef enum:
     _DISCARD = 2
     _REJECT = 4         # beside _RETURN or _DISCARD: by basic.reject, which the error of a wrong tag names
 
+COPIED_BYTES_MAX = _COPIED_BYTES_MAX
 SETTLE = _SETTLE
 RETURN = _RETURN
 DISCARD = _DISCARD
@@ -819,7 +820,7 @@ cdef class FrameReader:
             self.mark(slot)
         if route is None or slot.one_by_one or flags & LEAVES or (
             not route.builders and (mandatory or slot.escalates_unrouted)
-        ) or PyTuple_GET_SIZE(route.builders) * (header_size + body_size) > COPIED_BYTES_MAX:
+        ) or PyTuple_GET_SIZE(route.builders) * (header_size + body_size) > _COPIED_BYTES_MAX:
             return slot.number, _as_publish(
                 mandatory, <uint32_t>flags, address, header, header_size, body, body_size
             )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
+from leveret.ports.callbacks import do_nothing
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,7 +42,7 @@ class Timer:
     def close(self) -> None:
         """Never call back again, and let go of whoever was to be called."""
         self.set(None)
-        self.callback = _nothing
+        self.callback = do_nothing
 
 
 class Timers:
@@ -120,7 +122,3 @@ class Timers:
         finally:  # one that raises is the loop's to report; those behind it are called at once
             if self._handle is None:
                 self._sleep()
-
-
-def _nothing() -> None:
-    """What a timer calls that was closed."""

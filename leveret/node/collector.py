@@ -13,20 +13,20 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING
 
-from leveret.node.allocator import find_trim
+from leveret.node.allocator import LOOK_SECONDS, Ebb, find_trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.broker import Broker
     from leveret.node.process import Process
+    from leveret.storage.tail import TailCache
 
 __all__ = ["Collector", "collect_garbage"]
 
 # CPython's thresholds but for the last: a collection of all comes with 70,000 new objects, which
 # takes it some ten milliseconds.
 THRESHOLDS = (700, 10, 10)
-LOOK_SECONDS = 1.0
 # How many closed connections and channels, of which up to 20 kB each may still be in memory, are
 # worth a look while nobody wants anything, and how many may be there in any case.
 CLOSED_MIN, CLOSED_MAX = 100, 5_000
@@ -79,8 +79,11 @@ def _set_aside(phase: str, info: dict[str, int]) -> None:
         gc.freeze()
 
 
-async def collect_garbage(process: Process, broker: Broker) -> None:
-    """Collect until the node stops."""
+async def collect_garbage(process: Process, broker: Broker, cache: TailCache) -> None:
+    """Collect until the node stops, and return free pages to the system.
+
+    `cache` tells what of batches has left memory.
+    """
 
     def churn() -> tuple[int, int]:
         totals = broker.statistics.churn.totals()
@@ -88,12 +91,15 @@ async def collect_garbage(process: Process, broker: Broker) -> None:
         return closed, totals["queue_deleted"]
 
     collector = Collector(lambda: broker.turn.pump_number, churn)
-    trim = find_trim()
+    trim, ebb = find_trim(), Ebb()
     collector.start()
     try:
         while not process.stopping.is_set():
             await asyncio.sleep(LOOK_SECONDS)
-            if collector.look() and trim is not None:
+            may_return = ebb.has_come(cache.dropped_bytes)
+            if collector.look():
+                may_return = True
+            if may_return and trim is not None:
                 await asyncio.to_thread(trim)
     finally:
         collector.stop()

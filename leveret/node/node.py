@@ -161,7 +161,7 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         parts.enter_context(publishing_log(process, broker))
         instruments = start_watching(process, stores, broker)
         process.spawn(stores.encryption.remove_unneeded())
-        process.spawn(collect_garbage(process, broker))
+        process.spawn(collect_garbage(process, broker, stores.topics.tail_cache))
         listeners = runtime.listeners = (*amqp, *http.listeners)
         tell_ready(
             listeners, configuration.data_dir, time.monotonic() - began, configuration.log_format

@@ -1,7 +1,4 @@
-"""What nobody else notices in time: scarce disk and memory, consumers that hang, a late loop.
-
-And memory that nobody needs any more.
-"""
+"""What nobody else notices in time: scarce disk and memory, consumers that hang, a late loop."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
 from leveret.mgmt_ui.operations.checks import check_passwords
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
 from leveret.mgmt_ui.slices import in_slices
-from leveret.node.allocator import LOOK_SECONDS, Ebb, find_trim
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
@@ -39,7 +35,6 @@ def start_watching(process: Process, stores: Stores, broker: Broker) -> Instrume
     instruments = Instruments(stores.topics)
     process.spawn(_watch_resources(process, broker))
     process.spawn(_watch_consumers(process, broker))
-    process.spawn(_return_memory(process, stores))
     process.spawn(watch_loop(instruments.loop_lag))
     process.spawn(_warn_of_known_password(process, broker))
     return instruments
@@ -66,15 +61,6 @@ async def _watch_resources(process: Process, broker: Broker) -> None:
         _alarm(broker, Resource.DISK, low=free < configuration.disk_free_bytes_min)
         _alarm(broker, Resource.MEMORY, low=memory_bytes_used() > memory_bytes_max)
         await asyncio.sleep(configuration.resource_check_interval_ms / 1000)
-
-
-async def _return_memory(process: Process, stores: Stores) -> None:
-    """Return free pages to the system when many batches have left memory."""
-    trim, ebb, cache = find_trim(), Ebb(), stores.topics.tail_cache
-    while trim is not None and not process.stopping.is_set():
-        await asyncio.sleep(LOOK_SECONDS)
-        if ebb.has_come(cache.dropped_bytes):
-            await asyncio.to_thread(trim)
 
 
 def _alarm(broker: Broker, resource: Resource, *, low: bool) -> None:

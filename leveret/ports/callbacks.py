@@ -1,4 +1,4 @@
-"""Calling several who wait for the same thing, none of whom may hurt the others."""
+"""Callbacks: several of whom none may hurt the others, and the one of somebody who is gone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["call_each"]
+__all__ = ["call_each", "do_nothing"]
 
 
 def call_each(
@@ -19,3 +19,7 @@ def call_each(
             callback()
         except Exception as error:  # noqa: BLE001  # one caller's fault is not another's
             report(callback, error)
+
+
+def do_nothing() -> None:
+    """Stand for the callback of somebody who is closed or deleted, and is referred to no more."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from leveret.errors import CorruptBatchError
+from leveret.ports.callbacks import do_nothing
 from leveret.ports.records import Batch
 from leveret.storage.encryption import HEAD_BYTES, Sealer, key_id_of
 from leveret.storage.files import read_exactly, storage_error, write_all
@@ -344,12 +345,8 @@ class Segments:
 
     def release(self) -> None:
         """Close every file, and let go of the log, which writes no more."""
-        self._checkpoint, self._on_roll = None, _nothing
+        self._checkpoint, self._on_roll = None, do_nothing
         for dirty in self.take_dirty():
             dirty.unpin(self._files)
         for segment in self.items:
             segment.release(self._files)
-
-
-def _nothing() -> None:
-    """What follows on a new segment of a log that is closed."""

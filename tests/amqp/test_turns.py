@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from leveret.amqp.channel import COPIED_BYTES_MAX
+from leveret.amqp.frames import COPIED_BYTES_MAX
 from leveret.core.queues.farewell import CONSUMERS_A_TURN
 from leveret.core.turn import PARKED_NS_MAX, TOUCHED_TOGETHER_MAX
 from leveret.errors import ChannelError, ConnectionClosingError

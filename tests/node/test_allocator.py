@@ -27,7 +27,7 @@ def test_the_library_can_be_asked_to_return_pages():
     trim = find_trim()
     if trim is None:
         pytest.skip("only glibc can")
-    trim()
+    assert trim() in {0, 1}  # whether there was anything to return
 
 
 def test_another_library_is_not_asked(monkeypatch):

@@ -11,6 +11,7 @@ from leveret.core.logs.complaints import Complaints
 from leveret.core.logs.loss import loss_error
 from leveret.core.logs.window import LogWindow, ScatteredWindow, batch_of
 from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports.callbacks import do_nothing
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -134,8 +135,4 @@ class QueueReader:
         """The queue is gone: keep nothing, and tell nobody of anything any more."""
         self.clear()
         self.complaints.close()
-        self._queue, self._fetched = None, _nothing
-
-
-def _nothing() -> None:
-    """What follows on a reading for a queue that is gone."""
+        self._queue, self._fetched = None, do_nothing
