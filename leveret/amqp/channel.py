@@ -63,9 +63,11 @@ if TYPE_CHECKING:
 SLICE_RUNS = 256
 SLICE_CONSUMERS = 16
 
-# Where the copies of a message take more than frames.COPIED_BYTES_MAX, so much of them is made at a
-# time: some 0.5 ms.
-COPIED_PORTION_BYTES = frames.COPIED_BYTES_MAX // 4
+# Where the copies of a message take more memory than some, so much of them is made at a time: some
+# 0.2 ms. The first one in a queue's builder takes a page, however small it is.
+COPIED_TOGETHER_BYTES = 1024 * 1024
+COPIED_PORTION_BYTES = COPIED_TOGETHER_BYTES // 4
+COPY_BYTES_MIN = 4096
 
 OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
 
@@ -233,8 +235,8 @@ class Channel:
     def deposit(self, publish: Publish, destinations: Destinations) -> None:
         """Put one message where it goes; a mandatory one that nobody takes goes back."""
         builders = destinations.builders
-        bytes_each = len(publish.header) + len(publish.body)
-        if len(builders) * bytes_each > frames.COPIED_BYTES_MAX:
+        bytes_each = max(len(publish.header) + len(publish.body), COPY_BYTES_MIN)
+        if len(builders) * bytes_each > COPIED_TOGETHER_BYTES:
             self.connection.take_time(self._depositing(publish, destinations, bytes_each))
             return
         if builders:
@@ -250,7 +252,7 @@ class Channel:
         for at in range(0, len(builders), share):
             there = [each for each in builders[at : at + share] if not each.owner.deleted]
             self.connection.reader.deposit(self.slot, there, publish)
-            self.connection.touch_filled()
+            self.connection.park_filled()
             yield
         self.answer(publish, destinations)
 

@@ -27,7 +27,7 @@ from leveret.amqp.unfinished import NOTED_BYTES_MIN
 from leveret.core.access.permissions import IMPERSONATOR
 from leveret.core.telemetry.events import acting_as, actor
 from leveret.core.telemetry.usage import accounts_of_client
-from leveret.core.turn import TOUCHED_TOGETHER_MAX
+from leveret.core.turn import MADE_TOGETHER_MAX
 from leveret.errors import AmqpError, ChannelError, ConnectionClosingError
 from leveret.ports.authentication import UnansweredError
 from leveret.ports.counters import PUBLISH
@@ -321,16 +321,16 @@ class Connection:
             except ChannelError as error:
                 self.channels.close(slot.number, error)
 
-    def touch_filled(self) -> None:
-        """Let the turn flush what was packed."""
+    def park_filled(self) -> None:
+        """Let turns flush what was packed, which is large, as their time allows."""
         filled = self.reader.take_filled()
         if filled:
-            self._touch(filled)
+            self._touch(filled, large=True)
 
-    def _touch(self, filled: list[BatchBuilder]) -> None:
+    def _touch(self, filled: list[BatchBuilder], *, large: bool = False) -> None:
         turn = self.broker.turn
-        if len(filled) > TOUCHED_TOGETHER_MAX or turn.parked:
-            number = turn.touch_packed(filled)
+        if large or len(filled) > MADE_TOGETHER_MAX or turn.parked:
+            number = turn.touch_packed(filled, large=large)
             if number:
                 self.wait_for(self._flushed(number))
         else:

@@ -14,6 +14,7 @@ from leveret.amqp.methods import build, encode_content
 from leveret.amqp.received import ReceivedMessage
 from leveret.core.intake import Submission
 from leveret.core.names import not_found
+from leveret.core.routing.graph import check_key_count
 from leveret.errors import ConnectionClosingError
 from leveret.ports.contents import open_header
 from leveret.ports.records import RecordFlag
@@ -40,15 +41,19 @@ class Destinations(NamedTuple):
 
 
 def find_destinations(vhost: Vhost, publish: Publish) -> Destinations:
-    """Each queue and each reply once. Raises ChannelError 404, ConnectionClosingError 501."""
+    """Each queue and each reply once.
+
+    Raises ChannelError 404, 406 where the message has very many keys, ConnectionClosingError 501.
+    """
     name = publish.exchange.decode()
     exchange = vhost.exchanges.get(name)
     if exchange is None:  # gone since the reader looked it up
         raise not_found("exchange", name, vhost.name)
     keys = dict.fromkeys((publish.routing_key, *publish.further_keys))
+    check_key_count(len(keys))
     replies = [] if name else [key for key in keys if is_reply_address(key)]
     try:
-        texts = [key.decode() for key in keys if key not in replies]
+        texts = [key.decode() for key in keys if name or not is_reply_address(key)]
     except UnicodeDecodeError as error:
         raise ConnectionClosingError(501, "cannot decode the routing key") from error
     queues = vhost.route(exchange, texts, ReceivedMessage(publish)) if texts else []

@@ -61,8 +61,9 @@ LONE_TURNS_MAX = 16
 # it by turns. What needs no search is delivered as fast as it is read, and is bounded in records.
 SEARCH_NS_MAX = 2_000_000
 # So many queues that one read has packed into are flushed in its turn, more are parked. A flush
-# takes some 15 microseconds, one that makes a file up to half a millisecond.
-TOUCHED_TOGETHER_MAX = 64
+# takes some 15 microseconds; the first one of a queue makes a file, in up to half a millisecond.
+TOUCHED_TOGETHER_MAX = 256
+MADE_TOGETHER_MAX = 64  # where some were never written to
 # For so long a turn flushes parked queues, beside those that others touched.
 PARKED_NS_MAX = 5_000_000
 
@@ -148,15 +149,16 @@ class Turn:
             self._flush(queue)
             self._pump_all([queue])
 
-    def touch_packed(self, builders: Sequence[BatchBuilder]) -> int:
+    def touch_packed(self, builders: Sequence[BatchBuilder], *, large: bool = False) -> int:
         """One connection has packed into these builders: touch their queues, or park them if many.
 
-        Where the connection must not pack anything more for a while, returns a number: until
-        `is_flushed(number)`. Else 0. Of few builders the queues are flushed in this turn in any
-        case, those too that somebody else has parked.
+        They are parked, however few, where what was packed is `large`. Where the connection must
+        not pack anything more for a while, returns a number: until `is_flushed(number)`. Else 0.
+        Of few builders the queues are flushed in this turn in any case, those too that somebody
+        else has parked.
         """
         parked = self.parked
-        if len(builders) <= TOUCHED_TOGETHER_MAX:
+        if not large and (len(builders) <= MADE_TOGETHER_MAX or _are_quick(builders)):
             for builder in builders:
                 queue = builder.owner
                 if self._unpark(queue):
@@ -291,3 +293,10 @@ class Turn:
                 self.touch(queue)
         except Exception as error:  # noqa: BLE001
             self._report(queue, error)
+
+
+def _are_quick(builders: Sequence[BatchBuilder]) -> bool:
+    """Whether the queues of more than MADE_TOGETHER_MAX builders are flushed in no time."""
+    return len(builders) <= TOUCHED_TOGETHER_MAX and all(
+        builder.owner.appended_count for builder in builders
+    )

@@ -3,6 +3,8 @@
 import pytest
 from pamqp import commands, header
 
+from leveret.amqp.direct_reply import ADDRESS_PREFIX
+from leveret.core.routing.graph import KEYS_MAX
 from tests.support.client import Client, message
 from tests.support.stage import Stage
 
@@ -143,3 +145,12 @@ def test_blind_keys_are_not_shown_to_consumers(client):
     (shown,) = (v for _, v in client.received() if isinstance(v, header.ContentHeader))
     assert (shown.properties.headers, shown.properties.app_id) == ({"x": "y"}, "a")
     assert shown.body_size == 200_000
+
+
+def test_addresses_of_replies_count_as_keys(client):
+    """Each is compared with the others and looked up, like a key."""
+    keys = [f"{ADDRESS_PREFIX}{number}" for number in range(KEYS_MAX)]
+    client.publish("one", b"m", headers={"CC": keys})
+    ((name, code, text, *_),) = client.methods()
+    assert (name, code) == ("Channel.Close", 406)
+    assert f"at most {KEYS_MAX} routing keys" in text

@@ -8,16 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from leveret.amqp import channel as channels
+from leveret.amqp.channel import COPY_BYTES_MIN
 from leveret.amqp.frames import COPIED_BYTES_MAX
 from leveret.core.queues.farewell import CONSUMERS_A_TURN
-from leveret.core.turn import PARKED_NS_MAX, TOUCHED_TOGETHER_MAX
+from leveret.core.turn import MADE_TOGETHER_MAX, PARKED_NS_MAX
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.node.core import _come_to_rest
 from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
 
 FIRST = 100  # how many come in one read
-MANY = TOUCHED_TOGETHER_MAX + 6
+MANY = MADE_TOGETHER_MAX + 6
 
 
 @pytest.fixture
@@ -670,6 +672,18 @@ def test_copies_that_take_many_bytes_are_made_in_portions(stage, client, options
     for number in range(MANY):
         assert bodies(stage, f"q{number}") == [BIG, b"next"]
     assert client.methods() == [("Basic.Ack", 2, True)]
+
+
+def test_small_copies_count_as_the_pages_they_take(stage, client, monkeypatch):
+    monkeypatch.setattr(channels, "COPIED_TOGETHER_BYTES", MANY * COPY_BYTES_MIN - 1)
+    fan_out(stage, client)
+    stage.turn.clock_ns = lambda: 0
+    stage.look_ns = 1_200_000
+    read(client, message("", b"m", exchange="amq.fanout", headers={"CC": ["a"]}))
+    stage.run_once()
+    assert 0 < sum(counts(stage)) < MANY
+    stage.run()
+    assert counts(stage) == [1] * MANY
 
 
 def test_copies_go_on_without_their_connection(stage, client):

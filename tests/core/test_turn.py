@@ -5,6 +5,7 @@ import pytest
 from leveret.core.turn import (
     LONE_READS_MIN,
     LONE_TURNS_MAX,
+    MADE_TOGETHER_MAX,
     PARKED_NS_MAX,
     SEARCH_NS_MAX,
     TOUCHED_TOGETHER_MAX,
@@ -12,7 +13,7 @@ from leveret.core.turn import (
 )
 from leveret.ports.records import BatchBuilder
 
-MANY = TOUCHED_TOGETHER_MAX + 1
+MANY = MADE_TOGETHER_MAX + 1
 
 
 class Loop:
@@ -36,6 +37,7 @@ class Queue:
         self.touched = self.deleted = False
         self.delivered_in = 0
         self.searches = False
+        self.appended_count = 0
         self.on_flush = lambda: None
 
     def flush(self):
@@ -364,6 +366,26 @@ def test_few_queues_are_flushed_in_their_turn(loop):
     loop.run()
     assert len(events) == 2 * (MANY - 1)
     assert not loop.scheduled
+
+
+@pytest.mark.parametrize(
+    ("count", "never_written", "large", "parks"),
+    [
+        (TOUCHED_TOGETHER_MAX, 0, False, False),
+        (TOUCHED_TOGETHER_MAX, 1, False, True),
+        (TOUCHED_TOGETHER_MAX + 1, 0, False, True),
+        (2, 0, True, True),
+    ],
+)
+def test_queues_are_parked_whose_flush_takes_long(loop, count, never_written, large, parks):
+    """Those that have files take microseconds, and make no reader wait for another turn."""
+    events = []
+    builders = packed(loop, events, count)
+    for builder in builders[never_written:]:
+        builder.owner.appended_count = 1
+    assert bool(loop.turn.touch_packed(builders, large=large)) == parks
+    loop.run()
+    assert (len(events) < 2 * count) == parks
 
 
 def test_what_others_touch_is_flushed_beside_parked_queues(loop):

@@ -73,6 +73,7 @@ class Gone:
     """What a builder belongs to whose queue is deleted: whoever still has one gets through."""
 
     touched = deleted = True
+    appended_count = 1  # nothing of it is ever written
 
     def await_commit(self, waiter: Waiter) -> None:
         """See Appender: publishers to a deleted queue hear yes."""

@@ -53,10 +53,7 @@ class RoutingGraph:
         The keys behind the first are those that its sender has added. Raises 406 where these are
         too many, or to follow it would take too many steps.
         """
-        if len(routing_keys) > KEYS_MAX:
-            raise ChannelError(
-                406, f"a message has at most {KEYS_MAX} routing keys, those of CC and BCC included"
-            )
+        check_key_count(len(routing_keys))
         queues, are_all = follow(exchange, routing_keys, message, self.exchanges)
         if not are_all:
             of = resource("exchange", exchange.name, exchange.definition.vhost)
@@ -261,6 +258,14 @@ class RoutingGraph:
                 yield binding.destination
         if exchange.alternate in self.exchanges:
             yield self.exchanges[exchange.alternate]
+
+
+def check_key_count(count: int) -> None:
+    """Refuse (406) a message whose sender has named very many routing keys."""
+    if count > KEYS_MAX:
+        raise ChannelError(
+            406, f"a message has at most {KEYS_MAX} routing keys, those of CC and BCC included"
+        )
 
 
 def spread(start: Exchange, neighbours: Callable[[Exchange], Iterable[Exchange]]) -> list[Exchange]:

@@ -95,8 +95,10 @@ class CopiesToMany(Attack):
 
     def strike(self) -> None:
         count = self.rng.choice((10, 900, 999, 1000, 5000))
-        keys = [word(self.rng, 2) for _ in range(count)]
-        self.client.put("e", "k", headers={self.rng.choice(("CC", "BCC")): keys})
+        prefix = self.rng.choice(("", "", "amq.rabbitmq.reply-to."))
+        keys = [prefix + word(self.rng, 2) for _ in range(count)]
+        exchange = "" if prefix else "e"
+        self.client.put(exchange, "k", headers={self.rng.choice(("CC", "BCC")): keys})
 
 
 class BindingFilters(Attack):
