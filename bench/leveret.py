@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bench.processes import (
     START_TIMEOUT_S,
@@ -19,21 +19,25 @@ from bench.processes import (
 )
 from leveret import __version__
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 __all__ = ["Leveret"]
 
 
 class Leveret:
     """A node on a data directory below `directory`, with the durability asked for.
 
-    `settings` go beyond the defaults: `LEVERET_NAME=value` each.
+    `settings` go beyond the defaults: `LEVERET_NAME=value` each. `python` has the build that is
+    started: this one, or another checkout's.
     """
 
     name = "Leveret"
 
-    def __init__(self, directory: Path, durability: str, settings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        durability: str,
+        settings: tuple[str, ...] = (),
+        python: Path = Path(sys.executable),
+    ) -> None:
         self.version = f"{__version__} on Python {sys.version.split()[0]}"
         self.pid = 0
         self.start_seconds = 0.0
@@ -41,6 +45,7 @@ class Leveret:
         self._directory = directory
         self._durability = durability
         self._settings = settings
+        self._python = python
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -59,7 +64,7 @@ class Leveret:
         """How it is started."""
         return [
             *(("env", *self._settings) if self._settings else ()),
-            *(sys.executable, "-m", "leveret", "serve"),
+            *(str(self._python), "-P", "-m", "leveret", "serve"),  # not what lies in this directory
             *("--data-dir", str(self.data_dir), "--durability", self._durability),
             *("--port", "0", "--http-port", str(free_port())),
             *("--prometheus-port", "-1"),

@@ -1,0 +1,108 @@
+"""`python -m bench.versions CHECKOUT [ROWS]`: an earlier build of Leveret beside this one.
+
+A change must make no row slower by more than 3 %, which is less than readings of one row lie apart.
+So both builds run at once, each is read once in a round, the first of a round changes, and what is
+printed is the median of the rounds' ratios with the quartiles around it.
+
+    git worktree add ../before COMMIT && make -C ../before build
+    python -m bench.versions ../before                 # every row whose figure is a rate, 21 rounds
+    python -m bench.versions ../before get --rounds 31
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.leveret import Leveret
+from bench.measure import Timing, measure
+from bench.processes import BenchError, allow_files
+from bench.rows import ROWS, Kind, Row
+
+COMPARED = (Kind.FLOW, Kind.GET)
+FIGURES = {  # of each: is more of it better
+    "published_per_s": True,
+    "consumed_per_s": True,
+    "per_cpu_s": True,
+    "p50_ms": False,
+}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How this build stands to the other in one figure: above 1 is better, whatever the figure."""
+
+    lower: float
+    median: float
+    upper: float
+
+    @classmethod
+    def of(cls, pairs: list[tuple[float, float]], *, more_is_better: bool) -> Ratio:
+        """From (the other's, ours) of each round."""
+        ratios = [ours / other if more_is_better else other / ours for other, ours in pairs]
+        lower, median, upper = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        return cls(lower, median, upper)
+
+
+def main(
+    checkout: Annotated[Path, typer.Argument(help="The other build's checkout, with its .venv.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Rows; all rates when none.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Readings of each build.")] = 21,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Measured time of a flow.")] = 0.5,
+) -> None:
+    """Compare two builds of Leveret on this machine."""
+    python = checkout.resolve() / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise typer.BadParameter(f"{python} does not exist: run `make build` there first")
+    rows = [row for row in ROWS if row.kind in COMPARED and (not names or row.name in names)]
+    unknown = set(names or []) - {row.name for row in rows}
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not a row whose figure is a rate")
+    timing = Timing(seconds, seconds / 3, 1, allow_files())
+    print(f"{'row':<16} {'figure':<16} {'other':>13} {'this':>13}   this/other (quartiles)")
+    with tempfile.TemporaryDirectory(prefix="leveret-bench-") as directory:
+        for row in rows:
+            _compare(row, Path(directory) / row.name, python, timing, rounds)
+
+
+def _compare(row: Row, directory: Path, python: Path, timing: Timing, rounds: int) -> None:
+    """Read both builds in turns and print a line for each figure of the row."""
+    other = Leveret(directory / "other", row.durability, row.settings, python)
+    this = Leveret(directory / "this", row.durability, row.settings)
+    taken: dict[str, list[tuple[float, float]]] = {}
+    try:
+        other.start()
+        this.start()
+        for turn in range(rounds):
+            order = (other, this) if turn % 2 == 0 else (this, other)
+            read = {broker: measure(row, broker, timing) for broker in order}
+            for reading in read.values():
+                if reading.failure or reading.incomplete:
+                    raise BenchError(f"{row.name}: {reading.failure or 'messages left behind'}")
+            for figure in FIGURES.keys() & {target.metric for target in row.targets} | {
+                each for each in ("per_cpu_s",) if each in read[this].figures
+            }:
+                pair = read[other].figures[figure], read[this].figures[figure]
+                taken.setdefault(figure, []).append(pair)
+    finally:
+        other.stop()
+        this.stop()
+    for figure, pairs in sorted(taken.items()):
+        if not all(value > 0 for pair in pairs for value in pair):
+            continue
+        ratio = Ratio.of(pairs, more_is_better=FIGURES[figure])
+        others, ours = (statistics.median(each) for each in zip(*pairs, strict=True))
+        print(
+            f"{row.name:<16} {figure:<16} {others:>13,.3f} {ours:>13,.3f}   "
+            f"{ratio.median:.3f} ({ratio.lower:.3f} to {ratio.upper:.3f})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
