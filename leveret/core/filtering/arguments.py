@@ -25,6 +25,11 @@ FILTER_TAGS, FILTER_SQL = "x-filter-tags", "x-filter-sql"
 FILTER_UNMATCHED = "x-filter-unmatched"
 KEEP, SKIP = "keep", "skip"
 
+# What judging SQL costs, in steps of a walk through the routing graph (leveret.core.routing.walk):
+# a step for so many characters of its text, measured with conditions of one LIKE to sixty.
+CHARACTERS_A_STEP = 16
+JUDGEMENT_STEPS_MIN = 10
+
 
 def filter_tags(value: Any, _arguments: Arguments) -> str | None:
     """Check for a tag expression."""
@@ -93,3 +98,11 @@ def binding_filter(arguments: Arguments, of: str) -> RecordFilter | None:
                 raise ChannelError(406, f"invalid arg '{key}' for {of}: {problem}")
     wanted = {key: arguments[key] for key in (FILTER_TAGS, FILTER_SQL) if key in arguments}
     return record_filter(wanted) if wanted else None
+
+
+def judgement_steps(arguments: Arguments) -> int:
+    """What it costs to judge a message by the SQL of a binding's arguments, which were checked."""
+    condition = arguments.get(FILTER_SQL)
+    if condition is None:
+        return 0
+    return max(len(condition) // CHARACTERS_A_STEP, JUDGEMENT_STEPS_MIN)

@@ -210,6 +210,7 @@ cdef class RecordFilter:
     def matches(self, bytes header not None):
         """Whether a message with this content header is wanted, which is stored nowhere yet."""
         cdef RecordView record
+        self.begin()
         record.header = <const uint8_t*><const char*>header
         record.header_size = <uint32_t>len(header)
         record.flags = HAS_HEADERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from leveret.core.filtering.arguments import binding_filter
+from leveret.core.filtering.arguments import binding_filter, judgement_steps
 from leveret.core.names import resource
 from leveret.core.terms import frozen
 
@@ -67,11 +67,12 @@ Destination: TypeAlias = "QueueLike | Exchange"
 class Binding:
     """A binding with both its ends at hand; equal bindings share an identity, not an object.
 
-    Its `filter` is asked once the exchange's type has chosen the binding for a message. Raises the
-    406 that arguments for a filter deserve which cannot be read.
+    Its `filter` is asked once the exchange's type has chosen the binding for a message, and takes
+    `judgement_steps` where SQL is judged (leveret.core.routing.walk). Raises the 406 that arguments
+    for a filter deserve which cannot be read.
     """
 
-    __slots__ = ("definition", "destination", "filter", "identity", "source")
+    __slots__ = ("definition", "destination", "filter", "identity", "judgement_steps", "source")
 
     def __init__(
         self, definition: BindingDefinition, source: Exchange, destination: Destination
@@ -81,9 +82,11 @@ class Binding:
         self.destination = destination
         self.identity = identity(definition)
         self.filter: RecordFilter | None = None
+        self.judgement_steps = 0
         if definition.arguments:
             of = resource("exchange", definition.source, definition.vhost)
             self.filter = binding_filter(definition.arguments, of)
+            self.judgement_steps = judgement_steps(definition.arguments)
 
     def lets_through(self, message: Message | None) -> bool:
         """Whether its filter wants a message; without one it wants everything."""

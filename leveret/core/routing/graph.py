@@ -59,8 +59,8 @@ class RoutingGraph:
             of = resource("exchange", exchange.name, exchange.definition.vhost)
             raise ChannelError(
                 406,
-                f"too many bindings lead on from {of} to the same places: remove some of those "
-                "between exchanges, or of the patterns that fit one key",
+                f"too many bindings lead on from {of} to the same places, or ask filters: remove "
+                "some of those between exchanges, patterns that fit one key, or of the filters",
             )
         return queues
 

@@ -3,7 +3,8 @@
 Compiled, because publishers whose keys never repeat come here for every message. What that may cost
 is bounded: a walk follows as many bindings as lead to queues that it has not found yet, and of
 others, which lead where it was already, `vain_max`. A graph may have as many of those as somebody
-cares to make: all exchanges bound to all others, thousands of patterns for one queue.
+cares to make: all exchanges bound to all others, thousands of patterns for one queue. The filter of
+a binding counts as many steps as it takes time, wherever the binding leads.
 """
 
 from leveret.core.exchanges.router import RoutingLimitError
@@ -14,6 +15,10 @@ from leveret.core.routing.exchange import Exchange
 # milliseconds. A graph that needs more is nobody's who knows of it.
 VAIN_STEPS_MAX = 25_000
 ASKING_STEPS = 4
+# A step for so many bytes of headers: where compiled code looks for the fields that a filter needs,
+# and where its SQL is judged, which takes `Binding.judgement_steps` beside.
+LOOKED_THROUGH_BYTES = 512
+JUDGED_BYTES = 1024
 
 
 def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VAIN_STEPS_MAX):
@@ -26,7 +31,8 @@ def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VA
     cdef dict seen = {start: None}
     cdef list waiting = [start]
     cdef Py_ssize_t steps = 0, asking = ASKING_STEPS
-    cdef bint matched
+    cdef Py_ssize_t looking = -1, judging = 0    # steps, of the headers alone; -1: not known yet
+    cdef bint matched, wanted
     cdef tuple all_keys = tuple(keys)
     cdef tuple first_key = all_keys[:1]
     while waiting:
@@ -46,8 +52,20 @@ def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VA
                 destination = binding.destination
                 if destination.gone:
                     continue
-                if binding.filter is not None and not binding.lets_through(message):
-                    continue
+                if binding.filter is not None:
+                    if message is None:
+                        continue
+                    if looking < 0:
+                        looking = len(message.header) // LOOKED_THROUGH_BYTES
+                        judging = len(message.header) // JUDGED_BYTES
+                    wanted = binding.lets_through(message)
+                    steps += looking
+                    if binding.filter.judgements:
+                        steps += judging + binding.judgement_steps
+                    if steps - len(queues) > vain_max:
+                        return list(queues), False
+                    if not wanted:
+                        continue
                 matched = True
                 if type(destination) is Exchange:
                     if destination not in seen:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.core.definitions.policies import Policies
+from leveret.core.filtering.arguments import CHARACTERS_A_STEP, JUDGEMENT_STEPS_MIN
 from leveret.core.routing.graph import KEYS_MAX
 from leveret.core.routing.walk import VAIN_STEPS_MAX
 from leveret.errors import ChannelError
@@ -236,6 +237,48 @@ def test_a_walk_that_leads_nowhere_new_for_too_long_is_refused():
     with pytest.raises(ChannelError, match="same places"):
         vhost.route(start, keys, message)
     assert names(vhost.reach(start, keys, message)) == []
+
+
+def filtered(vhost, count, **arguments):
+    """`count` bindings from exchange x to queue q, with one filter each."""
+    declare(vhost, "q")
+    exchange(vhost, "x", "fanout")
+    for number in range(count):
+        vhost.bind_queue("q", "x", str(number), dict(arguments), None)
+    return vhost.exchanges["x"]
+
+
+def test_filters_are_counted_as_the_time_that_they_take():
+    vhost = make_vhost()
+    few = VAIN_STEPS_MAX // (JUDGEMENT_STEPS_MIN + 1)
+    start = filtered(vhost, few - 1, **{"x-filter-sql": "a LIKE '%b'"})
+    assert names(vhost.route(start, ["k"], with_headers({"a": "b"}))) == ["q"]
+    vhost.bind_queue("q", "x", "one more", {"x-filter-sql": "a LIKE '%b'"}, None)
+    vhost.bind_queue("q", "x", "and another", {"x-filter-sql": "a LIKE '%b'"}, None)
+    with pytest.raises(ChannelError, match="or of the filters"):
+        vhost.route(start, ["k"], with_headers({"a": "b"}))
+    with pytest.raises(ChannelError, match="or of the filters"):
+        vhost.route(start, ["k"], with_headers({"a": "c"}))  # that none of them wants
+    assert names(vhost.route(start, ["k"], with_headers({"b": "b"}))) == []  # nothing is judged
+
+
+def test_long_conditions_and_long_headers_are_counted_as_more():
+    condition = "a LIKE '%b' OR " * 59 + "a LIKE '%b'"
+    vhost = make_vhost()
+    few = VAIN_STEPS_MAX // (len(condition) // CHARACTERS_A_STEP + 1)
+    start = filtered(vhost, few, **{"x-filter-sql": condition})
+    assert names(vhost.route(start, ["k"], with_headers({"a": "b"}))) == ["q"]
+    for headers in ({"a": "b" * 10_000}, {"a": "b", "other": "c" * 10_000}):
+        with pytest.raises(ChannelError, match="or of the filters"):
+            vhost.route(start, ["k"], with_headers(headers))
+
+
+def test_filters_by_tags_are_counted_by_the_headers_they_look_through():
+    vhost = make_vhost()
+    start = filtered(vhost, 2_000, **{"x-filter-tags": "b"})
+    assert names(vhost.route(start, ["k"], with_headers({"x-tags": "b"}))) == ["q"]
+    with pytest.raises(ChannelError, match="or of the filters"):
+        vhost.route(start, ["k"], with_headers({"x-tags": "b", "other": "c" * 10_000}))
 
 
 def test_each_queue_makes_up_for_the_steps_that_lead_to_it():
