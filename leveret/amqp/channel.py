@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from leveret.ports.counters import Counters, Outflow
     from leveret.ports.records import Batch
 
-    Holding = tuple[ChannelConsumer | Getter, int, int]
+    LeaseHolder = ChannelConsumer | Getter
+    Holding = tuple[LeaseHolder, int, int]
 
 # What is done before somebody looks at the clock, where a client may have made it long: runs of
 # deliveries that are settled or returned together, consumers that end. Some 0.2 ms each.
@@ -355,46 +356,42 @@ class Channel:
 
         `cause`: why it is returned, if it is.
         """
+        settles = kind == frames.SETTLE
         if len(held) == 1:  # whoever acknowledges one by one comes here once a message
             holder, first, stop = held[0]
             holder.release(stop - first)
-            if kind == frames.SETTLE:
+            if settles:
                 holder.counted.acknowledged(stop - first)
                 holder.queue.settle([(first, stop)])
             else:
                 _tell(holder.queue, kind, [(first, stop)], cause)
-        else:
-            ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
-            for holder, first, stop in held:
-                holder.release(stop - first)
-                if kind == frames.SETTLE:
-                    holder.counted.acknowledged(stop - first)
-                ranges.setdefault(holder.queue, []).append((first, stop))
-            for queue, of_queue in ranges.items():
-                if kind == frames.SETTLE:
-                    queue.settle(of_queue)
-                else:
-                    _tell(queue, kind, of_queue, cause)
+            if self.consumers:
+                self._wake({holder: stop - first})
+            return
+        freed = release_held(held, acknowledged=settles)
+        ranges: dict[OpenQueue, list[tuple[int, int]]] = {}
+        for holder, first, stop in held:
+            ranges.setdefault(holder.queue, []).append((first, stop))
+        for queue, of_queue in ranges.items():
+            if settles:
+                queue.settle(of_queue)
+            else:
+                _tell(queue, kind, of_queue, cause)
         if self.consumers:
-            self._wake_holders(held)
+            self._wake(freed)
 
     def release_credit(self, held: list[Holding]) -> None:
         """It was acknowledged, and its queues have been told already."""
-        for holder, first, stop in held:
-            holder.release(stop - first)
-            holder.counted.acknowledged(stop - first)
+        freed = release_held(held, acknowledged=True)
         if self.consumers:
-            self._wake_holders(held)
+            self._wake(freed)
 
-    def _wake_holders(self, held: list[Holding]) -> None:
-        """Credit has come back: to who held this, or to all who share a limit."""
-        freed = sum(stop - first for _, first, stop in held) if self.prefetch else 0
-        if self.prefetch and self.in_flight + freed >= self.prefetch:
+    def _wake(self, freed: dict[LeaseHolder, int]) -> None:
+        """Credit has come back, so much: to who held this, or to all who share a limit."""
+        if self.prefetch and self.in_flight + sum(freed.values()) >= self.prefetch:
             self.wake_consumers()  # there was nothing left of what they share
-        elif len(held) == 1:
-            held[0][0].wake()
         else:
-            for holder in {holder: None for holder, _, _ in held}:
+            for holder in freed:
                 holder.wake()
 
     def wake_consumers(self) -> None:
@@ -696,6 +693,18 @@ class Channel:
         cause = Reason.DISCONNECTED if failed else Reason.TIMED_OUT
         yield from self.settling(kind, frames.ALL_TAGS, cause)
         announcements.channel_closed(self)
+
+
+def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder, int]:
+    """Give back the credit of what was held, at once for each holder. Returns how much of each."""
+    freed: dict[LeaseHolder, int] = {}
+    for holder, first, stop in held:
+        freed[holder] = freed.get(holder, 0) + stop - first
+    for holder, count in freed.items():
+        holder.release(count)
+        if acknowledged:
+            holder.counted.acknowledged(count)
+    return freed
 
 
 def _tell(queue: OpenQueue, kind: int, ranges: list[tuple[int, int]], cause: Reason) -> None:
