@@ -112,7 +112,7 @@ class ChannelConsumer:
     def send_runs(
         self, batches: list[Batch], runs: list[tuple[int, int]], *, redelivered: bool
     ) -> int:
-        """As `send`, for several runs [(first, stop)] in order: what a filter has chosen."""
+        """As `send`, for several runs [(first, stop)] in order, which need not lie together."""
         channel = self.channel
         connection, slot = channel.connection, channel.slot
         tag = slot.delivery_tag + 1
@@ -126,8 +126,10 @@ class ChannelConsumer:
         if channel.vhost.traced:
             for first, stop in runs:
                 channel.trace_deliveries(self.queue, batches, first, stop, redelivered=redelivered)
+        count = slot.delivery_tag + 1 - tag
+        if self.meter is not None:
+            self.meter.delivered(count)
         if not self.no_ack:
-            count = slot.delivery_tag + 1 - tag
             channel.unacked.add_runs(tag, runs, self)
             self.in_flight += count
             channel.in_flight += count

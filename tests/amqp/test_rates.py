@@ -297,6 +297,20 @@ def test_a_consumer_gets_its_rate_and_no_more(no_ack):
     assert len(delivered(client)) == 70
 
 
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_what_lies_apart_counts_as_what_lies_together(no_ack):
+    stage = node(consume=Rate(100, 10))
+    client = opened(stage)
+    client.declare("q", arguments={"x-max-priority": 2})
+    for number, body in enumerate(bodies(60)):
+        client.publish("q", body, priority=number % 2)
+    stage.run()
+    client.consume("q", no_ack=no_ack)
+    assert delivered(client) == bodies(20)[1::2]
+    stage.advance(0.1)
+    assert delivered(client) == bodies(40)[21::2]
+
+
 @pytest.mark.parametrize("kind", ["classic", "stream"])
 def test_the_consumers_of_a_queue_share_its_rate(kind):
     stage = Stage()

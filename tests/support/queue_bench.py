@@ -4,6 +4,7 @@ import pytest
 from pamqp import commands, header
 
 from leveret.core.queues.queue import Queue, QueueServices
+from leveret.core.queues.sending import send_each
 from leveret.core.queues.settings import QueueSettings
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
@@ -31,6 +32,7 @@ class Consumer:
     def __init__(self, limit=1 << 30, *, no_ack=False, at_once=1 << 30):
         self.limit, self.no_ack, self.at_once = limit, no_ack, at_once
         self.got = []
+        self.runs = []  # of each call that had several
         self.gone = False
         self.room = 1 << 30  # what its socket takes
 
@@ -46,6 +48,11 @@ class Consumer:
         self.room -= stop - first
         self.got += [(offset, redelivered) for offset in range(first, stop)]
         return stop
+
+    def send_runs(self, batches, runs, *, redelivered):
+        assert runs[-1][1] <= batches[-1].stop_offset
+        self.runs.append(runs)
+        return send_each(self.send, batches, runs, redelivered=redelivered)
 
     def queue_gone(self):
         self.gone = True

@@ -13,27 +13,26 @@ turn looks at is bounded, so that a long backlog keeps neither other queues nor 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.core.filtering.arguments import FILTER_SQL, FILTER_TAGS, FILTER_UNMATCHED, SKIP
 from leveret.core.filtering.search import Search
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import resource
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
+from leveret.core.queues.sending import count, cut
 from leveret.errors import ChannelError, StorageError
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from leveret.core.filtering.filters import RecordFilter
     from leveret.core.filtering.search import Stretch
     from leveret.core.queues.open_queue import OpenQueue, QueueConsumer
     from leveret.core.queues.queue import Queue
+    from leveret.core.queues.sending import Runs
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
-Runs: TypeAlias = list[tuple[int, int]]
 Wanted: TypeAlias = tuple[Any, ...]  # what a consumer's arguments say of its filter
 
 FILTER_ARGUMENTS = (FILTER_TAGS, FILTER_SQL, FILTER_UNMATCHED)
@@ -45,18 +44,6 @@ IDLE_SEARCHES_MAX = 16
 # Looking at a record that compiled code passes over takes this part of what delivering takes. Those
 # that Python judges take what they take: the turn's clock is looked at.
 LOOKS_PER_DELIVERY = 8
-
-
-@runtime_checkable
-class TakesRuns(Protocol):
-    """A consumer to whom several runs can be sent at once; others get them one by one."""
-
-    def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
-        """Write deliveries of all of them. Returns the offset behind the last."""
-        ...
-
-
-Send: TypeAlias = "Callable[..., int]"  # as `TakesRuns.send_runs`
 
 
 class FilteredDelivery:
@@ -72,7 +59,6 @@ class FilteredDelivery:
         self._machine = queue.machine
         self._searches: dict[Wanted, Search] = {}  # whoever came last, last
         self._taking: dict[QueueConsumer, Search] = {}
-        self._senders: dict[QueueConsumer, Send] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
         self._next: QueueConsumer | None = None  # whose turn it is where the last turn was over
@@ -87,13 +73,11 @@ class FilteredDelivery:
         skips = arguments.get(FILTER_UNMATCHED) == SKIP
         search = self._searches.pop(key, None) or Search(wanted, skips=skips)
         self._searches[key] = self._taking[consumer] = search
-        self._senders[consumer] = _sender(consumer)
         self._let_go()
 
     def remove(self, consumer: QueueConsumer) -> bool:
         """Let a consumer go. Returns whether others are left that look."""
         self._taking.pop(consumer, None)
-        self._senders.pop(consumer, None)
         self._let_go()
         if not self._taking:
             self._windows.clear()
@@ -208,7 +192,7 @@ class FilteredDelivery:
         runs, reached = wanted.find(batches, ready, first, stop, limit)
         tally = self._queue.services.tally
         tally.filter_looks += reached - first
-        tally.filter_finds += sum(end - at for at, end in runs)
+        tally.filter_finds += count(runs)
         cost = (reached - first) // LOOKS_PER_DELIVERY + 1 - self._delivered
         if runs:
             reached = self._deliver(consumer, runs, batches, reached)
@@ -230,11 +214,11 @@ class FilteredDelivery:
     ) -> int:
         """Send runs of wanted records. Returns how far all was dealt with: `reached`, or less."""
         for run, redelivered in self._alike(self._queue.alive(runs, batches)):
-            stop = self._senders[consumer](batches, run, redelivered=redelivered)
-            sent = _cut(run, stop)
+            stop = consumer.send_runs(batches, run, redelivered=redelivered)
+            sent = cut(run, stop)
             if sent:
                 self._machine.deliver_runs(consumer, sent)
-                self._delivered += sum(stop - first for first, stop in sent)
+                self._delivered += count(sent)
                 if consumer.no_ack:
                     self._queue.settle(sent)
             if stop < run[-1][1]:
@@ -297,26 +281,3 @@ def check_filterable(queue: OpenQueue, arguments: Arguments) -> None:
             if key in arguments:
                 name = resource("queue", queue.name, queue.definition.vhost)
                 raise ChannelError(406, f"invalid arg '{key}' for {name}: it keeps groups in order")
-
-
-def _sender(consumer: QueueConsumer) -> Send:
-    """How runs are sent to a consumer: all at once, if it can."""
-    if isinstance(consumer, TakesRuns):
-        return consumer.send_runs
-
-    def send(batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
-        reached = runs[0][0]
-        for first, stop in runs:
-            reached = consumer.send(batches, first, stop, redelivered=redelivered)
-            if reached < stop:
-                break
-        return reached
-
-    return send
-
-
-def _cut(runs: Runs, stop: int) -> Sequence[tuple[int, int]]:
-    """What of these runs lies below `stop`."""
-    if runs[-1][1] <= stop:
-        return runs
-    return [(low, min(high, stop)) for low, high in runs if low < stop]

@@ -13,3 +13,8 @@ cdef class Fresh:
     cdef bint kind(self, uint64_t first, uint64_t* stop) noexcept
     cdef int forget(self, uint64_t first, uint64_t stop) except -1
     cdef void clear(self) noexcept
+
+
+cdef tuple alike(
+    RangeSet ready, Fresh fresh, uint64_t redelivered_stop, uint64_t limit, uint64_t end
+)

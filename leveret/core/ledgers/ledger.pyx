@@ -21,6 +21,34 @@ cdef RangeSet noted(RangeSet came_back, uint64_t first, uint64_t stop):
     return came_back if came_back.size <= _CAME_BACK_MAX else None
 
 
+cdef tuple alike(RangeSet ready, Fresh fresh, uint64_t redelivered_stop, uint64_t limit, uint64_t end):
+    """(runs, redelivered): the lowest of `ready` below `end`, at most `limit`, as far as all are of one kind."""
+    cdef list runs = []
+    cdef Py_ssize_t i
+    cdef uint64_t first, stop, whole
+    cdef bint redelivered = False, again
+    for i in range(ready.size):
+        first = range_at(ready, i).first
+        whole = stop = min(range_at(ready, i).stop, end)
+        if first >= end or not limit:
+            break
+        again = first < redelivered_stop
+        if again:
+            stop = min(stop, redelivered_stop)
+            again = fresh.kind(first, &stop)
+        if not runs:
+            redelivered = again
+        elif again != redelivered:
+            break
+        if stop - first > limit:
+            stop = first + limit
+        runs.append((first, stop))
+        limit -= stop - first
+        if stop < whole:
+            break
+    return runs, redelivered
+
+
 cdef class Fresh:
     """Ready offsets that were passed over by leases of higher ones: they were never delivered."""
 
@@ -133,6 +161,14 @@ cdef class Ledger:
         if stop - first > limit:
             stop = first + limit
         return first, stop, redelivered
+
+    def peek_runs(self, uint64_t limit, uint64_t end):
+        """(runs, redelivered): as `peek`, of offsets below `end` that need not lie together.
+
+        Runs are [(first, stop)], lowest first; the first begins where `peek` does, below `end`.
+        """
+        assert self.ready.size and limit, "nothing is ready"
+        return alike(self.ready, self.fresh, self.redelivered_stop, limit, end)
 
     def ready_sets(self):
         """[(level, RangeSet)]: what is ready, in the order in which levels are served; here is one.

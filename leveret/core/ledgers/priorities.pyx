@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memmove
 
-from leveret.core.ledgers.ledger cimport Fresh, noted
+from leveret.core.ledgers.ledger cimport Fresh, alike, noted
 from leveret.ports.properties cimport priority
 from leveret.ports.ranges cimport Range, RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_PRIORITY, RecordView
@@ -257,6 +257,17 @@ cdef class PriorityLedger:
             stop = min(stop, level.redelivered_stop)
             redelivered = level.fresh.kind(first, &stop)
         return first, min(stop, first + limit), redelivered
+
+    def peek_runs(self, uint64_t limit, uint64_t end):
+        """See Ledger. All are of one priority, or the first run of what came back to be served first."""
+        cdef Level level
+        cdef uint64_t first, stop
+        assert self.ready_count and limit, "nothing is ready"
+        if self.returned.size:
+            first, stop = self.returns[0]
+            return [(first, min(end, min(stop, first + limit)))], True
+        level = self._top()
+        return alike(level.ready, level.fresh, level.redelivered_stop, limit, end)
 
     def ready_sets(self):
         """See Ledger. What came back to be served first is level -1."""

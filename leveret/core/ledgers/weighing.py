@@ -87,6 +87,10 @@ class WeighedLedger:
         """See Ledger."""
         return self.inner.peek(limit)
 
+    def peek_runs(self, limit: int, end: int) -> tuple[list[tuple[int, int]], bool]:
+        """See Ledger."""
+        return self.inner.peek_runs(limit, end)
+
     @property
     def came_back(self) -> RangeSet | None:
         """See Ledger."""

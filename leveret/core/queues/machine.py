@@ -178,7 +178,7 @@ class QueueMachine:
                 consumer, capacity = found
                 if len(line) > 1:
                     capacity = _chunk(line, consumer, capacity, ready_count)
-                return Deliver(consumer, self.ledger.peek(capacity))
+                return Deliver(consumer, capacity, self.ledger.peek(capacity))
         return None
 
     def _choose_active(self) -> Consumer | None:
@@ -195,7 +195,7 @@ class QueueMachine:
         capacity = active.capacity() if active is not None else 0
         if active is None or capacity <= 0:
             return None
-        return Deliver(active, self.ledger.peek(capacity))
+        return Deliver(active, capacity, self.ledger.peek(capacity))
 
     @property
     def served(self) -> list[Consumer]:
@@ -226,7 +226,13 @@ class QueueMachine:
         capacity, ready_count = consumer.capacity(), self.ledger.ready_count
         if capacity <= 0 or not ready_count:
             return None
-        return Deliver(consumer, self.ledger.peek(self.share(consumer, capacity, ready_count)))
+        limit = self.share(consumer, capacity, ready_count)
+        return Deliver(consumer, limit, self.ledger.peek(limit))
+
+    def is_scattered(self, offer: Deliver) -> bool:
+        """Whether more may be sent at once than is offered: what comes next lies apart."""
+        count = offer.stop - offer.first
+        return count < offer.limit and count < self.ledger.ready_count and self.groups is None
 
     def can_deliver(self) -> bool:
         """Whether somebody could take something at once."""

@@ -2,18 +2,23 @@
 
 
 cdef class Deliver:
-    """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is."""
+    """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is.
+
+    It has room for `limit`: more may be sent where those that come next lie apart.
+    """
 
     cdef readonly object consumer
     cdef readonly object first
     cdef readonly object stop
     cdef readonly object redelivered
+    cdef readonly object limit
 
-    def __cinit__(self, consumer, offered):
+    def __cinit__(self, consumer, limit, offered):
         """`offered` is (first, stop, redelivered), as a ledger says it."""
         self.consumer = consumer
+        self.limit = limit
         self.first, self.stop, self.redelivered = <tuple?>offered
 
     def cut(self, first, stop):
         """The same of fewer offsets."""
-        return Deliver(self.consumer, (first, stop, self.redelivered))
+        return Deliver(self.consumer, self.limit, (first, stop, self.redelivered))

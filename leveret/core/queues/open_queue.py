@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.dead_letters.discards import Reason
     from leveret.core.once.dedup import DedupServices
     from leveret.core.queues.queue import QueueServices
+    from leveret.core.queues.sending import Runs
     from leveret.core.queues.settings import QueueSettings
     from leveret.ports import TopicLog
     from leveret.ports.definitions import Arguments, QueueDefinition
@@ -66,6 +67,10 @@ class QueueConsumer(Protocol):
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
         """Write deliveries of the records [first, stop). Returns the offset behind the last."""
+        ...
+
+    def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
+        """The same of several runs, which the batches hold. Returns the offset behind the last."""
         ...
 
     def queue_gone(self) -> None:

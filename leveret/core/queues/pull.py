@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from leveret.core.dead_letters.discards import Reason
 from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS
 from leveret.core.filtering.filtered import check_filterable
+from leveret.core.queues.sending import send_each
 from leveret.core.routing.message import StoredMessage
 from leveret.core.telemetry.usage import accounts_of_client
 from leveret.errors import ChannelError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.queues.queue import Queue
+    from leveret.core.queues.sending import Runs
     from leveret.core.statistics.statistics import Statistics
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
@@ -250,6 +252,10 @@ class Receive:
                 if not self._keep(batch, offset, redelivered=redelivered):
                     return offset
         return min(stop, batches[-1].stop_offset)
+
+    def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
+        """See QueueConsumer."""
+        return send_each(self.send, batches, runs, redelivered=redelivered)
 
     def _keep(self, batch: Batch, offset: int, *, redelivered: bool) -> bool:
         flags, time_ms, exchange, routing_key, header, body = batch.record(offset)

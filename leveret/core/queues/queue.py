@@ -25,6 +25,7 @@ from leveret.core.queues.farewell import say_farewell
 from leveret.core.queues.idleness import Idleness
 from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.queues.sending import count, cut
 from leveret.core.queues.upkeep import Upkeep
 from leveret.core.retry.order import KeptOrder
 from leveret.core.telemetry.tally import Tally
@@ -486,7 +487,9 @@ class Queue(OpenQueue):
         return runs if self.order is None else self.order.let_pass(runs, batches)
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
-        """Send one offer. Returns how many records of it were sent (at least one), or expired."""
+        """Send one offer. Returns how many records were sent (at least one), or expired."""
+        if self.machine.is_scattered(offer):
+            return self._deliver_runs(offer, batches)
         if self._upkeep is not None:
             stop, expired = self._upkeep.alive(offer.first, offer.stop, batches)
             if expired:
@@ -504,6 +507,22 @@ class Queue(OpenQueue):
         if consumer.no_ack:
             self.settle([(offer.first, stop)])
         return stop - offer.first
+
+    def _deliver_runs(self, offer: Deliver, batches: list[Batch]) -> int:
+        """Send what comes next and lies apart, as far as the batches hold it, as `deliver` does."""
+        consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
+        limit = min(offer.limit, PUMP_RECORDS_MAX)
+        found, redelivered = self.machine.ledger.peek_runs(limit, batches[-1].stop_offset)
+        runs = self.alive(found, batches)
+        done = count(found) - count(runs)
+        if runs:
+            sent = cut(runs, consumer.send_runs(batches, runs, redelivered=redelivered))
+            done += count(sent)
+            if sent:
+                self.machine.deliver_runs(consumer, sent)
+                if consumer.no_ack:
+                    self.settle(sent)
+        return done
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the next ready message for basic.get: (offset, redelivered)."""

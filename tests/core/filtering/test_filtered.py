@@ -34,18 +34,6 @@ class Taker(Consumer):
         return [offset for offset, _ in self.got]
 
 
-class RunTaker(Taker):
-    """The same, which takes several runs at once, as channels do."""
-
-    def send_runs(self, batches, runs, *, redelivered):
-        reached = runs[0][0]
-        for first, stop in runs:
-            reached = self.send(batches, first, stop, redelivered=redelivered)
-            if reached < stop:
-                break
-        return reached
-
-
 def publish(bench, *tags, expiration=None, priority=None):
     for tag in tags:
         properties = commands.Basic.Properties(
@@ -194,7 +182,7 @@ def test_expired_messages_are_not_delivered():
     publish(bench, "a", "b", "a", expiration="10")
     publish(bench, "a", expiration="1000")
     bench.clock.now += 50
-    taker = RunTaker("a")
+    taker = Taker("a")
     bench.queue.add_consumer(taker)
     bench.run()
     assert taker.offsets == [3]
@@ -202,14 +190,14 @@ def test_expired_messages_are_not_delivered():
 
 
 def test_without_acknowledgements_it_is_settled_at_once(bench):
-    taker = RunTaker("a", no_ack=True)
+    taker = Taker("a", no_ack=True)
     bench.queue.add_consumer(taker)
     publish(bench, "a", "b", "a")
     assert list(bench.log.settled) == [(0, 1), (2, 3)]
 
 
 def test_a_full_socket_holds_up_nobody_else(bench):
-    slow, other = RunTaker("a"), RunTaker("b")
+    slow, other = Taker("a"), Taker("b")
     slow.room = 1
     bench.queue.add_consumer(slow)
     bench.queue.add_consumer(other)
@@ -319,13 +307,12 @@ class FilteredAgainstModel(RuleBasedStateMachine):
         chosen=st.sampled_from(list(FILTERS)),
         limit=st.integers(1, 6),
         unmatched=st.sampled_from([None, None, "keep", "skip"]),
-        kind=st.sampled_from([Taker, RunTaker]),
         priority=st.sampled_from([0, 0, 1]),
     )
-    def come(self, chosen, limit, unmatched, kind, priority):
+    def come(self, chosen, limit, unmatched, priority):
         if chosen is None:
             unmatched = None
-        taker = kind(chosen, limit=limit, unmatched=unmatched, priority=priority)
+        taker = Taker(chosen, limit=limit, unmatched=unmatched, priority=priority)
         taker.wants, taker.seen, taker.skips = FILTERS[chosen], 0, unmatched == "skip"
         self.takers.append(taker)
         self.bench.queue.add_consumer(taker)

@@ -1,4 +1,8 @@
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leveret.core.ledgers.ledger import CAME_BACK_MAX, Ledger
 from leveret.ports.ranges import RangeSet
@@ -74,6 +78,41 @@ def test_purge_leaves_leases_and_flags_nothing_that_comes_later():
     ledger.commit(6)
     assert ledger.peek(10) == (4, 6, False)
     assert list(ledger.leased) == [(0, 1), (3, 4)]
+
+
+def test_peek_runs_passes_over_what_is_not_ready():
+    ledger = Ledger(0, 20, RangeSet([(4, 5), (7, 10), (12, 13)]))
+    assert ledger.peek_runs(100, 100) == ([(0, 4), (5, 7), (10, 12), (13, 20)], False)
+    assert ledger.peek_runs(7, 100) == ([(0, 4), (5, 7), (10, 11)], False)
+    assert ledger.peek_runs(100, 11) == ([(0, 4), (5, 7), (10, 11)], False)
+    assert ledger.peek_runs(100, 10) == ([(0, 4), (5, 7)], False)
+
+
+@given(
+    back=st.sets(st.integers(0, 30)),
+    over=st.sets(st.integers(0, 30)),
+    limit=st.integers(1, 40),
+    end=st.integers(1, 40),
+)
+def test_peek_runs_is_what_peek_says_again_and_again(back, over, limit, end):
+    """`over` was passed over by the first deliveries, of which `back` came back."""
+    ledger = Ledger(0, 30, RangeSet())
+    for offset in sorted(set(range(30)) - over):
+        ledger.lease(offset, offset + 1)
+    ledger.return_([(offset, offset + 1) for offset in sorted(back - over) if offset < 30])
+    ledger.commit(33)
+    end += ledger.first_ready
+    runs, redelivered = ledger.peek_runs(limit, end)
+    found = [offset for first, stop in runs for offset in range(first, stop)]
+    expected = []
+    while ledger.ready_count and len(expected) < limit:
+        first, stop, kind = ledger.peek(1)
+        if first >= end or kind != redelivered:
+            break
+        ledger.lease(first, stop)
+        expected.append(first)
+    assert found == expected
+    assert all(stop < after for (_, stop), (after, _) in pairwise(runs))
 
 
 @pytest.mark.parametrize(

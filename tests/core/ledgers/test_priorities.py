@@ -137,6 +137,28 @@ class LedgerAgainstLists(RuleBasedStateMachine):
         self.ledger.lease(first, stop)
         self.take(run)
 
+    @precondition(lambda self: self.order())
+    @rule(limit=st.integers(1, 8), reach=st.integers(1, 40))
+    def deliver_runs(self, limit, reach):
+        end = self.ledger.peek(1)[0] + reach
+        runs, redelivered = self.ledger.peek_runs(limit, end)
+        sent = [offset for first, stop in runs for offset in range(first, stop)]
+        order = self.order()
+        assert 0 < len(sent) <= limit
+        assert order[: len(sent)] == sent
+        assert max(sent) < end
+        assert [offset in self.redelivered for offset in sent] == [redelivered] * len(sent)
+        if not self.returns and len(sent) < min(limit, len(order)):
+            another = order[len(sent)]  # why it is not one of them
+            assert (
+                another >= end
+                or self.priorities[another] != self.priorities[sent[0]]
+                or (another in self.redelivered) != redelivered
+            )
+        for first, stop in runs:
+            self.ledger.lease(first, stop)
+        self.take(sent)
+
     def take(self, offsets):
         self.leased |= set(offsets)
         self.redelivered |= set(offsets)
