@@ -62,6 +62,7 @@ def in_chunks(consumers: int, published: int) -> tuple[int, int]:
         leases, pumped = pump(machine)
         for channel, first, last in leases:
             channel.outstanding -= machine.settle([(first, last)])
+            machine.wake(channel)
         operations += 1 + pumped + len(leases)
     return MESSAGES, operations
 

@@ -36,15 +36,6 @@ if TYPE_CHECKING:
     from leveret.core.ledgers.weighing import WeighedLedger
     from leveret.core.queues.settings import RetryDelay
 
-# A backlog of at most this many offsets for each consumer is dealt one by one, so that slow and
-# fast consumers share it as they would in RabbitMQ.
-DEAL_SINGLY_MAX = 16
-# A larger backlog is dealt in chunks of at most this many offsets: long enough that ranges cost
-# nothing per message, short enough that no consumer waits long for its turn.
-CHUNK_OFFSETS_MAX = 256
-# A chunk is this part of one consumer's even share, so that the chunks shrink as the backlog does.
-SHARE_PARTS = 4
-
 
 class Consumer(Protocol):
     """Who can be delivered to. Told apart by identity; `priority` does not change."""
@@ -176,8 +167,7 @@ class QueueMachine:
             found = line.next_able()
             if found is not None:
                 consumer, capacity = found
-                if len(line) > 1:
-                    capacity = _chunk(line, consumer, capacity, ready_count)
+                capacity = line.share(consumer, capacity, ready_count)
                 return Deliver(consumer, capacity, self.ledger.peek(capacity))
         return None
 
@@ -219,7 +209,7 @@ class QueueMachine:
         """How many of `count` offsets one turn of `consumer` is worth."""
         if self._single_active:
             return capacity
-        return _chunk(self._line(consumer.priority), consumer, capacity, count)
+        return self._line(consumer.priority).share(consumer, capacity, count)
 
     def offer_to(self, consumer: Consumer) -> Deliver | None:
         """Propose the lowest ready offsets to one consumer, whoever's turn it is."""
@@ -247,8 +237,11 @@ class QueueMachine:
         if stop == offer.first:
             return
         self.ledger.lease(offer.first, stop)
-        if len(self._lines) > 1 or len(self._lines[0]) > 1:
+        lines = self._lines
+        if len(lines) > 1:
             self._pass_turn(offer.consumer)
+        elif lines[0].is_shared:
+            lines[0].served(offer.consumer)
 
     def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
         """Lease ready offsets that were sent, whichever they are; the turn passes on."""
@@ -414,20 +407,3 @@ class QueueMachine:
                 return self._lines[i]
         self._lines.append(ServiceLine(priority))
         return self._lines[-1]
-
-
-def _chunk(line: ServiceLine, consumer: Consumer, capacity: int, ready_count: int) -> int:
-    """How many offsets one turn of `consumer` is worth: all it can take when nobody else can."""
-    if capacity == 1 or len(line) == 1:
-        return capacity
-    limit = chunk_offsets(ready_count, len(line))
-    if limit >= capacity or not line.another_is_able(consumer):
-        return capacity
-    return limit
-
-
-def chunk_offsets(ready_count: int, consumer_count: int) -> int:
-    """How many of `ready_count` offsets one turn deals while `consumer_count` share them."""
-    if ready_count <= DEAL_SINGLY_MAX * consumer_count:
-        return 1
-    return min(ready_count // (SHARE_PARTS * consumer_count), CHUNK_OFFSETS_MAX)

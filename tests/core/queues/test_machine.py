@@ -8,12 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.core.ledgers.ledger import Ledger
-from leveret.core.queues.machine import (
-    CHUNK_OFFSETS_MAX,
-    DEAL_SINGLY_MAX,
-    QueueMachine,
-    chunk_offsets,
-)
+from leveret.core.queues.machine import QueueMachine
+from leveret.core.queues.service_line import CHUNK_OFFSETS_MAX, DEAL_SINGLY_MAX, chunk_offsets
 from leveret.core.queues.settings import RetryDelay
 from leveret.ports.ranges import RangeSet
 

@@ -1,0 +1,177 @@
+"""The consumers of one priority: whoever was served longest ago is next.
+
+Who can take nothing is set aside when its turn comes, and keeps its place: it is not asked again
+until somebody says that it can take more (`wake`). So a queue costs what its consumers can take,
+however many wait for their acknowledgements.
+
+Compiled because consumers that share a short backlog take turns with each message.
+"""
+
+from heapq import heapify, heappop, heappush, heapreplace
+
+from libc.stdint cimport uint64_t
+
+# Entries of consumers that were served out of their turn, or are gone, are left in the heap; with
+# more than these, and as many again as there are consumers, it is made anew.
+STALE_ENTRIES_MAX = 64
+# A backlog of at most this many offsets for each consumer is dealt one by one, so that slow and
+# fast consumers share it as they would in RabbitMQ.
+DEAL_SINGLY_MAX = 16
+# A larger backlog is dealt in chunks of at most this many offsets: long enough that ranges cost
+# nothing per message, short enough that no consumer waits long for its turn.
+CHUNK_OFFSETS_MAX = 256
+# A chunk is this part of one consumer's even share, so that the chunks shrink as the backlog does.
+SHARE_PARTS = 4
+
+cdef uint64_t _DEAL_SINGLY_MAX = DEAL_SINGLY_MAX
+cdef uint64_t _CHUNK_OFFSETS_MAX = CHUNK_OFFSETS_MAX
+cdef uint64_t _SHARE_PARTS = SHARE_PARTS
+
+
+cpdef uint64_t chunk_offsets(uint64_t ready_count, uint64_t consumer_count):
+    """How many of `ready_count` offsets one turn deals while `consumer_count` share them."""
+    if ready_count <= _DEAL_SINGLY_MAX * consumer_count:
+        return 1
+    return min(ready_count // (_SHARE_PARTS * consumer_count), _CHUNK_OFFSETS_MAX)
+
+
+cdef class ServiceLine:
+    """A heap of places, by the turn in which each consumer was served last."""
+
+    cdef readonly object priority
+    cdef uint64_t turns                 # places given out so far
+    cdef dict places                    # of all consumers
+    cdef list entries                   # (place, consumer), a heap; no two have the same place
+    cdef set aside                      # consumers with no entry, until they are woken
+
+    def __init__(self, priority):
+        self.priority = priority
+        self.turns = 0
+        self.places = {}
+        self.entries = []
+        self.aside = set()
+
+    def __len__(self):
+        return len(self.places)
+
+    def __iter__(self):
+        """Go through all in the order in which they would be served."""
+        return iter(sorted(self.places, key=self.places.__getitem__))
+
+    def __contains__(self, consumer):
+        return consumer in self.places
+
+    @property
+    def is_shared(self):
+        """Whether several consumers take turns."""
+        return len(self.places) > 1
+
+    def first(self):
+        """Return who is next, whatever it can take. There must be somebody."""
+        self.wake_all()
+        while not self.is_place(self.entries[0]):
+            heappop(self.entries)
+        return self.entries[0][1]
+
+    def add(self, consumer):
+        """Let a consumer take turns, as the last."""
+        self.stand_last(consumer)
+
+    def remove(self, consumer):
+        """Give a consumer no more turns."""
+        del self.places[consumer]
+        self.aside.discard(consumer)
+        self.tidy()
+
+    cpdef tuple next_able(self):
+        """Return who is next of those who can take something, and how much; None: nobody can."""
+        cdef tuple entry
+        while self.entries:
+            entry = self.entries[0]
+            if self.is_place(entry):
+                capacity = entry[1].capacity()
+                if capacity > 0:
+                    return entry[1], capacity
+                self.aside.add(entry[1])
+            heappop(self.entries)
+        return None
+
+    cdef bint another_is_able(self, consumer) except -1:
+        """Whether somebody else can take something, too."""
+        cdef tuple entry
+        cdef Py_ssize_t i
+        cdef bint able
+        if self.entries and self.entries[0][1] is consumer:
+            for i in range(1, min(3, len(self.entries))):   # of a heap: one of them is next
+                entry = self.entries[i]
+                if entry[1] is not consumer and self.is_place(entry) and entry[1].capacity() > 0:
+                    return True
+        found = self.next_able()
+        if found is None or found[0] is not consumer:
+            return found is not None
+        first = heappop(self.entries)
+        able = self.next_able() is not None
+        heappush(self.entries, first)
+        return able
+
+    def share(self, consumer, capacity, uint64_t ready_count):
+        """How many of `ready_count` offsets one turn of a consumer is worth, who can take `capacity`.
+
+        All that it can take when nobody else can.
+        """
+        cdef uint64_t sharers = len(self.places), limit
+        if sharers == 1 or capacity == 1:
+            return capacity
+        limit = chunk_offsets(ready_count, sharers)
+        if limit >= capacity or not self.another_is_able(consumer):
+            return capacity
+        return limit
+
+    def served(self, consumer):
+        """Let a consumer stand last that was served."""
+        if self.entries and self.entries[0][1] is consumer:
+            heapreplace(self.entries, self.last_place(consumer))
+        else:
+            self.aside.discard(consumer)
+            self.stand_last(consumer)
+
+    def wake(self, consumer):
+        """Ask a consumer again, in its old place: it may be able to take something."""
+        if consumer in self.aside:
+            self.aside.discard(consumer)
+            heappush(self.entries, (self.places[consumer], consumer))
+
+    def wake_all(self):
+        """Ask everybody again."""
+        if self.aside:
+            self.aside.clear()
+            self.make_anew()
+
+    cdef bint is_place(self, tuple entry) except -1:
+        """Whether an entry still says where its consumer stands."""
+        return self.places.get(entry[1]) == entry[0]
+
+    cdef tuple last_place(self, consumer):
+        place = self.turns
+        self.turns += 1
+        self.places[consumer] = place
+        return place, consumer
+
+    cdef int stand_last(self, consumer) except -1:
+        heappush(self.entries, self.last_place(consumer))
+        self.tidy()
+        return 0
+
+    cdef int tidy(self) except -1:
+        if len(self.entries) > 2 * len(self.places) + STALE_ENTRIES_MAX:
+            self.make_anew()
+        return 0
+
+    cdef int make_anew(self) except -1:
+        self.entries = [
+            (place, consumer)
+            for consumer, place in self.places.items()
+            if consumer not in self.aside
+        ]
+        heapify(self.entries)
+        return 0
