@@ -33,15 +33,23 @@ SERVE = (
 class BrokerProcess:
     """A broker on a directory of its own and a free port; a new port after each start.
 
-    `settings` are environment variables without their prefix: `disk_free_bytes_min=1`.
+    `settings` are environment variables without their prefix: `disk_free_bytes_min=1`. `files_max`
+    limits the files that the process may have open.
     """
 
     def __init__(
-        self, data: Path, *, log: Path | None = None, durability: str = "os", **settings: object
+        self,
+        data: Path,
+        *,
+        log: Path | None = None,
+        durability: str = "os",
+        files_max: int | None = None,
+        **settings: object,
     ) -> None:
         self.data = data
         self.durability = durability
         self.settings = settings
+        self.limits = () if files_max is None else ("prlimit", f"--nofile={files_max}")
         self.log_path = log or data.parent / f"{data.name}.log"
         self.port = 0
         self.popen: subprocess.Popen[bytes] | None = None
@@ -59,7 +67,7 @@ class BrokerProcess:
         options = ["--data-dir", str(self.data), "--durability", self.durability]
         with self.log_path.open("ab") as output:
             self.popen = subprocess.Popen(
-                [*SERVE, *options],
+                [*self.limits, *SERVE, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,92 @@
+"""A whole node that may have few files open: queues beyond their number, clients, and operators."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from pamqp import commands
+
+from tests.harness.broker import BrokerProcess
+from tests.harness.wire import Client
+
+FILES_MAX = 256
+QUEUES = 3 * FILES_MAX
+SETTINGS = {"tail_cache_bytes_max": 1 << 20, "resource_check_interval_ms": 50}
+
+
+def name(number: int) -> str:
+    return f"q{number}"
+
+
+@pytest.fixture
+def node(tmp_path):
+    with BrokerProcess(tmp_path / "data", files_max=FILES_MAX, **SETTINGS) as node:
+        yield node
+
+
+def open_files(node: BrokerProcess) -> int:
+    return len(list(Path(f"/proc/{node.popen.pid}/fd").iterdir()))
+
+
+def take_all(client: Client) -> list[bytes]:
+    """One message out of each queue, in the order of their numbers."""
+    for number in range(QUEUES):
+        client.consume(name(number))
+    bodies = {delivery.body for delivery in client.deliveries(QUEUES)}
+    return sorted(bodies, key=int)
+
+
+def listed_connections(node: BrokerProcess) -> list[dict[str, object]]:
+    """What an operator's command is told."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "leveret", "connection", "list", "--json"],
+        env={**os.environ, "LEVERET_DATA_DIR": str(node.data)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert listed.returncode == 0, listed.stderr
+    return json.loads(listed.stdout)
+
+
+def test_more_queues_than_files_keep_what_they_confirmed(node):
+    with Client(node.port).confirming() as client:
+        for number in range(QUEUES):
+            client.declare(name(number))
+        for number in range(QUEUES):
+            client.publish(name(number), [b"%d" % number])
+        client.await_confirms(QUEUES)
+    assert open_files(node) < FILES_MAX
+    node.kill()
+    node.start()
+    with Client(node.port) as client:
+        assert take_all(client) == [b"%d" % number for number in range(QUEUES)]
+    assert open_files(node) < FILES_MAX
+    node.check_untroubled()
+
+
+def test_clients_leave_files_to_queues_and_operators(node):
+    """Whoever connects without end is refused; those who are in, and operators, go on."""
+    with ExitStack() as kept:
+        clients = [kept.enter_context(Client(node.port).confirming())]
+        with pytest.raises((ConnectionError, TimeoutError)):
+            while len(clients) < FILES_MAX:
+                clients.append(kept.enter_context(Client(node.port)))
+        assert len(clients) > FILES_MAX // 4
+        publisher = clients[0]
+        for number in range(QUEUES):
+            publisher.declare(name(number))
+            publisher.publish(name(number), [b"%d" % number])
+        publisher.await_confirms(QUEUES)
+        assert len(listed_connections(node)) == len(clients)
+        assert open_files(node) < FILES_MAX
+    with Client(node.port) as client:  # those who have gone have made room
+        assert client.call(1, commands.Queue.Declare(queue=name(0), passive=True)).message_count
+    node.check_untroubled()
