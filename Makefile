@@ -9,7 +9,7 @@ PYX := $(shell find leveret -name '*.pyx' -o -name '*.pxd')
 
 PIP := $(BIN)/pip install -q --disable-pip-version-check
 
-.PHONY: build serve test lint docs install interop screenshots bench soak hostile asan upgrade oldest clean
+.PHONY: build serve test lint docs install interop screenshots bench soak hostile first-hour asan upgrade oldest clean
 
 build: $(VENV)/.built
 
@@ -59,6 +59,11 @@ soak: $(VENV)/.test
 # One again: make hostile SEED=3 ATTACKS=TopicPatterns
 hostile: $(VENV)/.test
 	HOSTILE_SEED="$(SEED)" $(BIN)/python -m pytest -m hostile -k "$(ATTACKS)" tests/hostile
+
+# The README followed in a Debian of its own, in which nothing is installed; as root.
+first-hour: $(VENV)/.test
+	.ci/packages debootstrap
+	$(BIN)/python -m pytest -m clean_root tests/clean_root
 
 # The compiled modules once more under AddressSanitizer, in a copy beside the usual build.
 asan: $(VENV)/.test
