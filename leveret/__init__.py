@@ -1,3 +1,3 @@
-"""Leveret: an AMQP 0-9-1 broker whose queues are partitioned, replicated logs."""
+"""Leveret: an AMQP 0-9-1 broker whose queues are logs."""
 
 __version__ = "0.1.0"

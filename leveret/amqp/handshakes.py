@@ -41,7 +41,7 @@ class Handshakes:
     """The strangers of one listener.
 
     `schedule(callback)` calls back in the next turn; `monotonic_ns` is a clock, `turn_ns` the share
-    of a turn.
+    of a turn. `no_room(address)` is told of each that is closed because too many wait.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Handshakes:
         schedule: Callable[[Callable[[], None]], object],
         monotonic_ns: Callable[[], int],
         turn_ns: int,
+        no_room: Callable[[str], None],
     ) -> None:
         self._max = settings.handshakes_max
         self._per_address_max = settings.handshakes_per_address_max
@@ -57,6 +58,7 @@ class Handshakes:
         self._schedule = schedule
         self._monotonic_ns = monotonic_ns
         self._turn_ns = turn_ns
+        self._no_room = no_room
         self._under_way: dict[Stranger, str] = {}  # by address
         self._counts: Counter[str] = Counter()  # of these, by address
         self._lines: dict[str, OrderedDict[Stranger, None]] = {}  # who waits; none is empty
@@ -87,6 +89,7 @@ class Handshakes:
             self._waiting[stranger] = address
             self._follow(address)
         else:
+            self._no_room(address)
             stranger.turn_away()
 
     def end(self, stranger: Stranger) -> None:
@@ -141,6 +144,7 @@ class Handshakes:
         longest = max(self._lines, key=lambda other: len(self._lines[other]))
         last = next(reversed(self._lines[longest]))
         self._leave(last)
+        self._no_room(longest)
         last.turn_away()
         return True
 

@@ -518,6 +518,7 @@ class AmqpListener:
             self.loop.call_soon,
             time.monotonic_ns,
             configuration.connection_turn_microseconds * 1000,
+            self._no_room_to_wait,
         )
         # What deliveries alone may leave unread on one connection; more than this are answers.
         self.unread_bytes_max = (
@@ -576,6 +577,16 @@ class AmqpListener:
             "refused a connection: %d are open, more than the limit (connections_max)", open_count
         )
         return False
+
+    def _no_room_to_wait(self, address: str) -> None:
+        self.broker.tally.handshakes_refused += 1
+        LOGGERS["connection"].warning(
+            "closed a connection from %s before its handshake: %d others wait for theirs "
+            "(handshakes_waiting_max)",
+            address,
+            self.handshakes.waiting_count,
+            extra={"source": address},
+        )
 
     def protocol(self, endpoints: Endpoints | None, tls: TlsContexts | None) -> AmqpProtocol:
         """The AMQP side of a socket that has arrived."""

@@ -22,8 +22,11 @@ class Gate:
         self.scheduled = []
         self.admitted = []
         self.turned_away = []
+        self.refused = []  # their addresses, as told
         self.served = []
-        self.handshakes = Handshakes(settings, self.scheduled.append, lambda: self.now_ns, 1000)
+        self.handshakes = Handshakes(
+            settings, self.scheduled.append, lambda: self.now_ns, 1000, self.refused.append
+        )
 
     def come(self, address, count=1):
         made = [Newcomer(self, f"{address}{i}") for i in range(count)]
@@ -100,6 +103,7 @@ def test_where_nobody_can_wait_the_longest_line_gives_way():
     gate.come("b", 2)
     gate.come("b", 1)
     assert gate.turned_away == ["a0", "a7"]
+    assert gate.refused == ["a", "a"]
     assert gate.handshakes.waiting_count == 6
 
 

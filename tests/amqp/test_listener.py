@@ -106,7 +106,11 @@ class Rim:
             protocols=set(),
             unfinished=self.stage.unfinished,
             handshakes=Handshakes(
-                self.stage.configuration, self.stage.schedule, self.stage.monotonic_ns, 1_000_000
+                self.stage.configuration,
+                self.stage.schedule,
+                self.stage.monotonic_ns,
+                1_000_000,
+                lambda _address: None,
             ),
             spawn=self.stage.spawn,
             unread_bytes_max=1000,

@@ -1,7 +1,8 @@
 """The README as somebody with a plain Debian follows it, from the clone to an installed command.
 
-`make first-hour` runs it: as root, with the network, for some ten minutes. It makes a root directory in
-which nothing is installed but Debian's smallest system, and copies every command from the page.
+`make first-hour` runs it: as root, with the network, for some ten minutes. It makes a root
+directory in which nothing is installed but Debian's smallest system, and copies every command from
+the page.
 """
 
 from __future__ import annotations

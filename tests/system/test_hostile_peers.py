@@ -246,3 +246,17 @@ def test_what_a_dead_consumer_held_is_delivered_again_in_order(broker):
         client.ack(again[-1].tag, multiple=True)
         client.call(1, commands.Basic.Qos(prefetch_count=0))
         assert client.count("left") == 0
+
+
+def test_who_finds_no_room_to_wait_for_a_handshake_is_told_of(tmp_path):
+    limits = {"handshakes_max": 1, "handshakes_waiting_max": 2}
+    with BrokerProcess(tmp_path / "data", handshake_timeout_seconds=20, **limits) as broker:
+        silent, first, second = (Wire(broker.port) for _ in range(3))
+        with silent, first, second, Wire(broker.port) as third:
+            assert third.await_end() == b""
+            assert "closed a connection from 127.0.0.1 before its handshake" in broker.log()
+            assert "(handshakes_waiting_max)" in broker.log()
+            silent.hang_up()
+            first.send_bytes(PROTOCOL_HEADER)
+            first.expect(0, commands.Connection.Start)
+        broker.check_untroubled()

@@ -17,6 +17,7 @@ class Tally:
 
     logins_accepted: int = 0
     logins_refused: int = 0
+    handshakes_refused: int = 0  # connections that were closed because too many waited to begin
     duplicates: int = 0  # messages that windows, or publishers' numbers, kept from being stored
     filter_looks: int = 0  # records that consumers' filters were asked about
     filter_finds: int = 0  # of these, the ones that somebody wanted

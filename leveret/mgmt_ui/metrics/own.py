@@ -109,6 +109,11 @@ _QUEUE_COUNTERS: tuple[Column[Any], ...] = (
 
 _FEATURES: tuple[Column[Reading], ...] = (
     counter(
+        "handshakes_refused",
+        "Connections closed before their handshake, as too many waited for theirs",
+        lambda r: r.node.broker.tally.handshakes_refused,
+    ),
+    counter(
         "duplicates",
         "Messages that windows, or publishers' numbers, kept from being stored twice",
         lambda r: r.node.broker.tally.duplicates,
