@@ -2,12 +2,16 @@
 
 Two directories are made once, one of a clean stop and one of a kill, and copied for each case. A
 node that starts serves what it should, or says in its log and to `leveret doctor` what is missing;
-one that does not start says what to do, and has changed nothing.
+one that does not start says what to do, and has changed nothing. `leveret doctor` says so before
+the start, too.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -220,6 +224,23 @@ class Outcome:
         return " ERROR " in self.log and any(each.startswith("loss.") for each in self.findings)
 
 
+def diagnosed(data: Path) -> list[str]:
+    """What `leveret doctor` finds of errors in the directory of a node that does not run."""
+    before = contents(data)
+    command = [sys.executable, "-m", "leveret", "doctor", "--deep", "--json"]
+    done = subprocess.run(
+        [*command, "--data-dir", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in {0, 1, 2}, done.stderr
+    assert contents(data) == before
+    findings = json.loads(done.stdout)
+    return [finding["check"] for finding in findings if finding["severity"] == "error"]
+
+
 def contents(data: Path) -> dict[str, bytes]:
     """Of what must not change where a node does not start."""
     kept = [data / "leveret.db", *data.glob("topics/*/*/0/*.log")]
@@ -233,8 +254,11 @@ def check(prepared, tmp_path: Path, stop: str, file: str, how: str) -> None:
     older = source.with_name(f"{source.name}-older")
     if not harm(data, older, file, how):
         pytest.skip("there is no such file")
+    errors = diagnosed(data)
     outcome = Outcome(data)
     said = outcome.log[-3000:]
+    if not outcome.started or not outcome.is_whole:
+        assert errors, said
     if not outcome.started:
         assert "Restore" in outcome.log or "restore" in outcome.log, said
         assert not outcome.is_changed
@@ -287,6 +311,7 @@ ALL = [
 @pytest.mark.parametrize("stop", ["clean", "killed"])
 def test_a_directory_that_nobody_has_harmed_is_whole(prepared, tmp_path, stop):
     shutil.copytree(prepared(stop), tmp_path / "data")
+    assert not diagnosed(tmp_path / "data")
     outcome = Outcome(tmp_path / "data")
     assert outcome.is_whole, outcome.log
     assert " ERROR " not in outcome.log
