@@ -127,6 +127,18 @@ def test_what_is_no_delay_is_delivered_at_once(client: Client, delay: object) ->
     assert got(client) == [(b"m", delay)]
 
 
+@pytest.mark.covers("B-176")
+@pytest.mark.parametrize("delay", ["abc", "", "1e400x"])
+def test_text_that_is_no_number_is_refused(stage: Stage, client: Client, delay: str) -> None:
+    declare(client, x_delayed_type="direct")
+    bind(client, "k")
+    publish(client, "k", b"m", delay)
+    (_, closed) = client.received()[-1]
+    assert (closed.name, closed.reply_code) == ("Channel.Close", 406)
+    assert "x-delay" in closed.reply_text
+    assert stage.queue("q").message_count == 0
+
+
 def test_it_may_be_declared_again(client: Client) -> None:
     for _ in range(2):
         assert declare(client, x_delayed_type="direct").name == "Exchange.DeclareOk"
