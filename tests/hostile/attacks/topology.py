@@ -112,7 +112,7 @@ class BindingFilters(Attack):
         self.client.exchange("e", "fanout")
         self.names = [word(self.rng, 2) + "x" for _ in range(5)]
         for number in self.until(0.3):
-            condition = like_condition(self.rng, self.names, self.rng.choice((200, 1000, 4000)))
+            condition = like_condition(self.rng, self.names, self.rng.choice((20, 200, 1000, 4000)))
             self.client.bind("q", "e", str(number), **{"x-filter-sql": condition})
 
     def strike(self) -> None:
