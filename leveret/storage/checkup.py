@@ -338,30 +338,35 @@ class LogCheck:
             return  # the process died in the moment after it was made
         handle = self._files.open(segment.path)
         try:
-            damage = self._damage(segment, handle)
+            indexed = segment.read_index(self._files)
+            whole_stop = None if indexed is None else indexed[1]  # where it was whole and flushed
+            damage = self._damage(segment, handle, whole_stop)
             missing = self._missing_key(handle)
         finally:
             self._files.close(handle)
         if damage is not None:
-            yield _damaged(segment, damage)
+            yield _damaged(segment, damage, was_whole=whole_stop is not None)
         elif missing:
             why = "its messages cannot be read: a consumer that comes to them gets none"
             remedy = "restore keyring.json from a backup of this data directory"
             what = f"is encrypted with the key {key_id_text(missing)}, which is not in the keyring"
             yield _error("keys.missing", segment.path, what, why, remedy)
 
-    def _damage(self, segment: Segment, handle: int) -> int | None:
-        """The byte at which the first damage begins."""
+    def _damage(self, segment: Segment, handle: int, whole_stop: int | None) -> int | None:
+        """The byte at which the first damage begins.
+
+        `whole_stop`: the offset behind the segment, which is known where it was whole once.
+        """
         if not self._deep:
             try:
                 next(scan(self._files, handle, 0, segment.size))
             except CorruptBatchError:
                 return 0
             return None
-        indexed = segment.read_index(self._files)  # then nothing between may be missing
-        stop = segment.stop if indexed is None else indexed[1]
+        stop = segment.stop if whole_stop is None else whole_stop
+        gapless = whole_stop is not None
         found = survey(
-            self._files, handle, segment.base, stop, segment.size, gapless=indexed is not None
+            self._files, handle, segment.base, stop, segment.size, gapless=gapless
         ).damaged
         return found[0].position if found else None
 
@@ -378,10 +383,10 @@ def _is_ours(name: str) -> bool:
     return name.endswith(BESIDE_SEGMENTS) or ".log.damaged-" in name
 
 
-def _damaged(segment: Segment, position: int) -> Finding:
+def _damaged(segment: Segment, position: int, *, was_whole: bool) -> Finding:
     look = f"`leveret dump --batches {quote(str(segment.path))}` shows where"
     what = f"is damaged from byte {position} of {segment.size} on"
-    if segment.stop == OFFSET_MAX:
+    if segment.stop == OFFSET_MAX and not was_whole:
         why = "after a crash that is what was being written: the next start sets it aside, and "
         why += "nothing that was confirmed is in it; otherwise the disk has lost something"
         return Finding(

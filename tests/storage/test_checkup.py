@@ -71,7 +71,13 @@ def test_a_segment_that_lacks_its_end_is_damaged(logs):
     assert checked(logs, deep=True) == [("log.damaged", Severity.ERROR)]
 
 
+def test_damage_of_what_a_clean_stop_has_left_is_an_error(logs):
+    damage(segments(logs)[-1], -1)
+    assert checked(logs, deep=True) == [("log.damaged", Severity.ERROR)]
+
+
 def test_what_was_being_written_in_a_crash_is_no_error(logs):
+    segments(logs)[-1].with_suffix(".index").unlink()  # a clean stop writes it
     damage(segments(logs)[-1], -1)
     assert checked(logs, deep=True) == [("log.damaged", Severity.WARNING)]
     assert checked(logs, deep=True, last=False) == []
