@@ -38,7 +38,7 @@ def serve(
     http_host: Annotated[
         str | None,
         typer.Option(
-            help="Address of the management port, whatever --host is.  \\[default: 127.0.0.1]"
+            help="Address of the management port, whatever --host is.  [default: 127.0.0.1]"
         ),
     ] = None,
     http_port: Annotated[

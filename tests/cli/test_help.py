@@ -24,10 +24,14 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 EVERY = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 
 
-def help_of(*path):
-    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"})
+def printed_help(*path, columns=200, color=False):
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(columns)}, color=color)
     assert result.exit_code == 0
-    return " ".join(result.output.split())
+    return result.output
+
+
+def help_of(*path):
+    return " ".join(printed_help(*path).split())
 
 
 def test_the_root_lists_every_command():
@@ -57,6 +61,15 @@ def test_arguments_are_written_in_capitals_and_flags_want_no_value(path):
             assert f"{{{each.name}}}" not in usage
         elif isinstance(each, TyperOption):
             assert not re.search(rf" {each.opts[0]} <", rest), each.opts
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("color", [False, True], ids=["piped", "terminal"])
+def test_help_shows_no_markup(columns, color):
+    groups = {path[:length] for path in COMMANDS for length in range(len(path))}
+    for path in sorted({*COMMANDS, *groups}):
+        shown = printed_help(*path, columns=columns, color=color)
+        assert not re.search(r"\\\[|\[/|\x1b", shown), path
 
 
 def test_the_settings_of_serve_are_shown_with_their_defaults():
