@@ -14,9 +14,19 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.text import Text
 
-__all__ = ["MOMENTS", "is_for_people", "iso", "printable", "show_done", "show_rows"]
+__all__ = [
+    "MOMENTS",
+    "is_for_people",
+    "iso",
+    "printable",
+    "show_done",
+    "show_rows",
+    "show_warnings",
+]
 
 COLUMN_GAP = "  "
 # What is coloured, and only in columns that say how something is: the rest is nobody's alarm.
@@ -115,6 +125,12 @@ def _show_columns(rows: list[dict[str, object]], columns: list[str]) -> None:
 def show_done(sentence: str, *, as_json: bool) -> None:
     """That something was done, in a sentence or as `{"ok": true}`."""
     typer.echo(json.dumps({"ok": True}) if as_json else sentence)
+
+
+def show_warnings(warnings: Iterable[str]) -> None:
+    """What somebody should know of what was done, on standard error: results stay as they are."""
+    for warning in warnings:
+        typer.echo(printable(warning), err=True)
 
 
 def printable(text: str) -> str:

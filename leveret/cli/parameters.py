@@ -9,15 +9,15 @@ import typer
 from leveret.cli.group import Group
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
-from leveret.cli.output import show_done
+from leveret.cli.output import show_done, show_warnings
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["app", "global_app"]
 
-app = Group("Values that a component looks up in a vhost.")
-global_app = Group("Values for the whole node.")
+app = Group("Settings of a virtual host's components, such as alert rules, by name.")
+global_app = Group("Settings of the whole node, such as its cluster_name.")
 
-Component = Annotated[str, typer.Argument(help="The component, such as shovel.")]
+Component = Annotated[str, typer.Argument(help="The component, such as alert.")]
 Name = Annotated[str, typer.Argument(help="The parameter's name.")]
 Value = Annotated[str, typer.Argument(help="Its value, in JSON.")]
 
@@ -31,8 +31,11 @@ def set_(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Add or replace a parameter."""
-    ask(
+    """Add or replace a parameter.
+
+    Those of components that do not run here, shovels for example, are kept with a warning.
+    """
+    answer = ask(
         data_dir,
         "parameter.set",
         vhost=vhost,
@@ -40,6 +43,7 @@ def set_(
         name=name,
         value=read_json(value),
     )
+    show_warnings(answer["warnings"])
     show_done(f"parameter '{name}' of {component} was set", as_json=json)
 
 
@@ -60,7 +64,9 @@ def clear(
 @with_options_of(Listing)
 def list_(
     *,
-    component: Annotated[str | None, typer.Option("--component", help="Only of this one.")] = None,
+    component: Annotated[
+        str | None, typer.Option("--component", help="Only those of this component.")
+    ] = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -74,7 +80,8 @@ def list_(
 @global_app.command("set")
 def set_global(name: Name, value: Value, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Add or replace a parameter."""
-    ask(data_dir, "global_parameter.set", name=name, value=read_json(value))
+    answer = ask(data_dir, "global_parameter.set", name=name, value=read_json(value))
+    show_warnings(answer["warnings"])
     show_done(f"global parameter '{name}' was set", as_json=json)
 
 

@@ -9,7 +9,7 @@ import typer
 from leveret.cli.group import Group
 from leveret.cli.listing import Listing, show_list, whole
 from leveret.cli.options import with_options_of
-from leveret.cli.output import show_done
+from leveret.cli.output import show_done, show_warnings
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask, read_json
 
 __all__ = ["operator_policies", "policies"]
@@ -43,8 +43,11 @@ def _commands(kind: str, help_: str, *, operator: bool) -> Group:
         data_dir: DataDir = DATA_DIR,
         json: Json = False,
     ) -> None:
-        """Add or replace a policy; it applies at once."""
-        ask(
+        """Add or replace a policy; it applies at once.
+
+        Settings of RabbitMQ that have no effect here are accepted, with a warning.
+        """
+        answer = ask(
             data_dir,
             "policy.set",
             vhost=vhost,
@@ -55,6 +58,7 @@ def _commands(kind: str, help_: str, *, operator: bool) -> Group:
             apply_to=apply_to,
             operator=operator,
         )
+        show_warnings(answer["warnings"])
         show_done(f"{kind} '{name}' in vhost '{vhost}' was set", as_json=json)
 
     @app.command("clear")

@@ -11,7 +11,7 @@ from leveret.cli.completion import queue_names
 from leveret.cli.group import Group
 from leveret.cli.listing import Listing, asked, show_list
 from leveret.cli.options import with_options_of
-from leveret.cli.output import show_done
+from leveret.cli.output import show_done, show_warnings
 from leveret.cli.session import DATA_DIR, DataDir, InVhost, Json, Vhost, ask
 from leveret.cli.values import Arguments, arguments_of, show_count, show_one
 
@@ -88,6 +88,7 @@ def declare(
     json: Json = False,
 ) -> None:
     """Create a queue; one that is there already must be the same."""
+    arguments = arguments_of(argument)
     made = ask(
         data_dir,
         "queue.declare",
@@ -96,8 +97,13 @@ def declare(
         type=None if type_ is None else type_.value,
         durable=not transient,
         auto_delete=auto_delete,
-        arguments=arguments_of(argument),
+        arguments=arguments,
     )
+    if arguments:
+        from leveret.core.definitions.effects import without_effect  # a queue needs none, mostly
+        from leveret.ports.definitions import QueueDefinition
+
+        show_warnings(without_effect(QueueDefinition(vhost, made, arguments=arguments)))
     show_done(f"queue '{made}' is declared", as_json=json)
 
 

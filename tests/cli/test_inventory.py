@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 
 import pika
 import pika.exceptions
 import pytest
 
 from leveret.cli.completion import queue_names, vhost_names
+from leveret.cli.output import iso
 from tests.process import running_node
 
 
@@ -103,6 +105,15 @@ def test_a_queue_is_changed_while_it_is_used(leveret, channel):
     leveret("queue", "delete", "r")
 
 
+def test_a_queue_with_an_argument_without_effect_is_declared_with_a_warning(leveret):
+    argument = ("--argument", "x-queue-mode=lazy", "--argument", "x-max-length=5")
+    assert leveret("queue", "declare", "lazy", *argument) == (
+        "queue 'lazy' is declared\nargument x-queue-mode of queues has no effect: queues keep "
+        "messages in their logs on disk, memory is a bounded cache\n"
+    )
+    leveret("queue", "delete", "lazy")
+
+
 def test_exchanges_and_bindings(leveret):
     leveret("queue", "declare", "q")
     assert leveret("exchange", "declare", "x", "--type", "headers") == "exchange 'x' is declared\n"
@@ -133,6 +144,17 @@ def test_connections_show_the_name_that_their_client_gave(leveret, port):
         shown_name = leveret("connection", "list", "--columns", "client_name", "--sort", "name")
         assert shown_name.split() == ["client_name", "shop-7"]
         assert "shop-7" in leveret("connection", "list")
+
+
+def test_a_connection_shows_times_for_people_and_numbers_for_programs(leveret, port):
+    before = time.time() * 1000
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)):
+        (row,) = shown(leveret, "connection", "list")
+        connected_ms = shown(leveret, "connection", "show", row["name"])["connected_at"]
+        assert before <= connected_ms <= time.time() * 1000
+        lines = leveret("connection", "show", row["name"]).splitlines()
+        assert f"connected_at: {iso(connected_ms)}" in lines
+        assert str(connected_ms) not in "\n".join(lines)
 
 
 def test_connections_are_closed_with_a_reason(leveret, port):

@@ -4,7 +4,9 @@ import json
 import stat
 
 import pytest
+from typer.testing import CliRunner
 
+from leveret.cli.app import app
 from leveret.core.access.passwords import import_hash, verify_password
 
 
@@ -95,6 +97,50 @@ def test_parameters(leveret):
     leveret("parameter", "clear", "shovel", "s")
     leveret("global-parameter", "clear", "n")
     assert shown(leveret, "parameter", "list") == shown(leveret, "global-parameter", "list") == []
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("command", "warning"),
+    [
+        (["parameter", "set", "shovel", "s", "{}"], "parameter of 'shovel' has no effect: "),
+        (["global-parameter", "set", "n", "1"], "global parameter 'n' has no effect: "),
+        (["policy", "set", "p", "", '{"ha-mode": "all"}'], "setting ha-mode of policies has no"),
+        (
+            ["operator-policy", "set", "p", "", '{"ha-mode": "all", "max-length": 1}'],
+            "setting ha-mode of policies has no",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_set_with_a_warning(tmp_path, command, warning, json_option):
+    result = run_apart(tmp_path, *command, *json_option)
+    assert result.stderr.startswith(warning)
+    assert result.stderr.count("\n") == 1
+    assert "warning" not in result.stdout
+    if json_option:
+        assert json.loads(result.stdout) == {"ok": True}
+    else:
+        assert result.stdout.endswith("was set\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["policy", "set", "p", "", '{"max-length": 5}'],
+        ["parameter", "set", "alert", "a", '{"condition": "no_consumers"}'],
+        ["global-parameter", "set", "cluster_name", '"c"'],
+    ],
+)
+def test_what_has_an_effect_is_set_without_a_warning(tmp_path, command):
+    assert run_apart(tmp_path, *command).stderr == ""
+
+
+def run_apart(data_dir, *arguments, stdin=""):
+    """A command with its two outputs apart."""
+    environment = {"LEVERET_DATA_DIR": str(data_dir)}
+    result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
+    assert result.exit_code == 0, result.output
+    return result
 
 
 @pytest.mark.covers("B-405")

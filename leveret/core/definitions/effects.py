@@ -1,13 +1,14 @@
-"""What a document of definitions asks for that has no effect here, for whoever comes from RabbitMQ.
+"""What definitions ask for that has no effect here, for whoever comes from RabbitMQ.
 
-It is taken as it stands, so that an export gives it back, but for exchanges of unknown types,
-which are left out. None of it must happen without a word.
+It is taken as it stands, so that an export gives it back, but for exchanges of unknown types, which
+an import leaves out. None of it must happen without a word: `warnings` of a document say so to who
+imports it, `without_effect` to who sets a single thing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.exchanges import DELAYED_MESSAGE, DELAYED_TYPE, EXCHANGE_TYPES
@@ -25,10 +26,10 @@ from leveret.ports.log_text import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from leveret.core.definitions.document import Item, Parsed
+    from leveret.core.definitions.document import Parsed
     from leveret.ports.definitions import Json
 
-__all__ = ["is_of_unknown_type", "warnings"]
+__all__ = ["is_of_unknown_type", "warnings", "without_effect"]
 
 PLACES_MAX: Final = 3  # that a warning names
 WARNINGS_MAX: Final = 100
@@ -40,6 +41,9 @@ ONE_NODE: Final = "every queue is on this node alone"
 ALWAYS_ON_DISK: Final = "queues keep messages in their logs on disk, memory is a bounded cache"
 NO_SHARDING: Final = "there is no sharding"
 COMPONENTS: Final = {
+    "policy": "a policy is not set as a parameter",
+    "operator_policy": "a policy is not set as a parameter",
+    "vhost-limits": "a limit is not set as a parameter",
     "shovel": "there are no shovels, nothing is moved",
     "federation-upstream": NO_FEDERATION,
     "federation-upstream-set": NO_FEDERATION,
@@ -79,25 +83,30 @@ NOTHING_ASKED: Final[dict[str, Json]] = {
 
 
 class Remark(NamedTuple):
-    """Why one thing has no effect; those that say the same are told together."""
+    """That something has no effect, and why; those that say the same are told together."""
 
     subject: str
     reason: str
-    place: str
+
+    def __str__(self) -> str:
+        return f"{self.subject} has no effect: {self.reason}"
 
 
 def warnings(parsed: Parsed) -> list[str]:
     """A sentence for each kind of thing in a document that has no effect, with its places."""
-    places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    places: defaultdict[Remark, list[str]] = defaultdict(list)
     for items in parsed.items.values():
         for item in items:
-            for remark in _remarks(item):
-                places[remark.subject, remark.reason].append(remark.place)
-    told = [
-        f"{subject} has no effect: {reason} ({_listed(found)})"
-        for (subject, reason), found in places.items()
-    ]
+            for remark in _remarks(item.definition):
+                name = getattr(item.definition, "name", "")
+                places[remark].append(f"{item.place} {quoted(name)}")
+    told = [f"{remark} ({_listed(found)})" for remark, found in places.items()]
     return told[:WARNINGS_MAX]
+
+
+def without_effect(definition: object) -> list[str]:
+    """A sentence for each thing in one definition that has no effect."""
+    return [str(remark) for remark in _remarks(definition)][:WARNINGS_MAX]
 
 
 def is_of_unknown_type(definition: object) -> bool:
@@ -114,60 +123,45 @@ def _listed(places: list[str]) -> str:
     return ", ".join(places[:PLACES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _remarks(item: Item) -> Iterable[Remark]:
-    looks = LOOKS.get(type(item.definition))
-    return looks(item) if looks is not None else ()
+def _remarks(definition: object) -> Iterable[Remark]:
+    looks = LOOKS.get(type(definition))
+    return looks(definition) if looks is not None else ()
 
 
-def _of_parameter(item: Item) -> Iterator[Remark]:
-    parameter = item.definition
-    assert isinstance(parameter, ParameterDefinition)
+def _of_parameter(parameter: ParameterDefinition) -> Iterator[Remark]:
     if parameter.component != ALERT:
         reason = COMPONENTS.get(parameter.component, "no component of this name runs here")
-        subject = f"parameter of {quoted(parameter.component)}"
-        yield Remark(subject, reason, f"{item.place} {quoted(parameter.name)}")
+        yield Remark(f"parameter of {quoted(parameter.component)}", reason)
 
 
-def _of_global_parameter(item: Item) -> Iterator[Remark]:
-    parameter = item.definition
-    assert isinstance(parameter, GlobalParameterDefinition)
+def _of_global_parameter(parameter: GlobalParameterDefinition) -> Iterator[Remark]:
     if parameter.name not in HARMLESS_GLOBALS:
-        subject = f"global parameter {quoted(parameter.name)}"
-        yield Remark(subject, "nothing here reads it", item.place)
+        yield Remark(f"global parameter {quoted(parameter.name)}", "nothing here reads it")
 
 
-def _of_policy(item: Item) -> Iterator[Remark]:
-    policy = item.definition
-    assert isinstance(policy, PolicyDefinition)
+def _of_policy(policy: PolicyDefinition) -> Iterator[Remark]:
     for key, value in policy.definition.items():
         if key in SETTINGS and NOTHING_ASKED.get(key) != value:
-            place = f"{item.place} {quoted(policy.name)}"
-            yield Remark(f"setting {key} of policies", SETTINGS[key], place)
+            yield Remark(f"setting {key} of policies", SETTINGS[key])
 
 
-def _of_queue(item: Item) -> Iterator[Remark]:
-    queue = item.definition
-    assert isinstance(queue, QueueDefinition)
-    place = f"{item.place} {quoted(queue.name)}"
+def _of_queue(queue: QueueDefinition) -> Iterator[Remark]:
     for key, value in queue.arguments.items():
         setting = key.removeprefix("x-")
         if key.startswith("x-") and setting in SETTINGS:
             if NOTHING_ASKED.get(setting) != value:
-                yield Remark(f"argument {key} of queues", SETTINGS[setting], place)
+                yield Remark(f"argument {key} of queues", SETTINGS[setting])
         elif key not in EVERY_ARGUMENT:
-            yield Remark(f"argument {quoted(key)} of queues", "it is unknown", place)
+            yield Remark(f"argument {quoted(key)} of queues", "it is unknown")
 
 
-def _of_exchange(item: Item) -> Iterator[Remark]:
-    exchange = item.definition
-    assert isinstance(exchange, ExchangeDefinition)
+def _of_exchange(exchange: ExchangeDefinition) -> Iterator[Remark]:
     if is_of_unknown_type(exchange):
         reason = "the type is unknown, it is left out with its bindings"
-        place = f"{item.place} {quoted(exchange.name)}"
-        yield Remark(f"exchange of type {quoted(exchange.type)}", reason, place)
+        yield Remark(f"exchange of type {quoted(exchange.type)}", reason)
 
 
-LOOKS: Final[dict[type, Callable[[Item], Iterator[Remark]]]] = {
+LOOKS: Final[dict[type, Callable[[Any], Iterator[Remark]]]] = {
     ParameterDefinition: _of_parameter,
     GlobalParameterDefinition: _of_global_parameter,
     PolicyDefinition: _of_policy,

@@ -1,4 +1,4 @@
-"""Parameters: JSON values that operators set for components such as shovels, and for the node.
+"""Parameters: JSON values that operators set for components, alerts for example, and for the node.
 
 They are kept and shown; what they mean is the component's business.
 """

@@ -5,11 +5,13 @@ See `performing`, which performs them.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
+from leveret.core.definitions.effects import without_effect
 from leveret.mgmt_ui.operations.administered import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
@@ -17,13 +19,16 @@ from leveret.ports.definitions import (
     PolicyDefinition,
     TopicPermissionDefinition,
 )
+from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
-    from leveret.ports.definitions import Limits
+    from leveret.ports.definitions import Definition, Limits
 
 __all__ = ["RULES"]
+
+logger = logging.getLogger(__name__)
 
 Rows = list[dict[str, object]]
 
@@ -85,9 +90,21 @@ async def _topic_permission_list(node: Administered, parameters: Parameters) -> 
     return [asdict(definition) for definition in held]
 
 
-async def _policy_set(node: Administered, parameters: Parameters) -> None:
-    node.administration.set_policy(PolicyDefinition(**parameters))
+def _warned(node: Administered, thing: str, definition: Definition) -> dict[str, object]:
+    """Sentences on what of a thing that was set has no effect, for whoever set it and the log."""
+    warnings = without_effect(definition)
+    if node.runtime is not None:  # else nobody reads a log
+        for warning in warnings:
+            logger.warning("%s was set: %s", thing, warning)
+    return {"warnings": warnings}
+
+
+async def _policy_set(node: Administered, parameters: Parameters) -> dict[str, object]:
+    policy = PolicyDefinition(**parameters)
+    node.administration.set_policy(policy)
     await policies_followed(node)
+    kind = "operator policy" if policy.operator else "policy"
+    return _warned(node, f"{kind} {quoted(policy.name)} in vhost {quoted(policy.vhost)}", policy)
 
 
 async def _policy_clear(node: Administered, parameters: Parameters) -> None:
@@ -102,8 +119,11 @@ async def _policy_list(node: Administered, parameters: Parameters) -> Rows:
     return [policy_row(policy) for policy in held]
 
 
-async def _parameter_set(node: Administered, parameters: Parameters) -> None:
-    node.administration.set_parameter(ParameterDefinition(**parameters))
+async def _parameter_set(node: Administered, parameters: Parameters) -> dict[str, object]:
+    parameter = ParameterDefinition(**parameters)
+    node.administration.set_parameter(parameter)
+    thing = f"parameter {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
+    return _warned(node, thing, parameter)
 
 
 async def _parameter_clear(node: Administered, parameters: Parameters) -> None:
@@ -119,8 +139,10 @@ async def _parameter_list(node: Administered, parameters: Parameters) -> Rows:
     return [asdict(definition) for definition in held]
 
 
-async def _global_parameter_set(node: Administered, parameters: Parameters) -> None:
-    node.administration.set_global_parameter(GlobalParameterDefinition(**parameters))
+async def _global_parameter_set(node: Administered, parameters: Parameters) -> dict[str, object]:
+    parameter = GlobalParameterDefinition(**parameters)
+    node.administration.set_global_parameter(parameter)
+    return _warned(node, f"global parameter {quoted(parameter.name)}", parameter)
 
 
 async def _global_parameter_clear(node: Administered, parameters: Parameters) -> None:

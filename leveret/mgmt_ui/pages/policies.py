@@ -81,7 +81,7 @@ async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Re
     _require(viewer, form)
     vhost, name = form.text("vhost", "/"), form.text("name")
     try:
-        await viewer.caller.perform(
+        answer = await viewer.caller.perform(
             "policy.set",
             vhost=vhost,
             name=name,
@@ -96,6 +96,8 @@ async def set_policy(request: Request, viewer: ViewerHere, form: FormHere) -> Re
             raise
         return await _list(request, viewer, form, error.reason, error.status)
     viewer.session.tell(f"{_title(form)} {name} in {vhost} is set.")
+    for warning in answer["warnings"]:
+        viewer.session.tell(f"{warning}.")
     return seeing("/policies")
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from leveret.core.definitions.document import parse
-from leveret.core.definitions.effects import warnings
+from leveret.core.definitions.effects import warnings, without_effect
+from leveret.ports.definitions import ParameterDefinition, PolicyDefinition
 
 VHOST = {"vhost": "/"}
 
@@ -87,3 +88,19 @@ def test_many_of_a_kind_are_one_sentence():
     rows = [{**VHOST, "component": "shovel", "name": f"s{n}", "value": {}} for n in range(10)]
     (warning,) = told(parameters=rows)
     assert warning.endswith("parameters[2] 's2' and 7 more)")
+
+
+def test_single_definition_is_told_without_places():
+    assert without_effect(ParameterDefinition("/", "shovel", "s", {})) == [
+        "parameter of 'shovel' has no effect: there are no shovels, nothing is moved"
+    ]
+    policy = PolicyDefinition("/", "p", "", {"ha-mode": "all", "max-length": 5})
+    (told,) = without_effect(policy)
+    assert told.startswith("setting ha-mode of policies has no effect: ")
+    assert without_effect(ParameterDefinition("/", "alert", "a", {})) == []
+
+
+@pytest.mark.parametrize("component", ["policy", "operator_policy", "vhost-limits"])
+def test_what_is_not_set_as_a_parameter_is_told(component):
+    (told,) = without_effect(ParameterDefinition("/", component, "n", {}))
+    assert "is not set as a parameter" in told

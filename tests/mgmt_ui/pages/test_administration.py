@@ -87,6 +87,14 @@ async def test_policies(site, guest):
     assert 'value="^a"' in answer.text
 
 
+async def test_a_policy_without_effect_is_told(guest):
+    definition = '{"ha-mode": "all"}'
+    await guest.submit("/policies", vhost="/", name="p", pattern="", arguments=definition)
+    done, warning = await guest.notices("/policies")
+    assert done == "Policy p in / is set."
+    assert warning.startswith("setting ha-mode of policies has no effect: ")
+
+
 async def test_definitions_go_out_and_in(site, guest):
     await guest.submit("/vhosts", name="v")
     answer = await guest.get("/definitions/export")
