@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli.group import Group
-from leveret.cli.output import printable, show_done
+from leveret.cli.output import show_done, show_warnings
 from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, ask, fail, read_json
 from leveret.cli.values import counted
@@ -46,8 +46,7 @@ def export(
     if rabbitmq:
         found = ask(data_dir, "rabbitmq_definitions.export", vhost=vhost)
         document = found["document"]
-        for sentence in found["left_out"]:
-            typer.echo(printable(sentence), err=True)
+        show_warnings(found["left_out"])
     else:
         document = ask(data_dir, "definitions.export", vhost=vhost)
     text = json_text.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -69,15 +68,17 @@ def import_(
         bool, typer.Option("--dry-run", help="Say what would be imported, and change nothing.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a file with anything that has no effect here.")
+        bool,
+        typer.Option("--strict", help="Refuse a file if anything in it differs or has no effect."),
     ] = False,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Define what a file says, all of it or nothing; what is there already stays.
+    """Define what a file says, all of it or nothing.
 
-    It may come from `definitions export` or from RabbitMQ. What has no effect here, shovels and
-    mirrored queues for example, is listed.
+    It may come from `definitions export` or from RabbitMQ. Users, permissions, policies and
+    parameters that exist are replaced; queues and exchanges that exist stay as they are. What
+    differs from the file, and what has no effect here, such as shovels, is listed.
     """
     try:
         text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")
@@ -97,12 +98,11 @@ def import_(
     counts = [counted(count, _noun(section)) for section, count in summary["imported"].items()]
     done = "would import" if dry_run else "imported"
     typer.echo(f"{done} {', '.join(counts) or 'nothing'}")
-    for warning in summary["warnings"]:
-        typer.echo(printable(warning), err=True)
-    for place in summary["left_out"]:
-        typer.echo(f"{place} was left out: one of its ends is not there", err=True)
-    for place in summary["ignored"]:
-        typer.echo(f"{place} means nothing here", err=True)
+    show_warnings([*summary["warnings"], *summary["kept"]])
+    show_warnings(
+        f"{place} was left out: one of its ends is not there" for place in summary["left_out"]
+    )
+    show_warnings(f"{place} means nothing here" for place in summary["ignored"])
 
 
 def _noun(section: str) -> str:

@@ -175,6 +175,7 @@ def test_definitions_go_out_and_come_in(leveret, tmp_path):
         "left_out": [],
         "ignored": [],
         "warnings": [],
+        "kept": [],
     }
     assert [policy["vhost"] for policy in shown(leveret, "policy", "list")] == ["/", "v"]
 
@@ -258,6 +259,40 @@ def test_strict_import_refuses_what_has_no_effect(leveret):
     said = leveret("definitions", "import", "-", "--strict", stdin=document, status=1)
     assert "parameter of 'shovel' has no effect" in said
     assert shown(leveret, "definitions", "export")["queues"] == []
+
+
+OTHERWISE = {
+    "exchanges": [{"vhost": "/", "name": "plain", "type": "fanout"}],
+    "queues": [{"vhost": "/", "name": "q", "durable": False}, {"vhost": "/", "name": "new"}],
+}
+KEPT = [
+    "exchange 'plain' in vhost '/' stays as it is: type is direct, the document says fanout",
+    "queue 'q' in vhost '/' stays as it is: durable is true, the document says false",
+]
+
+
+@pytest.fixture
+def imported(leveret):
+    leveret("definitions", "import", "-", stdin=json.dumps(FROM_RABBITMQ))
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_import_tells_what_exists_otherwise(imported, tmp_path, leveret, dry_run):
+    before = shown(leveret, "definitions", "export")["exchanges"]
+    command, document = ["definitions", "import", "-", *dry_run], json.dumps(OTHERWISE)
+    result = run_apart(tmp_path, *command, stdin=document)
+    assert result.stdout == ("would import 1 queue\n" if dry_run else "imported 1 queue\n")
+    assert result.stderr.splitlines() == KEPT
+    summary = json.loads(run_apart(tmp_path, *command, "--json", stdin=document).stdout)
+    assert (summary["imported"], summary["kept"]) == ({"queues": 1}, KEPT)
+    assert shown(leveret, "definitions", "export")["exchanges"] == before
+
+
+def test_strict_import_refuses_what_exists_otherwise(imported, leveret):
+    document = json.dumps(OTHERWISE)
+    said = leveret("definitions", "import", "-", "--strict", stdin=document, status=1)
+    assert f"{KEPT[0]} (and 1 more)" in said
+    assert [queue["name"] for queue in shown(leveret, "definitions", "export")["queues"]] == ["q"]
 
 
 def test_export_for_rabbitmq_tells_whose_password_it_cannot_hold(leveret):

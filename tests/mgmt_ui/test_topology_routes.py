@@ -272,3 +272,18 @@ async def test_import_reports_what_has_no_effect_where_it_is_asked_to():
     assert reported.json() == rehearsed.json()
     assert await status(site, "POST", "/api/definitions", document) == 204
     assert "q" in site.broker.vhosts["/"].queues
+
+
+async def test_import_reports_what_exists_otherwise():
+    site = Site()
+    queue = {"vhost": "/", "name": "q"}
+    assert await status(site, "POST", "/api/definitions", {"queues": [queue]}) == 204
+    document = {"queues": [{**queue, "arguments": {"x-max-length": 1}}]}
+    for query in ("dry_run=true", "report=true"):
+        told = (await site.ask("POST", f"/api/definitions?{query}", document)).json()
+        assert told["imported"] == {}
+        assert told["kept"] == [
+            "queue 'q' in vhost '/' stays as it is: x-max-length is not set, the document says 1"
+        ]
+    code, why = await reason(site, "POST", "/api/definitions?strict=true", document)
+    assert (code, "x-max-length" in why) == (400, True)

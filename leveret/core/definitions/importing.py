@@ -1,8 +1,8 @@
 """Import of definitions: rehearsed on a model first, then done, so that it is all or nothing.
 
 What exists already is brought up to date if it is a user, a virtual host, a permission, a parameter
-or a policy; queues and exchanges that exist stay as they are, since messages depend on them. A
-second import of the same changes nothing.
+or a policy; queues and exchanges that exist stay as they are, since messages depend on them, and
+those that differ from the document are told. A second import of the same changes nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.definitions.differences import difference
 from leveret.core.definitions.document import DefinitionsError, VhostLimits
 from leveret.core.definitions.effects import is_of_unknown_type
 from leveret.core.definitions.model import Model, Oblivion
@@ -62,8 +63,9 @@ ORDER: Final = (
 class Import:
     """One import into `administration` and `vhosts`, a broker's or a model's.
 
-    `left_out` are the places of bindings one of whose ends is not there, `skipped` how many of each
-    section are of an unknown type.
+    `left_out` are the places of bindings one of whose ends is not there; `kept` are sentences on
+    queues and exchanges that exist and are otherwise than the document says. `skipped` is how many
+    of each section were not imported: these, and exchanges of an unknown type.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Import:
         self._administration = administration
         self._vhosts = vhosts
         self.left_out: list[str] = []
+        self.kept: list[str] = []
         self.skipped: Counter[str] = Counter()
         self._makers: dict[type, Callable[[Any, str], None]] = {
             UserDefinition: self._user,
@@ -83,8 +86,8 @@ class Import:
             GlobalParameterDefinition: lambda one, _: administration.set_global_parameter(one),
             PolicyDefinition: lambda one, _: administration.set_policy(one),
             VhostLimits: lambda one, _: administration.set_vhost_limits(one.vhost, one.limits),
-            ExchangeDefinition: lambda one, _: self._of(one.vhost).add_exchange(one),
-            QueueDefinition: lambda one, _: self._of(one.vhost).add_queue(one),
+            ExchangeDefinition: self._exchange,
+            QueueDefinition: self._queue,
             BindingDefinition: self._binding,
         }
 
@@ -124,6 +127,31 @@ class Import:
         if held is not None:
             vhost = replace(vhost, limits=held.definition.limits)
         self._administration.put_vhost(vhost)
+
+    def _exchange(self, exchange: ExchangeDefinition, _place: str) -> None:
+        vhost = self._of(exchange.vhost)
+        held = vhost.exchanges.get(exchange.name)
+        vhost.add_exchange(exchange)
+        if held is not None:
+            self._compare(held.definition, exchange, "exchanges")
+
+    def _queue(self, queue: QueueDefinition, _place: str) -> None:
+        vhost = self._of(queue.vhost)
+        held = vhost.find_queue(queue.name)
+        vhost.add_queue(queue)
+        if held is not None:
+            self._compare(held.definition, queue, "queues")
+
+    def _compare(
+        self,
+        held: QueueDefinition | ExchangeDefinition,
+        stated: QueueDefinition | ExchangeDefinition,
+        section: str,
+    ) -> None:
+        differs = difference(held, stated)
+        if differs is not None:
+            self.kept.append(differs)
+            self.skipped[section] += 1
 
     def _binding(self, binding: BindingDefinition, place: str) -> None:
         if not self._of(binding.vhost).add_binding(binding):

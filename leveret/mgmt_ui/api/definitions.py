@@ -58,8 +58,9 @@ async def import_definitions(
 ) -> Response:
     """Import a document, all of it or nothing: as JSON, or as a file that a form brings.
 
-    `report=true` answers what was imported and what of it has no effect here, `dry_run=true` what
-    would be; `strict=true` refuses a document with anything that has none.
+    `report=true` answers what was imported, what of it has no effect here and which queues and
+    exchanges exist otherwise and stay as they are; `dry_run=true` what would be; `strict=true`
+    refuses a document with anything of either kind.
     """
     caller.require_administrator()
     if vhost is not None:

@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 Summary: TypeAlias = dict[str, Any]  # see _summary
 
 MENTIONED_MAX: Final = 20  # places in a summary: whoever sees as many looks at the document
+MORE_KEPT: Final = (
+    "more queues and exchanges stay as they are; `leveret definitions import --dry-run` lists them"
+)
+KEPT_MAX: Final = 1000  # queues and exchanges by name, some 200 bytes each, of one answer
 
 
 async def export_definitions(node: Administered, vhost: str | None) -> dict[str, Json]:
@@ -50,19 +54,19 @@ async def import_definitions(
 ) -> Summary:
     """Import a document, all of it or nothing, and say what became of it.
 
-    What has no effect here is taken with a warning, or refused where the import is `strict`. A dry
-    run changes nothing. Raises AdministrationError, DefinitionsError and StorageError.
+    What has no effect here is taken with a warning; queues and exchanges that exist otherwise are
+    kept, which is told. A `strict` import is refused for either. A dry run changes nothing. Raises
+    AdministrationError, DefinitionsError and StorageError.
     """
     if vhost is not None:
         node.administration.vhost(vhost)  # raises for one that is not there
     # What takes seconds for a large document does so beside the loop.
     parsed = await asyncio.to_thread(parse, value, vhost)
     warned = await asyncio.to_thread(warnings, parsed)
-    if strict and warned:
-        more = f" (and {len(warned) - 1} more)" if len(warned) > 1 else ""
-        raise DefinitionsError("", f"{warned[0]}{more}")
     held = await _definitions(node)
     importing = await asyncio.to_thread(rehearse, parsed, held, node.limits)
+    if strict:
+        _refuse([*warned, *importing.kept])
     if not dry_run:
         importing = Import(parsed, node.administration, node.vhosts)
         for _ in importing.perform():
@@ -72,10 +76,18 @@ async def import_definitions(
     return _summary(parsed, importing, warned)
 
 
+def _refuse(told: list[str]) -> None:
+    """Raise DefinitionsError if there is anything to tell."""
+    if told:
+        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        raise DefinitionsError("", f"{told[0]}{more}")
+
+
 def _summary(parsed: Parsed, importing: Import, warned: list[str]) -> Summary:
     """How many of each section were imported; bindings left out, and keys that mean nothing here.
 
-    `warnings` are sentences about what has no effect.
+    `warnings` are sentences about what has no effect, `kept` about queues and exchanges that exist
+    and are otherwise than the document says.
     """
     counts = {
         section: len(items) - importing.skipped[section] for section, items in parsed.items.items()
@@ -85,7 +97,14 @@ def _summary(parsed: Parsed, importing: Import, warned: list[str]) -> Summary:
         "left_out": importing.left_out[:MENTIONED_MAX],
         "ignored": parsed.ignored[:MENTIONED_MAX],
         "warnings": warned,
+        "kept": _first(importing.kept, KEPT_MAX),
     }
+
+
+def _first(sentences: list[str], count: int) -> list[str]:
+    """So many of them, and how many more there are."""
+    more = len(sentences) - count
+    return [*sentences[:count], f"and {more} more"] if more > 0 else sentences
 
 
 def log_import(summary: Summary, source: str) -> None:
@@ -94,6 +113,10 @@ def log_import(summary: Summary, source: str) -> None:
     logger.info("imported %s from %s", ", ".join(counts) or "nothing", source)
     for warning in summary["warnings"]:
         logger.warning("%s: %s", source, warning)
+    for sentence in summary["kept"][:MENTIONED_MAX]:
+        logger.warning("%s: %s", source, sentence)
+    if len(summary["kept"]) > MENTIONED_MAX:
+        logger.warning("%s: %s", source, MORE_KEPT)
     for place in summary["left_out"]:
         logger.warning("%s: %s is left out: one of its ends is not there", source, place)
     for place in summary["ignored"]:

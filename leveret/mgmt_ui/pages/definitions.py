@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["router"]
 
 FILE_NAME = "leveret-definitions.json"
+KEPT_SHOWN = 3  # a session holds few notices
+MORE_KEPT = (
+    "More queues and exchanges stay as they are: `leveret definitions import --dry-run` lists them."
+)
 
 router = APIRouter(prefix="/definitions")
 
@@ -79,10 +83,11 @@ def _told(summary: Mapping[str, Any]) -> list[str]:
     counts = [
         f"{number} {section.replace('_', ' ')}" for section, number in summary["imported"].items()
     ]
-    told = [
-        f"Imported: {', '.join(counts) if counts else 'nothing, as the document holds nothing'}."
-    ]
+    told = [f"Imported: {', '.join(counts) or 'nothing'}."]
     told += [f"{warning}." for warning in summary["warnings"]]
+    told += [f"{sentence}." for sentence in summary["kept"][:KEPT_SHOWN]]
+    if len(summary["kept"]) > KEPT_SHOWN:
+        told.append(MORE_KEPT)
     if summary["left_out"]:
         told.append(f"Left out, as what they bind is not there: {'; '.join(summary['left_out'])}.")
     if summary["ignored"]:

@@ -198,9 +198,9 @@ def test_second_import_changes_nothing():
     model = node()
     do(model, FROM_RABBITMQ)
     before = exported(model)
-    do(model, FROM_RABBITMQ)
+    assert do(model, FROM_RABBITMQ).kept == []
     assert exported(model) == before
-    do(model, before)
+    assert do(model, before).kept == []
     assert exported(model) == before
 
 
@@ -228,20 +228,40 @@ def test_what_exists_stays_or_is_brought_up_to_date():
             vhosts=[VhostDefinition("/", limits={"max-queues": 7})],
             users=[UserDefinition("u", "hash", ("a",))],
             queues=[QueueDefinition("/", "q", arguments={"x-max-length": 1})],
+            exchanges=[
+                ExchangeDefinition("/", "x", "topic"),
+                ExchangeDefinition("/", "y", "topic"),
+            ],
         )
     )
-    do(
+    importing = do(
         model,
         {
             "users": [{"name": "u", "password_hash": HASH, "tags": []}],
             "vhosts": [{"name": "/", "description": "new"}],
             "queues": [{**QUEUE, "arguments": {"x-max-length": 2}}],
+            "exchanges": [
+                {"vhost": "/", "name": "x", "type": "fanout"},
+                {"vhost": "/", "name": "y", "type": "topic"},
+            ],
         },
     )
     held = held_by(model)
     assert verify_password(held.users[0].password_hash, "secret")
     assert held.vhosts == [VhostDefinition("/", "new", limits={"max-queues": 7})]
     assert held.queues[0].arguments == {"x-max-length": 1}
+    assert [exchange.type for exchange in held.exchanges] == ["topic", "topic"]
+    assert importing.kept == [
+        "exchange 'x' in vhost '/' stays as it is: type is topic, the document says fanout",
+        "queue 'q' in vhost '/' stays as it is: x-max-length is 1, the document says 2",
+    ]
+    assert importing.skipped == {"exchanges": 1, "queues": 1}
+
+
+def test_queue_that_a_document_has_twice_is_told():
+    rows = [QUEUE, {**QUEUE, "durable": False}]
+    (told,) = do(node(), {"vhosts": [{"name": "/"}], "queues": rows}).kept
+    assert told.endswith("durable is true, the document says false")
 
 
 def test_strangers_are_mentioned():
@@ -613,3 +633,4 @@ def test_what_was_exported_comes_back_equal(held):
     again = node()
     do(again, first)
     assert exported(again) == first
+    assert do(again, first).kept == []

@@ -1,5 +1,6 @@
-"""Policies and parameters that have no effect in the node's log."""
+"""Policies and parameters that have no effect, and documents that differ, in the node's log."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -52,3 +53,17 @@ async def test_what_has_an_effect_is_not_logged(site, caplog):
     result = await done(site, "policy.set", **POLICY, definition={"max-length": 1}, operator=False)
     assert result == {"warnings": []}
     assert not caplog.messages
+
+
+async def test_import_logs_what_exists_otherwise_up_to_a_number(site, caplog):
+    rows = [{"vhost": "/", "name": f"q{number}"} for number in range(1005)]
+    await done(site, "definitions.import", document={"queues": rows}, vhost=None, strict=False)
+    caplog.clear()
+    document = {"queues": [{**row, "auto_delete": True} for row in rows]}
+    told = await done(site, "definitions.import", document=document, vhost=None, strict=False)
+    assert told["imported"] == {}
+    assert len(told["kept"]) == 1001
+    assert told["kept"][-1] == "and 5 more"
+    assert len(caplog.messages) == 21
+    assert "--dry-run" in caplog.messages[-1]
+    assert len(json.dumps(told)) < 1 << 20

@@ -95,6 +95,20 @@ async def test_a_policy_without_effect_is_told(guest):
     assert warning.startswith("setting ha-mode of policies has no effect: ")
 
 
+async def test_an_import_tells_what_exists_otherwise(guest):
+    rows = [{"vhost": "/", "name": f"q{number}"} for number in range(5)]
+    await upload(guest, json.dumps({"queues": rows}).encode())
+    await guest.notices()
+    document = {"queues": [{**row, "durable": False} for row in rows]}
+    await upload(guest, json.dumps(document).encode())
+    imported, *kept, more = await guest.notices()
+    assert imported == "Imported: nothing."
+    assert len(kept) == 3
+    assert "q0" in kept[0]
+    assert "stays as it is: durable is true" in kept[0]
+    assert "--dry-run" in more
+
+
 async def test_definitions_go_out_and_in(site, guest):
     await guest.submit("/vhosts", name="v")
     answer = await guest.get("/definitions/export")
