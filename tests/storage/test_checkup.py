@@ -1,5 +1,6 @@
 """What is wrong with files, found without changing any."""
 
+import shlex
 import sqlite3
 
 import pytest
@@ -171,3 +172,20 @@ def test_what_was_set_aside(logs):
     assert (kept.check, doubtful.check) == ("damage.kept", "flush.failed")
     assert kept.what.startswith("2 files (5 bytes)")
     assert checked(logs) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("leveret.db.damaged-1", "`sqlite3 {path} .recover`"),
+        ("audit.db.damaged-2", "`sqlite3 {path} .recover`"),
+        ("topics/%2F/orders/0/00000000000000000000.log.damaged-1", "`leveret dump {path}`"),
+        ("state.lmdb.damaged-1", "`mv {path} ELSEWHERE`"),
+    ],
+)
+def test_what_was_set_aside_is_looked_into_with_what_reads_it(tmp_path, name, remedy):
+    path = tmp_path / "my data" / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    (finding,) = check_set_aside(tmp_path / "my data")
+    assert remedy.format(path=shlex.quote(str(path))) in finding.remedy
