@@ -1,5 +1,6 @@
 """`leveret certs`: what it writes, and what it refuses to overwrite."""
 
+import json
 import ssl
 import stat
 
@@ -7,6 +8,7 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from leveret.cli.app import app
+from leveret.cli.certs import VALID_DAYS
 
 FILES = sorted(f"{name}{part}.pem" for name in ("ca", "server", "client") for part in ("", "-key"))
 
@@ -56,3 +58,15 @@ def test_names_that_cannot_stand_in_a_certificate(tmp_path):
     assert refused.exit_code == 1
     assert "cannot make certificates" in refused.output
     assert not (tmp_path / "x").exists()
+
+
+def test_programs_are_told_where_the_files_are(tmp_path):
+    made = json.loads(run(tmp_path, "--user", "probe", "--json").stdout)
+    assert (made.pop("user"), made.pop("valid_days")) == ("probe", VALID_DAYS)
+    for name in ("ca", "server", "client"):
+        certificate = made.pop(f"{name}_certificate_file")
+        assert certificate == str(tmp_path / f"{name}.pem")
+        key = made.pop(f"{name}_key_file")
+        assert key == str(tmp_path / f"{name}-key.pem")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    assert made == {}
