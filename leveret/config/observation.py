@@ -66,6 +66,12 @@ class ObservationSettings(Settings):
     usage_days_max: int = Field(
         400, ge=1, description="Days for which usage is kept: a year, and time to bill it."
     )
+    usage_stream: bool = Field(
+        True,
+        description="Whether the usage of each hour is also published to the stream "
+        "`leveret.usage` of vhost `/`, which is created for it. Hours that end while it is off are "
+        "not published later.",
+    )
     alert_interval_ms: int = Field(
         5_000,
         ge=100,

@@ -61,11 +61,17 @@ async def open_telemetry(
     `committed(queues)` waits for what was published to them.
     """
     broker, wall_ms = core.broker, process.clock.wall_ms
+    configuration = process.configuration
     samples = SamplesKeeper(broker, stores.state, logger.warning)
     samples.restore()
     tasks = [process.spawn(_take_samples(process, broker, samples))]
     usage = UsageKeeper(
-        broker, stores.usage, wall_ms, committed, process.configuration.usage_days_max
+        broker,
+        stores.usage,
+        wall_ms,
+        committed,
+        configuration.usage_days_max,
+        publishes=configuration.usage_stream,
     )
     tasks.append(process.spawn(_keep_usage(process, usage)))
     audit = Audit(stores.audit, wall_ms)

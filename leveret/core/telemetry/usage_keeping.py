@@ -32,7 +32,8 @@ class UsageKeeper:
     """Brings what a broker's meter has gathered into a store.
 
     `committed(queues)` waits until all that was published to them is committed, and says whether
-    it is. Usage is kept for `days_max` days.
+    it is. Usage is kept for `days_max` days. Without `publishes` no stream is told: hours that end
+    meanwhile count as told.
     """
 
     def __init__(
@@ -42,12 +43,15 @@ class UsageKeeper:
         wall_ms: Callable[[], int],
         committed: Callable[[Collection[OpenQueue]], Awaitable[bool]],
         days_max: int,
+        *,
+        publishes: bool = True,
     ) -> None:
         self._broker = broker
         self._store = store
         self._wall_ms = wall_ms
         self._committed = committed
         self._days_max = days_max
+        self._publishes = publishes
         self._hour = self._now_hour()  # what is gathered counts for it
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
@@ -60,7 +64,7 @@ class UsageKeeper:
         await self._write_down()
         await self._store.forget(self._hour - self._days_max * DAY_SECONDS)
         for hour in await self._store.unpublished(self._hour):
-            if not await self._tell(hour):
+            if self._publishes and not await self._tell(hour):
                 break
             await self._store.mark_published(hour)
 

@@ -63,7 +63,12 @@ def store():
 
 
 @pytest.fixture
-def keeper(stage, store):
+def keeper(made_keeper):
+    return made_keeper()
+
+
+@pytest.fixture
+def made_keeper(stage, store):
     async def committed(queues):
         gate = CommitGate(len(queues))
         for queue in queues:
@@ -71,7 +76,10 @@ def keeper(stage, store):
         await gate
         return not gate.failed
 
-    return UsageKeeper(stage.broker, store, lambda: stage.now, committed, 2)
+    def make(**options):
+        return UsageKeeper(stage.broker, store, lambda: stage.now, committed, 2, **options)
+
+    return make
 
 
 def run(stage, work):
@@ -142,6 +150,27 @@ def test_usage_counts_for_its_hour_and_is_told_when_that_is_over(stage, store, k
         "name": "q",
         **store.hours[hour][QUEUE]._asdict(),
     }
+
+
+def test_without_the_stream_hours_that_end_are_never_told(stage, store, made_keeper):
+    client = Client(stage).open()
+    client.declare("q")
+    client.publish("q", b"x")
+    keeper = made_keeper(publishes=False)
+    run(stage, keeper.keep())
+    stage.now += HOUR_SECONDS * 1000
+    run(stage, keeper.keep())
+    (first,) = store.hours
+    assert store.published == {first}
+    assert USAGE_STREAM not in stage.broker.vhosts["/"].queues
+    client.publish("q", b"y")
+    keeper = made_keeper()
+    run(stage, keeper.keep())
+    stage.now += HOUR_SECONDS * 1000
+    run(stage, keeper.keep())
+    (batch,) = stage.log(USAGE_STREAM).batches
+    hours = {json.loads(record[6])["hour"] for record in batch.records()}
+    assert hours == {first + HOUR_SECONDS}
 
 
 def test_a_write_that_fails_is_made_up_for(stage, store, keeper):
