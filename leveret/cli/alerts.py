@@ -16,7 +16,7 @@ from leveret.cli.values import span
 
 __all__ = ["app"]
 
-app = Group("What is watched, and what fires.")
+app = Group("Alert rules, and alerts that fire.")
 
 Name = Annotated[str, typer.Argument(help="The rule's name.")]
 FIRING = ["vhost", "name", "queue", "severity", "condition", "value", "threshold", "unit", "since"]
@@ -32,14 +32,14 @@ def set_(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Add or replace a rule; it applies at the next look."""
+    """Add or replace a rule; it applies within seconds."""
     ask(data_dir, "alert.set", vhost=vhost, name=name, rule=read_json(rule))
     show_done(f"alert rule '{name}' in vhost '{vhost}' was set", as_json=json)
 
 
 @app.command("clear")
 def clear(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Delete a rule; what fires by it is over."""
+    """Delete a rule; alerts that it fired end."""
     ask(data_dir, "alert.clear", vhost=vhost, name=name)
     show_done(f"alert rule '{name}' in vhost '{vhost}' was cleared", as_json=json)
 
@@ -59,14 +59,14 @@ def rules(
 def list_(
     *,
     past: Annotated[
-        bool, typer.Option("--past", help="What began or ended since the node started.")
+        bool, typer.Option("--past", help="Alerts that began or ended since the node started.")
     ] = False,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show what fires on a running node."""
+    """Show the alerts that fire on a running node."""
     found = ask(data_dir, "alert.status", vhost=vhost)
     rows = found["past" if past else "firing"]
     columns = [*FIRING, "firing"] if past else FIRING

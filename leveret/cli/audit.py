@@ -21,7 +21,9 @@ def audit(
     user: OfUser = None,
     operation: Annotated[
         str | None,
-        typer.Option("--operation", help="Only these: a name, or its beginning (`queue.`)."),
+        typer.Option(
+            "--operation", help="Only operations with this name, or this beginning (`queue.`)."
+        ),
     ] = None,
     before: Annotated[
         int | None, typer.Option("--before", min=1, help="Only records before this number.")

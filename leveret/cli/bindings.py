@@ -20,8 +20,8 @@ app = Group("Bindings of a running node.")
 COLUMNS = ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"]
 
 Source = Annotated[str, typer.Argument(help="The exchange that messages come from.")]
-Destination = Annotated[str, typer.Argument(help="The queue that they go to.")]
-Key = Annotated[str, typer.Option("--routing-key", help="The binding's key.")]
+Destination = Annotated[str, typer.Argument(help="The queue, or the exchange, that they go to.")]
+Key = Annotated[str, typer.Option("--routing-key", help="The routing key of the binding.")]
 ToExchange = Annotated[
     bool, typer.Option("--to-exchange", help="The destination is an exchange, not a queue.")
 ]
@@ -31,9 +31,9 @@ ToExchange = Annotated[
 @with_options_of(Listing)
 def list_(
     *,
-    source: Annotated[str | None, typer.Option("--source", help="From this exchange.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only from this exchange.")] = None,
     destination: Annotated[
-        str | None, typer.Option("--destination", help="To this queue or exchange.")
+        str | None, typer.Option("--destination", help="Only to this queue or exchange.")
     ] = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
@@ -61,7 +61,7 @@ def declare(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Bind a queue, or an exchange, to an exchange; a binding that is there already is fine."""
+    """Bind a queue or an exchange to an exchange; nothing changes if the binding exists."""
     binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
     ask(data_dir, "binding.declare", vhost=vhost, **binding)
     show_done(f"'{destination}' is bound to exchange '{source}'", as_json=json)
@@ -78,7 +78,7 @@ def delete(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Delete a binding: the one with just this key and these arguments."""
+    """Delete the binding with exactly this key and these arguments."""
     binding = _binding(source, destination, routing_key, argument, to_exchange=to_exchange)
     if not ask(data_dir, "binding.delete", vhost=vhost, **binding):
         fail(f"no such binding: '{destination}' is not bound to exchange '{source}' in this way")

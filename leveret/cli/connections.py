@@ -15,7 +15,7 @@ from leveret.cli.values import all_rows, show_one
 
 __all__ = ["app", "channels", "consumers"]
 
-app = Group("Clients of a running node.")
+app = Group("Connections of clients to a running node.")
 channels = Group("Channels of clients.")
 consumers = Group("Consumers and their queues.")
 
@@ -67,14 +67,14 @@ def close(
     name: Annotated[str | None, typer.Argument(help="The connection's name.")] = None,
     user: OfUser = None,
     vhost: InVhost = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every connection.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Close every connection.")] = False,
     reason: Annotated[
-        str, typer.Option("--reason", help="What its client is told.")
+        str, typer.Option("--reason", help="Reason that the client is told.")
     ] = "closed on the command line",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Close a connection, or those of a user or a virtual host; most clients come back."""
+    """Close a connection, or those of a user or a virtual host; most clients reconnect."""
     if (name is not None) + (user is not None or vhost is not None) + all_ != 1:
         fail("state either a connection's name, or --user and --vhost, or --all")
     if name is not None:
@@ -107,7 +107,7 @@ def list_channels(
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show channels, and what on them is not settled yet."""
+    """Show channels with their unacknowledged and unconfirmed messages."""
     stated = {"vhost": vhost, "user": user}
     show_list(
         asked(data_dir, "channel.list", options, **stated),
@@ -121,7 +121,7 @@ def list_channels(
 @with_options_of(Listing)
 def list_consumers(
     *,
-    queue: Annotated[str | None, typer.Option("--queue", help="Of this queue only.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Only of this queue.")] = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,

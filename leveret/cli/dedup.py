@@ -14,7 +14,7 @@ from leveret.cli.session import DATA_DIR, DataDir, Json, Vhost, ask
 
 __all__ = ["app"]
 
-app = Group("Windows of queues and exchanges in which no message is stored twice.")
+app = Group("Deduplication windows of queues and exchanges.")
 
 COLUMNS = ["kind", "name", "window_ms", "keys", "duplicates"]
 
@@ -27,7 +27,7 @@ Exchange = Annotated[str | None, typer.Option("--exchange", help="The window of 
 def list_(
     *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
 ) -> None:
-    """Show the windows: keys in memory, and messages that were not stored since the start."""
+    """Show the windows: keys in memory, and duplicates dropped since the start."""
     show_list(whole(ask(data_dir, "dedup.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
@@ -40,7 +40,7 @@ def show(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show one window; with an id, when the message was stored."""
+    """Show one window; with an id, when that message was stored."""
     row = ask(data_dir, "dedup.show", vhost=vhost, queue=queue, exchange=exchange, id=id_)
     show_rows([row], list(row), as_json=json)
 
@@ -54,6 +54,6 @@ def delete(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Let a message with this id be stored again."""
+    """Forget an id: a message with it is stored again."""
     ask(data_dir, "dedup.forget", vhost=vhost, queue=queue, exchange=exchange, id=id_)
     show_done(f"id '{id_}' was deleted: a message with it is stored again", as_json=json)

@@ -18,7 +18,7 @@ from leveret.cli.values import counted
 
 __all__ = ["app"]
 
-app = Group("Everything defined, out of a node and into another, RabbitMQ included.")
+app = Group("Export and import all definitions, also for and from RabbitMQ.")
 
 STREAM = "-"
 File = Annotated[str, typer.Argument(help="A file; - is standard input or output.")]
@@ -33,7 +33,7 @@ def export(
         bool,
         typer.Option(
             "--for-rabbitmq",
-            help="Leave out what RabbitMQ would refuse, and say what that is.",
+            help="Leave out what RabbitMQ would refuse, and list it.",
         ),
     ] = False,
     data_dir: DataDir = DATA_DIR,
@@ -69,16 +69,16 @@ def import_(
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse a file if anything in it differs or has no effect."),
+        typer.Option("--strict", help="Refuse a file if anything in it would be listed."),
     ] = False,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Define what a file says, all of it or nothing.
+    """Import definitions from a file, all of them or none.
 
     It may come from `definitions export` or from RabbitMQ. Users, permissions, policies and
-    parameters that exist are replaced; queues and exchanges that exist stay as they are. What
-    differs from the file, and what has no effect here, such as shovels, is listed.
+    parameters that exist are replaced. Queues and exchanges that exist stay as they are: those that
+    differ from the file are listed, and so is what has no effect here, such as shovels.
     """
     try:
         text = sys.stdin.read() if file == STREAM else Path(file).read_text(encoding="utf-8")

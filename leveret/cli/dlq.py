@@ -28,32 +28,42 @@ app = Group("Look at dead letters, and send them back to where they came from.")
 COLUMNS = ["offset", "message_id", "reason", "queue", "exchange", "routing_keys", "attempts"]
 POLL_SECONDS = 0.2  # while somebody watches a redrive
 
-Queue = Annotated[str, typer.Argument(help="The queue that holds them.")]
-QueueOption = Annotated[str, typer.Argument(help="The queue that is being emptied.")]
+Queue = Annotated[str, typer.Argument(help="The queue that holds the messages.")]
+QueueOption = Annotated[str, typer.Argument(help="The queue that is redriven.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
     """Options that say which messages are meant; all that is stated must fit."""
 
-    offset: Annotated[list[int] | None, typer.Option("--offset", help="This one; repeatable.")] = (
-        None
-    )
+    offset: Annotated[
+        list[int] | None, typer.Option("--offset", help="The message at this offset; repeatable.")
+    ] = None
     message_id: Annotated[
-        list[str] | None, typer.Option("--message-id", help="With this message id; repeatable.")
+        list[str] | None,
+        typer.Option("--message-id", help="Messages with this message id; repeatable."),
     ] = None
     id: Annotated[list[str] | None, typer.Option("--id", hidden=True)] = None
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Died of this, or last failed in this way.")
+        str | None,
+        typer.Option("--reason", help="Messages dead-lettered, or last failed, for this reason."),
     ] = None
-    source: Annotated[str | None, typer.Option("--source", help="Died in this queue.")] = None
+    source: Annotated[
+        str | None, typer.Option("--source", help="Messages dead-lettered from this queue.")
+    ] = None
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+        list[str] | None,
+        typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
     ] = None
     since: Annotated[
-        str | None, typer.Option("--since", help="Died then or later: ISO 8601, or ms since 1970.")
+        str | None,
+        typer.Option(
+            "--since", help="Messages dead-lettered then or later: ISO 8601, or ms since 1970."
+        ),
     ] = None
-    until: Annotated[str | None, typer.Option("--until", help="Died before then.")] = None
+    until: Annotated[
+        str | None, typer.Option("--until", help="Messages dead-lettered before then.")
+    ] = None
 
 
 @app.command("list")
@@ -67,7 +77,7 @@ def list_(
     json: Json = False,
     **stated: Any,
 ) -> None:
-    """Show messages, the oldest first; those too that a consumer has just now."""
+    """Show messages, the oldest first, unacknowledged ones included."""
     common = _common(vhost, queue, stated)
     show_list(
         Source(lambda count, after: ask(data_dir, "dlq.list", limit=count, after=after, **common)),
@@ -95,15 +105,15 @@ def redrive(
     *,
     queue: Queue,
     exchange: Annotated[
-        str | None, typer.Option("--exchange", help="Publish them there instead.")
+        str | None, typer.Option("--exchange", help="Publish them to this exchange instead.")
     ] = None,
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", help="With this key instead of their own.")
+        str | None, typer.Option("--routing-key", help="Routing key in place of their own.")
     ] = None,
     routed: Annotated[
         bool,
         typer.Option(
-            "--routed", help="Route them anew from their exchange, not just to their queue."
+            "--routed", help="Publish them to their exchange again, not just to their queue."
         ),
     ] = False,
     rate: Annotated[float | None, typer.Option("--rate", help="Messages per second.")] = None,
@@ -113,10 +123,11 @@ def redrive(
     json: Json = False,
     **selected: Any,
 ) -> None:
-    """Send messages back to where they came from: all, or those that are selected.
+    """Send messages back to where they came from: all, or the selected ones.
 
     Each returns to the queue in which it died; where that is gone, what it had been published with
-    decides. Its attempts begin anew. Ends with status 1 if any were unroutable or refused.
+    decides. Its attempts are counted from 0 again. Ends with status 1 if any were unroutable or
+    refused.
     """
     status = ask(
         data_dir,
@@ -178,7 +189,7 @@ def delete(
     json: Json = False,
     **selected: Any,
 ) -> None:
-    """Delete the messages that are selected."""
+    """Delete the selected messages."""
     count = ask(data_dir, "dlq.delete", **_common(vhost, queue, selected))
     show_count(count, "deleted", as_json=json, selected=True)
 
@@ -187,7 +198,7 @@ def delete(
 def purge(
     queue: Queue, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
 ) -> None:
-    """Delete all messages but those that consumers have."""
+    """Delete all messages except unacknowledged ones."""
     show_count(ask(data_dir, "dlq.purge", vhost=vhost, queue=queue), "deleted", as_json=json)
 
 

@@ -52,7 +52,7 @@ def doctor(
         typer.Option(
             "--key-file",
             envvar="LEVERET_ENCRYPTION_KEY_FILE",
-            help="The master key's file, where the node is stopped.",
+            help="File with the master key, where the node is stopped.",
         ),
     ] = None,
     data_dir: DataDir = DATA_DIR,

@@ -40,7 +40,7 @@ def dump(
         Path, typer.Argument(help="A segment (*.log), or what was set aside of one (*.damaged-N).")
     ],
     batches: Annotated[
-        bool, typer.Option("--batches", help="The batches only, not the messages in them.")
+        bool, typer.Option("--batches", help="Only the batches, not their messages.")
     ] = False,
     first: Annotated[int, typer.Option("--from", min=0, help="From this offset on.")] = 0,
     last: Annotated[
@@ -48,14 +48,14 @@ def dump(
     ] = None,
     body: Annotated[_Body, typer.Option("--body", help="How bodies are shown.")] = _Body.TEXT,
     body_bytes: Annotated[
-        int, typer.Option("--body-bytes", min=0, help="So much of a body at most; JSON has all.")
+        int, typer.Option("--body-bytes", min=0, help="Bytes to show of each body; JSON has all.")
     ] = SHOWN_BODY_BYTES,
     key_file: Annotated[
         Path | None,
         typer.Option(
             "--key-file",
             envvar="LEVERET_ENCRYPTION_KEY_FILE",
-            help="The master key's file, for what is encrypted.",
+            help="File with the master key, for encrypted segments.",
         ),
     ] = None,
     data_dir: Annotated[

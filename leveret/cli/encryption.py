@@ -26,7 +26,7 @@ KeyFile = Annotated[
     typer.Option(
         "--key-file",
         envvar="LEVERET_ENCRYPTION_KEY_FILE",
-        help="The master key's file, where the node is stopped.",
+        help="File with the master key, where the node is stopped.",
     ),
 ]
 
@@ -53,7 +53,7 @@ def enable(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Encrypt what is stored from now on; what is stored already stays as it is until it goes."""
+    """Encrypt new messages; stored ones stay as they are until they are deleted."""
     begun = ask_about_keys(data_dir, key_file, "encryption.enable", vhost=vhost)
     show_done(f"vhost '{vhost}' is {'' if begun else 'already '}encrypted", as_json=json)
 
@@ -65,7 +65,7 @@ def disable(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Encrypt nothing more; the keys stay for as long as something stored needs them."""
+    """Stop encrypting new messages; keys stay while stored messages need them."""
     ended = ask_about_keys(data_dir, key_file, "encryption.disable", vhost=vhost)
     show_done(f"vhost '{vhost}' is {'no longer' if ended else 'not'} encrypted", as_json=json)
 
@@ -77,7 +77,7 @@ def rotate(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Encrypt what is stored from now on with a new key."""
+    """Encrypt new messages with a new key."""
     key = ask_about_keys(data_dir, key_file, "encryption.rotate", vhost=vhost)
     show_done(f"vhost '{vhost}' is encrypted with the new key {key} from now on", as_json=json)
 
@@ -103,9 +103,9 @@ def rotate_master(
 
 @app.command("generate-key")
 def generate_key(
-    file: Annotated[Path, typer.Argument(help="The file to make.")], json: Json = False
+    file: Annotated[Path, typer.Argument(help="The file to create.")], json: Json = False
 ) -> None:
-    """Make a master key in a new file that only you may read."""
+    """Create a master key in a new file that only you may read."""
     from leveret.storage.master_key import generate_master_key_file
 
     try:

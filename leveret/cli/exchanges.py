@@ -26,7 +26,9 @@ Name = Annotated[str, typer.Argument(help="The exchange's name.")]
 @with_options_of(Listing)
 def list_(
     *,
-    name: Annotated[str | None, typer.Option("--name", help="With this in their name.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Only names that contain this text.")
+    ] = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -54,20 +56,23 @@ def declare(
         str, typer.Option("--type", help="direct, fanout, topic, headers, or another one.")
     ] = "direct",
     transient: Annotated[
-        bool, typer.Option("--transient", help="Gone when the node stops.")
+        bool, typer.Option("--transient", help="Do not keep it when the node stops.")
     ] = False,
     auto_delete: Annotated[
-        bool, typer.Option("--auto-delete", help="Gone with its last binding.")
+        bool, typer.Option("--auto-delete", help="Delete it with its last binding.")
     ] = False,
     internal: Annotated[
-        bool, typer.Option("--internal", help="For bindings from other exchanges only.")
+        bool,
+        typer.Option(
+            "--internal", help="Take messages from other exchanges only, not from clients."
+        ),
     ] = False,
     argument: Arguments = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Create an exchange; one that is there already must be the same."""
+    """Create an exchange; one that exists must have the same properties."""
     ask(
         data_dir,
         "exchange.declare",

@@ -15,7 +15,7 @@ from leveret.cli.session import DATA_DIR, DataDir, Json, ask
 
 __all__ = ["app"]
 
-app = Group("How much a virtual host or a user may have.")
+app = Group("Limits of virtual hosts and users.")
 
 
 class _Kind(StrEnum):
@@ -36,11 +36,11 @@ def set_(
     kind: Kind,
     name: Name,
     limit: Annotated[str, typer.Argument(help=f"{LIMITS}.")],
-    value: Annotated[int, typer.Argument(help="0 admits nothing, -1 everything.")],
+    value: Annotated[int, typer.Argument(help="0 allows none, -1 any number.")],
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Limit a virtual host or a user; those that are connected stay."""
+    """Set a limit of a virtual host or a user; open connections stay."""
     ask(data_dir, "limits.set", kind=kind.value, name=name, limits={limit: value})
     show_done(f"{limit} of {kind.value} '{name}' was set to {value}", as_json=json)
 
@@ -53,7 +53,7 @@ def clear(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Lift one limit of a virtual host or a user, or all."""
+    """Remove one limit of a virtual host or a user, or all."""
     ask(data_dir, "limits.clear", kind=kind.value, name=name, limit=limit)
     show_done(f"{limit or 'every limit'} of {kind.value} '{name}' was lifted", as_json=json)
 

@@ -28,12 +28,12 @@ PAGE_ROWS = 1000  # of a list that a node tells page by page
 SORTED_ROWS_MAX = 5000  # that a node sorts; longer lists are sorted here
 
 Columns = Annotated[
-    str | None, typer.Option("--columns", help="Show these, NAME,NAME; --json has them all.")
+    str | None, typer.Option("--columns", help="Columns to show, NAME,NAME; --json shows all.")
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", min=0, help="At most so many rows; 0: all.  [default: all; on a terminal 100]"
+        "--limit", min=0, help="Rows to show; 0 shows all.  [default: all; on a terminal 100]"
     ),
 ]
 
@@ -51,11 +51,11 @@ class Listing(Cut):
     """Options of lists that can be put in another order."""
 
     sort: Annotated[
-        str | None, typer.Option("--sort", help="By this column; without it, by name.")
+        str | None, typer.Option("--sort", help="Column to sort by; without it, the name.")
     ] = None
-    reverse: Annotated[bool, typer.Option("--reverse", help="The highest first; needs --sort.")] = (
-        False
-    )
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Sort from high to low; needs --sort.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

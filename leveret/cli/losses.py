@@ -34,7 +34,7 @@ def acknowledge(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Take losses off the list: `leveret doctor` and the metrics no longer tell them."""
+    """Take losses off the list: `leveret doctor` and the metrics stop reporting them."""
     if bool(numbers) == all_:
         fail("say which: numbers, or --all")
     count = ask(data_dir, "loss.acknowledge", numbers=[str(number) for number in numbers or ()])

@@ -50,7 +50,7 @@ LEFT = {
 }
 
 Queue = Annotated[
-    str, typer.Argument(help="The queue that holds them.", autocompletion=queue_names)
+    str, typer.Argument(help="The queue that holds the messages.", autocompletion=queue_names)
 ]
 Offset = Annotated[int, typer.Argument(help="Its offset, as `list` shows it.")]
 
@@ -65,38 +65,42 @@ class _State(StrEnum):
 class Selected:
     """Options that say which messages are meant; all that is stated must fit."""
 
-    offset: Annotated[list[int] | None, typer.Option("--offset", help="This one; repeatable.")] = (
-        None
-    )
+    offset: Annotated[
+        list[int] | None, typer.Option("--offset", help="The message at this offset; repeatable.")
+    ] = None
     message_id: Annotated[
-        list[str] | None, typer.Option("--message-id", help="With this message id; repeatable.")
+        list[str] | None,
+        typer.Option("--message-id", help="Messages with this message id; repeatable."),
     ] = None
     state: Annotated[
-        _State | None, typer.Option("--state", help="Ready, with a consumer, or put off.")
+        _State | None, typer.Option("--state", help="Ready, unacknowledged or delayed messages.")
     ] = None
     exchange: Annotated[
-        str | None, typer.Option("--exchange", help="Published to this exchange.")
+        str | None, typer.Option("--exchange", help="Messages published to this exchange.")
     ] = None
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", help="Published with this routing key.")
+        str | None, typer.Option("--routing-key", help="Messages published with this routing key.")
     ] = None
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+        list[str] | None,
+        typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
     ] = None
     tags: Annotated[
-        str | None, typer.Option("--tags", help="With tags that fit an expression.")
+        str | None, typer.Option("--tags", help="Messages whose tags match this expression.")
     ] = None
     sql: Annotated[
-        str | None, typer.Option("--sql", help="With headers for which a condition is true.")
+        str | None, typer.Option("--sql", help="Messages whose headers meet this condition.")
     ] = None
-    text: Annotated[str | None, typer.Option("--text", help="With this somewhere in the body.")] = (
-        None
-    )
+    text: Annotated[
+        str | None, typer.Option("--text", help="Messages whose body contains this text.")
+    ] = None
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Stored then or later: ISO 8601, or ms since 1970."),
+        typer.Option("--since", help="Messages stored then or later: ISO 8601, or ms since 1970."),
     ] = None
-    until: Annotated[str | None, typer.Option("--until", help="Stored before then.")] = None
+    until: Annotated[str | None, typer.Option("--until", help="Messages stored before then.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +109,13 @@ class Where:
 
     to_queue: Annotated[
         str | None,
-        typer.Option("--to-queue", help="Into this queue.", autocompletion=queue_names),
+        typer.Option("--to-queue", help="Queue to put them into.", autocompletion=queue_names),
     ] = None
     to_exchange: Annotated[
-        str | None, typer.Option("--to-exchange", help="Routed by this exchange.")
+        str | None, typer.Option("--to-exchange", help="Exchange to publish them to.")
     ] = None
     to_key: Annotated[
-        str | None, typer.Option("--to-key", help="With this routing key instead of their own.")
+        str | None, typer.Option("--to-key", help="Routing key in place of their own.")
     ] = None
 
 
@@ -122,7 +126,7 @@ def list_(
     *,
     queue: Queue,
     newest_first: Annotated[
-        bool, typer.Option("--newest-first", help="Begin at the queue's end.")
+        bool, typer.Option("--newest-first", help="Begin at the end of the queue.")
     ] = False,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
@@ -161,14 +165,16 @@ def publish(
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", help="To this queue.", autocompletion=queue_names),
+        typer.Option("--queue", help="Queue to publish to.", autocompletion=queue_names),
     ] = None,
-    exchange: Annotated[str | None, typer.Option("--exchange", help="Or to this exchange.")] = None,
+    exchange: Annotated[
+        str | None, typer.Option("--exchange", help="Exchange to publish to.")
+    ] = None,
     routing_key: Annotated[
-        str, typer.Option("--routing-key", help="The key, for --exchange.")
+        str, typer.Option("--routing-key", help="Routing key, with --exchange.")
     ] = "",
     file: Annotated[
-        Path | None, typer.Option("--file", help="File with the body, of any bytes.")
+        Path | None, typer.Option("--file", help="File with the body; any bytes.")
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -181,9 +187,10 @@ def publish(
         ),
     ] = None,
     persistent: Annotated[
-        bool, typer.Option("--persistent/--transient", help="Whether it survives a restart.")
+        bool,
+        typer.Option("--persistent/--transient", help="Whether the message survives a restart."),
     ] = True,
-    count: Annotated[int, typer.Option("--count", min=1, help="Publish it so many times.")] = 1,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many times to publish it.")] = 1,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -222,18 +229,20 @@ def publish(
 @app.command("get", hidden=True)
 def take(
     queue: Queue,
-    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="At most so many.")] = 1,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=1000, help="Messages to take at most.")
+    ] = 1,
     requeue: Annotated[
         bool, typer.Option("--requeue", help="Put them back, marked as redelivered.")
     ] = False,
     payload: Annotated[
-        bool, typer.Option("--payload", help="Print the bodies alone, each with a line end.")
+        bool, typer.Option("--payload", help="Print only the bodies, each on a line.")
     ] = False,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Take messages off a queue: they are gone. `message list` and `show` only look.
+    """Take messages off a queue, which removes them; `message list` and `show` do not.
 
     Ends with status 1 if the queue is empty.
     """
@@ -289,11 +298,11 @@ def _properties(
 def trace(
     queue: Annotated[
         str | None,
-        typer.Argument(help="The queue that holds it.", autocompletion=queue_names),
+        typer.Argument(help="The queue that holds the message.", autocompletion=queue_names),
     ] = None,
     offset: Annotated[int | None, typer.Argument(help="Its offset, as `list` shows it.")] = None,
     message_id: Annotated[
-        str | None, typer.Option("--message-id", help="All with this id, in whichever queue.")
+        str | None, typer.Option("--message-id", help="All messages with this id, in any queue.")
     ] = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
@@ -336,7 +345,7 @@ def delete(
     json: Json = False,
     **selected: Any,
 ) -> None:
-    """Delete the messages that are selected; `leveret queue purge` deletes all."""
+    """Delete the selected messages; `leveret queue purge` deletes all."""
     chosen = _chosen(vhost, queue, selected)
     if not chosen["select"]:
         fail("state which messages; `leveret queue purge` deletes all")
@@ -354,7 +363,7 @@ def move(
     json: Json = False,
     **stated: Any,
 ) -> None:
-    """Take the messages that are selected elsewhere; each is in one place, also after a crash."""
+    """Move the selected messages; after a crash, too, each is in exactly one place."""
     _deal(data_dir, "message.move", "moved", _transfer(vhost, queue, stated), as_json=json)
 
 
@@ -369,7 +378,7 @@ def copy(
     json: Json = False,
     **stated: Any,
 ) -> None:
-    """Put copies of the messages that are selected elsewhere."""
+    """Copy the selected messages to a queue or an exchange."""
     _deal(data_dir, "message.copy", "copied", _transfer(vhost, queue, stated), as_json=json)
 
 
@@ -377,21 +386,22 @@ def copy(
 def edit(
     queue: Queue,
     offset: Offset,
-    payload: Annotated[str | None, typer.Option("--payload", help="Another payload.")] = None,
+    payload: Annotated[str | None, typer.Option("--payload", help="The new payload.")] = None,
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", help="Another routing key.")
+        str | None, typer.Option("--routing-key", help="The new routing key.")
     ] = None,
     headers: Annotated[
-        str | None, typer.Option("--headers", help="Other headers, in JSON; null takes one away.")
+        str | None, typer.Option("--headers", help="Headers to change, in JSON; null removes one.")
     ] = None,
     properties: Annotated[
-        str | None, typer.Option("--properties", help="Other properties, likewise.")
+        str | None,
+        typer.Option("--properties", help="Properties to change, in JSON; null removes one."),
     ] = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Put a changed copy in a message's place, at the tail of the queue."""
+    """Replace a message by a changed copy at the tail of the queue."""
     stated = {
         "payload": payload,
         "routing_key": routing_key,

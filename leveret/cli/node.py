@@ -59,7 +59,7 @@ class LogCategory(StrEnum):
 
 @app.command("status")
 def status(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show what runs, for how long, how much of what it may have it has, and what there is."""
+    """Show version, uptime, alarms, use of resources and counts of objects."""
     found = ask(data_dir, "node.status")
     if json:
         typer.echo(json_text.dumps(found, ensure_ascii=False))
@@ -70,13 +70,11 @@ def status(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
 
 @app.command("name")
 def name(
-    new: Annotated[
-        str | None, typer.Argument(help="What its cluster is called from now on.")
-    ] = None,
+    new: Annotated[str | None, typer.Argument(help="The new name.")] = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show or change the name of its cluster, which clients that connect are told."""
+    """Show or change the name of the cluster, which clients are told when they connect."""
     if new is not None:
         ask(data_dir, "cluster.set_name", name=new)
         show_done(f"the cluster is called '{new}' now", as_json=json)
@@ -100,7 +98,7 @@ def log_level(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show or change from which level on a running node logs, until it stops.
+    """Show or change the log level of a running node, until it stops.
 
     The settings log_level, log_connection_level and log_channel_level say it for each start.
     """
@@ -119,12 +117,12 @@ def log_level(
 @app.command("stop")
 def stop(
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Return when the node has ended.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until the node has ended.")
     ] = True,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Stop a running node, as SIGTERM does: confirms under way are answered, all is written."""
+    """Stop a running node, as SIGTERM does: all is written, and confirms are sent."""
     ask(data_dir, "node.stop")
     if not wait:
         show_done(f"the node on {data_dir} is stopping", as_json=json)
@@ -156,7 +154,7 @@ def health(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
 
 
 def alarms(data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show what a running node runs low on: while there is an alarm, publishers are held.
+    """Show the alarms of a running node: while there is one, publishers are blocked.
 
     Ends with status 0 without alarms, 1 with some, 3 where no node answers, 2 for other errors.
     """

@@ -34,7 +34,7 @@ def set_(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Permit a user what three patterns over resource names say."""
+    """Set what a user may do in a virtual host, by patterns of names."""
     ask(
         data_dir,
         "permission.set",
@@ -65,6 +65,6 @@ def list_(
 @app.command("clear")
 @app.command("delete", hidden=True)
 def clear(user: User, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Take all permissions in a virtual host from a user."""
+    """Remove a user's permissions in a virtual host."""
     ask(data_dir, "permission.clear", user=user, vhost=vhost)
     show_done(f"user '{user}' may no longer enter vhost '{vhost}'", as_json=json)

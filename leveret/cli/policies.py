@@ -17,7 +17,9 @@ __all__ = ["operator_policies", "policies"]
 Name = Annotated[str, typer.Argument(help="The policy's name.")]
 Pattern = Annotated[str, typer.Argument(help="Regular expression, searched in names.")]
 Definition = Annotated[str, typer.Argument(help='JSON, such as {"max-length": 1000}.')]
-Priority = Annotated[int, typer.Option("--priority", help="Of those that fit, the highest counts.")]
+Priority = Annotated[
+    int, typer.Option("--priority", help="Of all policies that match, the highest applies.")
+]
 ApplyTo = Annotated[
     str,
     typer.Option(
@@ -65,7 +67,7 @@ def _commands(kind: str, help_: str, *, operator: bool) -> Group:
     def clear(
         name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
     ) -> None:
-        """Delete a policy; what it said ends at once."""
+        """Delete a policy; its settings end at once."""
         ask(data_dir, "policy.clear", vhost=vhost, name=name, operator=operator)
         show_done(f"{kind} '{name}' in vhost '{vhost}' was cleared", as_json=json)
 

@@ -34,26 +34,26 @@ Id = Annotated[str, typer.Argument(help="The message's x-prepare-id, or message-
 def list_(
     *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
 ) -> None:
-    """Show them, the oldest first."""
+    """Show prepared messages, the oldest first."""
     show_list(whole(ask(data_dir, "prepared.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
 @app.command("show")
 def show(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Show one."""
+    """Show one prepared message."""
     row = ask(data_dir, "prepared.show", vhost=vhost, id=id_)
     show_rows([row], COLUMNS, as_json=json)
 
 
 @app.command("commit")
 def commit(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Put a message into its queues."""
+    """Commit a prepared message: it goes to its queues."""
     ask(data_dir, "prepared.commit", vhost=vhost, id=id_)
     show_done(f"message '{id_}' is committed", as_json=json)
 
 
 @app.command("rollback")
 def rollback(id_: Id, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Remove a message that nobody has seen."""
+    """Roll back a prepared message: it is deleted."""
     ask(data_dir, "prepared.rollback", vhost=vhost, id=id_)
     show_done(f"message '{id_}' is rolled back", as_json=json)

@@ -24,18 +24,20 @@ COLUMNS = ["id", "user", "epoch", "sequence", "last_at"]
 def list_(
     *, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False, **options: Any
 ) -> None:
-    """Show how far each has come, and when."""
+    """Show the last number of each publisher, and when it came."""
     show_list(whole(ask(data_dir, "producers.list", vhost=vhost)), COLUMNS, options, as_json=json)
 
 
 @app.command("delete")
 def delete(
     id_: Annotated[str, typer.Argument(help="The publisher's x-producer-id.")],
-    user: Annotated[str | None, typer.Option(help="Only this user's, not every one's.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Only of this user; without it, of all users.")
+    ] = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Delete what is known of a publisher: it begins anew, with any epoch and number 0."""
+    """Delete the state of a publisher: it may begin again, with any epoch and number 0."""
     ask(data_dir, "producers.forget", vhost=vhost, id=id_, user=user)
     show_done(f"producer '{id_}' was deleted: it may begin anew", as_json=json)

@@ -34,13 +34,15 @@ class _Type(StrEnum):
 @with_options_of(Listing)
 def list_(
     *,
-    name: Annotated[str | None, typer.Option("--name", help="With this in their name.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Only names that contain this text.")
+    ] = None,
     vhost: InVhost = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show queues, and how full they are."""
+    """Show queues with their messages and consumers."""
     show_list(
         asked(data_dir, "queue.list", options, vhost=vhost, name=name),
         COLUMNS,
@@ -72,22 +74,25 @@ def _readable(row: dict[str, Any]) -> dict[str, object]:
 
 @app.command("declare")
 def declare(
-    name: Annotated[str, typer.Argument(help="The queue's name; empty: the node makes one.")],
+    name: Annotated[
+        str, typer.Argument(help="The queue's name; if empty, the node generates one.")
+    ],
     type_: Annotated[
-        _Type | None, typer.Option("--type", help="What kind; the vhost's default unless stated.")
+        _Type | None,
+        typer.Option("--type", help="Its type; without it, the virtual host's default."),
     ] = None,
     transient: Annotated[
-        bool, typer.Option("--transient", help="Gone when the node stops.")
+        bool, typer.Option("--transient", help="Do not keep it when the node stops.")
     ] = False,
     auto_delete: Annotated[
-        bool, typer.Option("--auto-delete", help="Gone with its last consumer.")
+        bool, typer.Option("--auto-delete", help="Delete it with its last consumer.")
     ] = False,
     argument: Arguments = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Create a queue; one that is there already must be the same."""
+    """Create a queue; one that exists must have the same properties."""
     arguments = arguments_of(argument)
     made = ask(
         data_dir,
@@ -118,7 +123,7 @@ def delete(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Delete a queue with all that is in it, an exclusive one too."""
+    """Delete a queue and its messages, even an exclusive queue."""
     count = ask(
         data_dir, "queue.delete", vhost=vhost, name=name, if_unused=if_unused, if_empty=if_empty
     )
@@ -130,13 +135,13 @@ def purge(
     name: Name,
     waiting: Annotated[
         bool,
-        typer.Option("--waiting", help="Also those that wait to be tried again, or for their ETA."),
+        typer.Option("--waiting", help="Also messages that wait for a retry or for their ETA."),
     ] = False,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Delete all messages but those that consumers have."""
+    """Delete all messages except unacknowledged ones."""
     count = ask(data_dir, "queue.purge", vhost=vhost, name=name, waiting=waiting)
     show_count(count, "deleted", as_json=json)
 
@@ -145,13 +150,13 @@ def purge(
 def pause(
     name: Name,
     publishing: Annotated[
-        bool, typer.Option("--publishing", help="Take no messages either: they are refused.")
+        bool, typer.Option("--publishing", help="Also refuse messages that are published to it.")
     ] = False,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Deliver nothing more of a queue until it is resumed; consumers stay."""
+    """Stop delivering from a queue until it is resumed; consumers stay connected."""
     ask(data_dir, "queue.pause", vhost=vhost, name=name, publishing=publishing)
     show_done(f"queue '{name}' is paused", as_json=json)
 
@@ -168,7 +173,7 @@ def resume(
 @app.command("rename")
 def rename(
     name: Name,
-    new_name: Annotated[str, typer.Argument(help="Its name from now on.")],
+    new_name: Annotated[str, typer.Argument(help="The new name.")],
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -198,6 +203,6 @@ def change(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Change arguments of a queue while it is used; NAME=null takes one away."""
+    """Change arguments of a queue while it is in use; NAME=null removes one."""
     ask(data_dir, "queue.change", vhost=vhost, name=name, arguments=arguments_of(argument))
     show_done(f"queue '{name}' was changed", as_json=json)

@@ -27,7 +27,7 @@ COLUMNS = [
     "payload_bytes",
 ]
 
-Queue = Annotated[str, typer.Argument(help="The queue to which they come back.")]
+Queue = Annotated[str, typer.Argument(help="The queue that they return to.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `retry list` shows them.")]
 All = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
 
@@ -37,24 +37,27 @@ All = Annotated[bool, typer.Option("--all", help="Every message that waits.")]
 def list_(
     *,
     queue: Queue,
-    id_: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The message with this id.")] = None,
     message_id: Annotated[
-        str | None, typer.Option("--message-id", help="With this message id.")
+        str | None, typer.Option("--message-id", help="Messages with this message id.")
     ] = None,
     exchange: Annotated[
-        str | None, typer.Option("--exchange", help="Published to this exchange.")
+        str | None, typer.Option("--exchange", help="Messages published to this exchange.")
     ] = None,
     routing_key: Annotated[
-        str | None, typer.Option("--routing-key", help="Published with this key.")
+        str | None, typer.Option("--routing-key", help="Messages published with this key.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+        list[str] | None,
+        typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
     ] = None,
     due_from: Annotated[
         str | None,
-        typer.Option("--due-from", help="Due then or later: ISO 8601, or ms since 1970."),
+        typer.Option("--due-from", help="Messages due then or later: ISO 8601, or ms since 1970."),
     ] = None,
-    due_before: Annotated[str | None, typer.Option("--due-before", help="Due before then.")] = None,
+    due_before: Annotated[
+        str | None, typer.Option("--due-before", help="Messages due before then.")
+    ] = None,
     vhost: Vhost = "/",
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
@@ -105,7 +108,7 @@ def retry_now(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Let messages come back at once."""
+    """Return messages to their queue at once."""
     count = ask(
         data_dir, "retry.retry_now", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_
     )
@@ -121,6 +124,6 @@ def cancel(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Delete messages that wait: they never come back, and are no dead letters either."""
+    """Delete waiting messages; they are not dead-lettered."""
     count = ask(data_dir, "retry.cancel", vhost=vhost, queue=queue, ids=list(ids or ()), all=all_)
     show_count(count, "deleted", as_json=json, selected=not all_)

@@ -27,20 +27,26 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Id = Annotated[str, typer.Argument(help="The message's id, as `schedule list` shows it.")]
 MaybeId = Annotated[str | None, typer.Argument(help="The id of one message.")]
-Exchange = Annotated[str | None, typer.Option("--exchange", help="Published to this exchange.")]
-RoutingKey = Annotated[str | None, typer.Option("--routing-key", help="Published with this key.")]
+Exchange = Annotated[
+    str | None, typer.Option("--exchange", help="Messages published to this exchange.")
+]
+RoutingKey = Annotated[
+    str | None, typer.Option("--routing-key", help="Messages published with this key.")
+]
 Header = Annotated[
-    list[str] | None, typer.Option("--header", help="With this header, NAME=VALUE; repeatable.")
+    list[str] | None,
+    typer.Option("--header", help="Messages with this header, NAME=VALUE; repeatable."),
 ]
 MessageId = Annotated[
-    str | None, typer.Option("--message-id", help="With this message id, which several may have.")
+    str | None, typer.Option("--message-id", help="Messages with this message id.")
 ]
 DueFrom = Annotated[
-    str | None, typer.Option("--due-from", help="Due then or later: ISO 8601, or ms since 1970.")
+    str | None,
+    typer.Option("--due-from", help="Messages due then or later: ISO 8601, or ms since 1970."),
 ]
-DueBefore = Annotated[str | None, typer.Option("--due-before", help="Due before then.")]
+DueBefore = Annotated[str | None, typer.Option("--due-before", help="Messages due before then.")]
 OfQueue = Annotated[
-    str | None, typer.Option("--queue", help="The Celery tasks that this queue holds.")
+    str | None, typer.Option("--queue", help="Celery tasks of this queue that wait for their ETA.")
 ]
 All = Annotated[bool, typer.Option("--all", help="Every message of the virtual host.")]
 
@@ -49,7 +55,7 @@ All = Annotated[bool, typer.Option("--all", help="Every message of the virtual h
 @with_options_of(Cut)
 def list_(
     *,
-    id_: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The message with this id.")] = None,
     exchange: Exchange = None,
     routing_key: RoutingKey = None,
     header: Header = None,
@@ -112,7 +118,7 @@ def cancel(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Never deliver one message, or those for which all holds that is stated."""
+    """Cancel one message, or all that meet every condition given."""
     common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     count = ask(data_dir, "schedule.cancel", vhost=vhost, queue=queue, id=id_, all=all_, **common)
     show_count(count, "cancelled", as_json=json, selected=not all_)
@@ -132,7 +138,7 @@ def deliver_now(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Deliver one message at once, or those for which all holds that is stated."""
+    """Deliver one message at once, or all that meet every condition given."""
     common = _common(exchange, routing_key, header, message_id, due_from, due_before)
     count = ask(data_dir, "schedule.deliver_now", vhost=vhost, id=id_, all=all_, **common)
     show_count(count, "delivered", as_json=json, selected=not all_)
@@ -158,7 +164,7 @@ def reschedule(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Deliver one message at another time, or those for which all holds that is stated."""
+    """Change the time of one message, or of all that meet every condition given."""
     count = ask(
         data_dir,
         "schedule.reschedule",

@@ -51,8 +51,8 @@ def serve(
         bool | None,
         typer.Option(
             "--http-delete/--no-http-delete",
-            help="Whether queues can be deleted by HTTP, with their virtual host or by expiry, too."
-            "  [default: http-delete]",
+            help="Whether HTTP requests may delete queues: directly, with their virtual host, or "
+            "by expiry.  [default: http-delete]",
         ),
     ] = None,
     durability: Annotated[
@@ -64,14 +64,16 @@ def serve(
     ] = None,
     definitions: Annotated[
         Path | None,
-        typer.Option(help="File of definitions to import before clients are let in."),
+        typer.Option(help="File with definitions to import before clients connect."),
     ] = None,
     accept_loss: Annotated[
         list[_Loss] | None,
-        typer.Option(help="Start without it, once, although there are logs. See the docs first."),
+        typer.Option(
+            help="Start once without it, although there are logs: docs/storage-format.md."
+        ),
     ] = None,
     log_format: Annotated[
-        _LogFormat | None, typer.Option(help="How log lines look.  [default: text]")
+        _LogFormat | None, typer.Option(help="Format of log lines.  [default: text]")
     ] = None,
     config: Annotated[
         Path | None,

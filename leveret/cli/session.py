@@ -46,8 +46,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="SECONDS",
-        help="How long to wait for each answer of the node.  [default: what the command needs, "
-        "mostly 60]",
+        help="How long to wait for each answer of the node.  [default: 60 in most commands]",
     ),
 ]
 # What a node works at for minutes before it says anything, where there is much of it.
@@ -70,15 +69,15 @@ DataDir = Annotated[
     Path,
     typer.Option("--data-dir", envvar="LEVERET_DATA_DIR", help="The node's data directory."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Vhost = Annotated[
     str, typer.Option("--vhost", help="The virtual host's name.", autocompletion=vhost_names)
 ]
 InVhost = Annotated[
     str | None,
-    typer.Option("--vhost", help="Only in this vhost.", autocompletion=vhost_names),
+    typer.Option("--vhost", help="Only of this virtual host.", autocompletion=vhost_names),
 ]
-OfUser = Annotated[str | None, typer.Option("--user", help="Only this user's.")]
+OfUser = Annotated[str | None, typer.Option("--user", help="Only of this user.")]
 PasswordStdin = Annotated[
     bool,
     typer.Option(

@@ -49,9 +49,7 @@ class _Sort(StrEnum):
 
 
 def top(
-    sort: Annotated[
-        _Sort, typer.Option("--sort", help="What the first queues have most of; or by name.")
-    ] = _Sort.IN,
+    sort: Annotated[_Sort, typer.Option("--sort", help="What to sort the queues by.")] = _Sort.IN,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -59,13 +57,19 @@ def top(
         ),
     ] = None,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, max=60, help="Seconds that rates are taken of.")
+        float,
+        typer.Option(
+            "--interval",
+            min=0.1,
+            max=60,
+            help="Seconds between two looks, over which rates are taken.",
+        ),
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and exit.")] = False,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Show rates, alarms and the busiest queues of a running node, again and again.
+    """Show rates, alarms and the busiest queues of a running node, until you leave.
 
     Keys: q leaves; i, o, r, u and n sort. With --json, or where there is no terminal, each look is
     a text of its own: with --json one line.

@@ -33,7 +33,7 @@ def set_(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Restrict a user to some routing keys; without this, all of them are open."""
+    """Restrict a user to some routing keys; without this, all are allowed."""
     ask(
         data_dir,
         "topic_permission.set",
@@ -54,7 +54,7 @@ def clear(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Open all routing keys to a user again."""
+    """Allow a user all routing keys again."""
     ask(data_dir, "topic_permission.clear", user=user, vhost=vhost, exchange=exchange)
     show_done(f"the topic permissions of user '{user}' were cleared", as_json=json)
 

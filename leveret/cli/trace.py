@@ -19,7 +19,7 @@ Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
 
 @app.command("on")
 def on(vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Start copying; until `trace off`, or until the node restarts."""
+    """Start copying; `trace off` or a restart of the node ends it."""
     ask(data_dir, "vhost.trace_on", name=vhost)
     show_done(f"vhost '{vhost}' is traced", as_json=json)
 

@@ -34,15 +34,15 @@ def usage(
         int, typer.Option("--hours", min=1, help="Number of hours, including the current one.")
     ] = 24,
     subject: Annotated[
-        _Subject | None, typer.Option("--of", help="Of virtual hosts, users or queues only.")
+        _Subject | None, typer.Option("--of", help="Only of virtual hosts, users or queues.")
     ] = None,
     vhost: InVhost = None,
-    name: Annotated[str | None, typer.Option("--name", help="Of this user or queue only.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only of this user or queue.")] = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
     **options: Any,
 ) -> None:
-    """Show messages and bytes in and out by hour; a queue's in is what was stored in it."""
+    """Show messages and bytes in and out, by hour; of a queue, in is what was stored in it."""
     now = int(time.time())
     until = now - now % HOUR_SECONDS + HOUR_SECONDS
     rows = ask(

@@ -18,7 +18,7 @@ from leveret.cli.session import DATA_DIR, DataDir, Json, PasswordStdin, ask, fai
 
 __all__ = ["app", "hash_password"]
 
-app = Group("Who may log in.")
+app = Group("Users, their passwords and tags.")
 
 ADMINISTRATOR = "administrator"
 
@@ -34,7 +34,7 @@ Tags = Annotated[
 PasswordHash = Annotated[
     str | None,
     typer.Option(
-        "--password-hash", help="Instead of a password: its hash, as RabbitMQ's definitions have."
+        "--password-hash", help="Hash of the password, in the format of RabbitMQ's definitions."
     ),
 ]
 Algorithm = Annotated[
@@ -58,8 +58,8 @@ def add(
 ) -> None:
     """Add a user; the password is asked for, or is the first line of standard input.
 
-    `--tag administrator` lets the user sign in to the web UI and change everything. What it may
-    do as a client says `leveret permission set`.
+    `--tag administrator` lets the user sign in to the web UI and change everything.
+    `leveret permission set` says what the user may do as a client.
     """
     secret = _secret(password_stdin, password_hash, hashing_algorithm)
     ask(data_dir, "user.add", name=name, tags=tag, **secret)
@@ -101,7 +101,7 @@ def set_password(
 def set_tags(
     name: Name,
     tag: Annotated[
-        list[str] | None, typer.Argument(help="All its tags; without any it has none.")
+        list[str] | None, typer.Argument(help="All tags of the user; none removes them.")
     ] = None,
     yes: Yes = False,
     data_dir: DataDir = DATA_DIR,
@@ -130,7 +130,7 @@ def _confirm_last_administrator(data_dir: Path, name: str, *, yes: bool) -> None
 
 
 def hash_password(password_stdin: PasswordStdin = False, json: Json = False) -> None:
-    """Print a password's hash as RabbitMQ's definitions have it (salted SHA-256)."""
+    """Print the hash of a password in the format of RabbitMQ's definitions (salted SHA-256)."""
     from leveret.core.access.passwords import RABBITMQ_SALT_BYTES, hash_password_as_rabbitmq
 
     password = read_password(password_stdin)

@@ -27,13 +27,13 @@ VHOST_COLUMNS = [
 ]
 Name = Annotated[str, typer.Argument(help="The virtual host's name.")]
 Description = Annotated[str, typer.Option("--description", help="What it is for.")]
-Tags = Annotated[list[str], typer.Option("--tag", help="A tag for people; may be repeated.")]
+Tags = Annotated[list[str], typer.Option("--tag", help="A label; may be repeated.")]
 
 
 QueueType = Annotated[
     str | None,
     typer.Option(
-        "--default-queue-type", help="Of queues whose declaration names none, such as quorum."
+        "--default-queue-type", help="Type of queues that are declared without one, such as quorum."
     ),
 ]
 
@@ -47,7 +47,7 @@ def add(
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Add a virtual host, which nobody may enter until `permission set`."""
+    """Add a virtual host; `permission set` lets users into it."""
     ask(
         data_dir,
         "vhost.add",
@@ -66,14 +66,15 @@ def set_(
         str | None, typer.Option("--description", help="What it is for.")
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="All its tags; may be repeated.")
+        list[str] | None,
+        typer.Option("--tag", help="A label, in place of those it has; may be repeated."),
     ] = None,
-    no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove its tags.")] = False,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove its labels.")] = False,
     default_queue_type: QueueType = None,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
-    """Replace what is stated of a virtual host; all else stays."""
+    """Change properties of a virtual host; those that are not given stay."""
     if tag and no_tags:
         raise typer.BadParameter("either --tag or --no-tags")
     stated = {
@@ -91,13 +92,13 @@ def set_(
 @app.command("create-queues")
 def create_queues(
     name: Name,
-    on: Annotated[bool, typer.Option("--on/--off", help="Whether they do.")] = True,
+    on: Annotated[bool, typer.Option("--on/--off", help="Switch it on or off.")] = True,
     data_dir: DataDir = DATA_DIR,
     json: Json = False,
 ) -> None:
     """Let a message to the default exchange create the queue that its routing key names.
 
-    Of the default queue type; for users who may configure a queue of that name.
+    The queue gets the default queue type; the user must be allowed to configure it.
     """
     ask(data_dir, "vhost.create_queues", name=name, on=on)
     done = "creates queues for messages" if on else "creates no queues for messages"
@@ -113,7 +114,7 @@ def protect(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> Non
 
 @app.command("unprotect")
 def unprotect(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
-    """Let a virtual host be deleted again."""
+    """Allow a virtual host to be deleted again."""
     ask(data_dir, "vhost.protect", name=name, protected=False)
     show_done(f"vhost '{name}' can be deleted", as_json=json)
 
