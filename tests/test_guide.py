@@ -2,11 +2,15 @@
 
 The blocks of a page run in order. A ```python block is a whole program that connects to port 5672,
 a ```text block right behind it is what it prints. A ```console block holds commands behind `$ `,
-with what they print below them. `…` in an output stands for anything.
+with what they print below them. In an output `…` stands for anything, a time for any time.
+
+What cannot be run beside the reader's node is checked as far as it can be: the ```toml blocks of a
+page together are a file of settings, each line of a ```sh block is a command that the parser takes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,14 +22,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from leveret.config import load
 from tests.process import node_addresses
+from tests.support.commands import check_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PAGES = sorted(GUIDE.glob("*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(.*)\n((?s:.*?))^```$", re.MULTILINE)
+INDENTED_COMMAND = re.compile(r"^    (?:\$ )?(leveret .*)$", re.MULTILINE)
+CELERY = "python celery"
+LANGUAGES = {"python", CELERY, "text", "console", "sh", "toml", "json", "crontab"}
+ANYTHING = "…"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z|\d{8}T\d{6}Z"
 RUN_SECONDS_MAX = 60
 # A page may have two dozen programs, and each takes a second to begin on a busy machine.
 PAGE_SECONDS_MAX = 480
@@ -38,12 +49,17 @@ class Step(NamedTuple):
     expected: str | None
 
 
+def blocks_of(page: str, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(page) if found == language]
+
+
 def steps_of(page: str) -> list[Step]:
     steps: list[Step] = []
+    before = ""
     for language, text in BLOCK.findall(page):
         if language == "python":
             steps.append(Step(["-c", text], None))
-        elif language == "text" and steps:
+        elif language == "text" and before == "python":
             steps[-1] = steps[-1]._replace(expected=text)
         elif language == "console":
             for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
@@ -51,6 +67,7 @@ def steps_of(page: str) -> list[Step]:
                 words = shlex.split(command, comments=True)
                 assert words[0] == "leveret", "the guide shows our own command only"
                 steps.append(Step(["-m", *words], output))
+        before = language
     return steps
 
 
@@ -61,7 +78,15 @@ def in_the_order_of_the_index() -> list[Path]:
 
 
 def pattern_of(expected: str) -> str:
-    return ".*".join(re.escape(part) for part in expected.strip().split("…"))
+    return "".join(map(pattern_of_part, re.split(f"({ANYTHING}|{TIME})", expected.strip())))
+
+
+def pattern_of_part(part: str) -> str:
+    if part == ANYTHING:
+        return ".*"
+    if re.fullmatch(TIME, part):
+        return re.sub(r"\d", r"\\d", re.escape(part))
+    return re.escape(part)
 
 
 class Reader:
@@ -77,7 +102,7 @@ class Reader:
             done = self._run(step.arguments)
             assert done.returncode == 0, (step.arguments, done.stdout, done.stderr)
             if step.expected is not None:
-                pattern = pattern_of(step.expected)
+                pattern = pattern_of(self._with_ports(step.expected))
                 assert re.fullmatch(pattern, done.stdout.strip(), re.DOTALL), done.stdout
 
     def _run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
@@ -130,3 +155,45 @@ def test_every_page_is_named_in_the_index() -> None:
     index = (GUIDE / "README.md").read_text()
     for page in PAGES:
         assert page.stem == "README" or f"({page.name})" in index, page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_is_of_a_kind_that_is_checked(page: Path) -> None:
+    text = page.read_text()
+    assert {language for language, _ in BLOCK.findall(text)} <= LANGUAGES
+    assert len(re.findall("^```", text, re.MULTILINE)) == 2 * len(BLOCK.findall(text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_that_are_not_run_are_taken_by_the_parser(page: Path) -> None:
+    text = page.read_text()
+    lines = "".join(blocks_of(text, "sh")).splitlines()
+    lines += [
+        line.split(maxsplit=5)[5] for line in "".join(blocks_of(text, "crontab")).splitlines()
+    ]
+    lines += INDENTED_COMMAND.findall(BLOCK.sub("", text))
+    for line in lines:
+        check_command(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_settings_of_a_page_can_be_loaded_together(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text("\n".join(blocks_of(page.read_text(), "toml")))
+    load(file, environ={})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_objects_and_programs_that_are_not_run_can_be_read(page: Path) -> None:
+    for text in blocks_of(page.read_text(), "json"):
+        json.loads(text)
+    for text in blocks_of(page.read_text(), CELERY):
+        compile(text, str(page), "exec")
+
+
+def test_times_stand_for_times_and_dots_for_anything() -> None:
+    pattern = pattern_of("a/20260105T093000Z 2026-01-05T09:30:00.000Z … 1.5\n")
+    assert re.fullmatch(pattern, "a/20311231T235959Z 2031-12-31T23:59:59.999Z x 1.5")
+    assert not re.fullmatch(pattern, "a/20311231T235959Z yesterday x 1.5")
+    assert not re.fullmatch(pattern, "a/20311231T235959Z 2031-12-31T23:59:59Z x 1.5")
+    assert not re.fullmatch(pattern, "a/20311231T235959Z 2031-12-31T23:59:59.999Z x 1x5")

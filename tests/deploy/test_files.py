@@ -2,19 +2,17 @@
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
-import typer.main
 import yaml
 
-from leveret.cli.app import app
 from leveret.config import Configuration
 from leveret.config.environment import CONFIG_VARIABLE
+from tests.support.commands import check_command
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEPLOY = REPOSITORY / "deploy"
@@ -127,19 +125,6 @@ def commands_in(path):
     found += re.findall(r"\bexec .*?\bleveret (leveret [^`\n]*)", text)
     found += [match.replace("\n", " ") for match in re.findall(r"ExecStart=\S*/(leveret .*)", text)]
     return found
-
-
-def check_command(line):
-    """Follow the words down the tree of commands, and look each option up."""
-    command = typer.main.get_command(app)
-    words = shlex.split(line, comments=True)[1:]
-    while words and hasattr(command, "commands"):
-        assert words[0] in command.commands, line
-        command = command.commands[words.pop(0)]
-    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
-    for word in words:
-        if word.startswith("--"):
-            assert word.partition("=")[0] in options, (line, word)
 
 
 TEXTS = sorted(path for path in DEPLOY.rglob("*") if path.suffix in {".md", ".service", ".yml"})
