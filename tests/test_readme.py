@@ -1,4 +1,7 @@
-"""What the README shows, works: programs and commands in their order, on one fresh node."""
+"""What the README shows, works: programs and commands in their order, on one fresh node.
+
+And of all documents: links lead somewhere, commands in sentences exist.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,21 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.process import node_addresses
+from tests.support.commands import check_mention
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PASSWORD = "a new password"
 RUN_SECONDS_MAX = 60
+DOCUMENTS = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy" / "README.md")
+    if path.name != "compatibility.md"  # generated; tests/test_compatibility.py
+)
 # What the README's programs print, in their order.
 PRINTED = ["hello, log\n", "None\nb'two seconds later'\n", "42 EUR 1\n"]
 
@@ -62,11 +72,33 @@ def test_first_hour(tmp_path):
             assert browser.get("/").status_code in {200, 303}
 
 
-def test_named_files_exist():
-    for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/differences.md"):
-        text = (ROOT / name).read_text()
-        for link in re.findall(r"\]\(([^)h#][^)]*)\)", text):
-            assert ((ROOT / name).parent / link).exists(), (name, link)
+def anchors_of(text: str) -> set[str]:
+    """Of each heading: lower case, hyphens for spaces, nothing else but letters and digits."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document):
+    for link in re.findall(r"\]\(((?!https?:)[^)\s]+)\)", document.read_text()):
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors_of(target.read_text()), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_in_sentences_exist(document):
+    for mention in re.findall(r"`(leveret [a-z-][^`]*)`", document.read_text()):
+        check_mention(" ".join(mention.split()))
+
+
+def test_anchors_are_those_of_headings():
+    assert anchors_of("# One\n\n## Retries: `x-retry`, now\n\n```sh\n# no heading\n```\n") == {
+        "one",
+        "retries-x-retry-now",
+    }
 
 
 def test_figures_are_those_of_the_last_measurement():
