@@ -6,6 +6,7 @@ with what they print below them. In an output `…` stands for anything, a time 
 
 What cannot be run beside the reader's node is checked as far as it can be: the ```toml blocks of a
 page together are a file of settings, each line of a ```sh block is a command that the parser takes.
+Programs for Celery (```python celery) are run by interop_tests/test_guide_celery.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from leveret.cli.app import COMMANDS
 from leveret.config import load
 from tests.process import node_addresses
 from tests.support.commands import check_command
@@ -189,6 +191,12 @@ def test_objects_and_programs_that_are_not_run_can_be_read(page: Path) -> None:
         json.loads(text)
     for text in blocks_of(page.read_text(), CELERY):
         compile(text, str(page), "exec")
+
+
+def test_every_command_is_named_on_the_page_of_the_command_line() -> None:
+    page = (GUIDE / "command-line.md").read_text()
+    for name in COMMANDS:
+        assert f"`{name}`" in page, name
 
 
 def test_times_stand_for_times_and_dots_for_anything() -> None:
