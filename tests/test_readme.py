@@ -72,6 +72,12 @@ def test_first_hour(tmp_path):
             assert browser.get("/").status_code in {200, 303}
 
 
+def test_client_is_installed_where_the_programs_are_run():
+    """Debian's own pip installs nothing outside of a virtual environment (PEP 668)."""
+    assert re.findall(r"`(\S*pip install pika)`", README) == [".venv/bin/pip install pika"]
+    assert "`.venv/bin/python FILE`" in README
+
+
 def anchors_of(text: str) -> set[str]:
     """Of each heading: lower case, hyphens for spaces, nothing else but letters and digits."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M), re.M)
