@@ -33,6 +33,18 @@ def config_map():
     return kubernetes("ConfigMap")["leveret"]["data"]["leveret.toml"]
 
 
+def rendered(directory, kind):
+    """All objects of one kind that `kubectl apply -k` would create, by name."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    done = subprocess.run(
+        ["kubectl", "kustomize", directory], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == kind]
+    return {each["metadata"]["name"]: each for each in objects}
+
+
 def kubernetes(kind):
     """All objects of one kind, by name."""
     found = [
@@ -221,3 +233,48 @@ def test_probes_ask_what_is_answered_without_a_password():
             "/api/health/checks/is-in-service",
             "/api/health/checks/ready-to-serve-clients",
         }
+
+
+def test_tls_of_amqp_is_the_node_s():
+    directory = DEPLOY / "kubernetes-tls"
+    (stateful,) = rendered(directory, "StatefulSet").values()
+    template = stateful["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports["amqps"] == PORTS["tls_port"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    (volume,) = [volume for volume in template["volumes"] if volume["name"] == "tls"]
+    files = {f"{mounts['tls']}/{name}" for name in ("tls.crt", "tls.key")}
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert files == {
+        variables["LEVERET_TLS_CERTIFICATE_FILE"],
+        variables["LEVERET_TLS_KEY_FILE"],
+    }
+    text = (DEPLOY / "README.md").read_text()
+    assert f"create secret tls {volume['secret']['secretName']} " in text
+    served = {port["name"] for port in rendered(directory, "Service")["leveret"]["spec"]["ports"]}
+    assert {"amqp", "amqps", "http"} == served
+    (policy,) = rendered(directory, "NetworkPolicy").values()
+    for rule in policy["spec"]["ingress"]:
+        if "from" not in rule:
+            assert [port["port"] for port in rule["ports"]] == ["amqps"]
+    reachable = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    assert reachable == set(ports)
+
+
+def test_ingress_leads_to_the_web_ui_with_tls():
+    directory = DEPLOY / "kubernetes-tls"
+    (ingress,) = rendered(directory, "Ingress").values()
+    (rule,) = ingress["spec"]["rules"]
+    (tls,) = ingress["spec"]["tls"]
+    assert tls["hosts"] == [rule["host"]]
+    assert f"create secret tls {tls['secretName']} " in (DEPLOY / "README.md").read_text()
+    (path,) = rule["http"]["paths"]
+    service = rendered(directory, "Service")[path["backend"]["service"]["name"]]
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    assert ports[path["backend"]["service"]["port"]["name"]] == PORTS["http_port"]
+    (policy,) = kubernetes("NetworkPolicy").values()
+    assert any(
+        "ingress-nginx" in json.dumps(rule.get("from")) and rule["ports"] == [{"port": "http"}]
+        for rule in policy["spec"]["ingress"]
+    )
