@@ -1,4 +1,4 @@
-"""What is kept: where, how safely, and under which key."""
+"""The data directory, durability, segment files, and encryption at rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class StorageSettings(Settings):
     """The data directory, its logs, and encryption at rest."""
 
     data_dir: Path = Field(
-        Path("var"), description="Directory of everything that survives; one running node owns it."
+        Path("var"),
+        description="Data directory: messages, definitions, keys and records. Only one running "
+        "node can use it.",
     )
     definitions: Path | None = Field(
         None,
@@ -42,8 +44,8 @@ class StorageSettings(Settings):
     )
     durability: Durability = Field(
         Durability.FSYNC,
-        description="What a confirmed persistent message survives: `fsync` the machine's death, "
-        "`os` only the process's.",
+        description="Durability of confirmed persistent messages: with `fsync` they survive a "
+        "power failure, with `os` only a crash of the broker process.",
     )
 
     segment_bytes_max: int = Field(
