@@ -38,6 +38,7 @@ def set_(
 
 
 @app.command("clear")
+@app.command("delete", hidden=True)
 def clear(name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Delete a rule; alerts that it fired end."""
     ask(data_dir, "alert.clear", vhost=vhost, name=name)

@@ -46,6 +46,7 @@ def set_(
 
 
 @app.command("clear")
+@app.command("delete", hidden=True)
 def clear(
     kind: Kind,
     name: Name,

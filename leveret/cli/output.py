@@ -47,6 +47,7 @@ MOMENTS = {
     "at",
     "connected_at",
     "created",
+    "created_at",
     "created_ms",
     "died_at",
     "due",

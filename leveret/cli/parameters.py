@@ -48,6 +48,7 @@ def set_(
 
 
 @app.command("clear")
+@app.command("delete", hidden=True)
 def clear(
     component: Component,
     name: Name,
@@ -86,6 +87,7 @@ def set_global(name: Name, value: Value, data_dir: DataDir = DATA_DIR, json: Jso
 
 
 @global_app.command("clear")
+@global_app.command("delete", hidden=True)
 def clear_global(name: Name, data_dir: DataDir = DATA_DIR, json: Json = False) -> None:
     """Delete a parameter."""
     ask(data_dir, "global_parameter.clear", name=name)

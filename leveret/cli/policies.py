@@ -64,6 +64,7 @@ def _commands(kind: str, help_: str, *, operator: bool) -> Group:
         show_done(f"{kind} '{name}' in vhost '{vhost}' was set", as_json=json)
 
     @app.command("clear")
+    @app.command("delete", hidden=True)
     def clear(
         name: Name, vhost: Vhost = "/", data_dir: DataDir = DATA_DIR, json: Json = False
     ) -> None:

@@ -47,6 +47,7 @@ def set_(
 
 
 @app.command("clear")
+@app.command("delete", hidden=True)
 def clear(
     user: User,
     exchange: Annotated[str | None, typer.Argument(help="Only on this exchange.")] = None,

@@ -1,6 +1,7 @@
 """What `--help` says of every command."""
 
 import re
+from inspect import unwrap
 
 import pytest
 import typer
@@ -87,3 +88,11 @@ def test_who_asks_a_node_can_bound_the_wait():
     wrong = CliRunner().invoke(app, ["queue", "list", "--timeout", "0"])
     assert wrong.exit_code == 2
     assert "above 0" in wrong.output
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path[-1] == "clear"], ids=" ".join)
+def test_what_is_cleared_can_be_deleted_too(path):
+    """rabbitmqctl clears some things and deletes others, and nobody remembers which."""
+    other = COMMANDS[(*path[:-1], "delete")]
+    assert other.hidden
+    assert unwrap(other.callback) is unwrap(COMMANDS[path].callback)

@@ -170,7 +170,7 @@ def _row(letter: Letter) -> dict[str, object]:
         "queue": told.queue,
         "exchange": told.exchange,
         "routing_keys": list(told.routing_keys),
-        "died_at": told.died_at,
+        "died_at": None if told.died_at is None else told.died_at * 1000,
         "attempts": told.attempts,
         "last_failure": told.last_failure,
         "headers": headers_of(letter.header, letter.flags),

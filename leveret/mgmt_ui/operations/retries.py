@@ -113,7 +113,7 @@ def _row(record: Waiting) -> dict[str, object]:
         "due_ms": due_ms,
         "retry_count": noted.get(retry.COUNT),
         "last_failure": noted.get(retry.REASON),
-        "first_failure_at": int(first_at) if isinstance(first_at, int) else None,
+        "first_failure_at": int(first_at) * 1000 if isinstance(first_at, int) else None,
         "exchange": exchange.decode(errors="replace"),
         "routing_key": routing_key.decode(errors="replace"),
         "message_id": plain(message.property("message_id")),

@@ -74,14 +74,15 @@ def test_dead_letters_are_listed_page_by_page(console):
     assert [row["message_id"] for row in page["rows"]] == ["id0", "id1", "id2"]
     headers = page["rows"][0].pop("headers")
     assert headers["x-death"][0]["queue"] == "q"
-    assert page["rows"][0] | {"died_at": 0} == {
+    now_ms = console.yard.stage.broker.timers.wall_ms()
+    assert page["rows"][0] == {
         "offset": 0,
         "message_id": "id0",
         "reason": "rejected",
         "queue": "q",
         "exchange": "x",
         "routing_keys": ["key"],
-        "died_at": 0,
+        "died_at": now_ms // 1000 * 1000,
         "attempts": 1,
         "last_failure": "rejected",
         "payload_bytes": 1,
@@ -171,6 +172,7 @@ def test_messages_that_wait_are_listed_brought_back_and_deleted():
     page = console.ask("retry.list", **RETRIES, limit=3, after=None)
     assert [row["id"] for row in page["rows"]] == ["0", "1", "2"]
     row = page["rows"][0]
+    assert row["first_failure_at"] == console.yard.stage.broker.timers.wall_ms() // 1000 * 1000
     assert (row["retry_count"], row["last_failure"], row["routing_key"]) == (1, "rejected", "key")
     page = console.ask("retry.list", **RETRIES, limit=3, after=page["after"])
     assert [row["id"] for row in page["rows"]] == ["3"]
