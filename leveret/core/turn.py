@@ -5,8 +5,8 @@ and lets each touched connection write once. So a hundred publishers share a bat
 confirms a packet.
 
 What several queues deliver to is handed out in turn, whatever it is: a prefetch that consumers of a
-channel share, the room in a connection's output, a rate. The queue that delivered longest ago is
-pumped first, whoever touched it.
+channel share, the room in a connection's output, a rate. Queues whose consumers could take nothing
+are pumped before the others, whoever has waited longest first.
 
 Where one read packs into very many queues, as through a fanout exchange, their flushes would keep
 everybody else waiting: a first one makes a directory and a file. Such queues are parked: each turn
@@ -30,7 +30,9 @@ class TouchedQueue(Protocol):
 
     touched: bool = False
     deleted: bool = False
-    delivered_in: int = 0  # the number of the pump in which it last delivered something
+    # The number of the first pump, since it last delivered, in which nobody could take what it had;
+    # 0 where there was none.
+    passed_over_in: int = 0
     searches: bool = False  # whether `pump` looks for what somebody wants, as `is_over` allows
 
     def flush(self) -> None:
@@ -52,7 +54,7 @@ class Sender(Protocol):
         ...
 
 
-DELIVERED_IN = attrgetter("delivered_in")
+PASSED_OVER_IN = attrgetter("passed_over_in")
 # A turn is worked off within a read after this many turns in a row that had one read only …
 LONE_READS_MIN = 4
 # … and every so many such turns one is scheduled again, to see whether it is still so.
@@ -258,8 +260,10 @@ class Turn:
                 return
 
     def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
-        """Order queues by when they were served: those that were not reached come first."""
-        ordered = sorted(queues, key=DELIVERED_IN)
+        """Those that were not reached first, then those that wait, then in the order of touch."""
+        waiting = [queue for queue in queues if queue.passed_over_in]
+        waiting.sort(key=PASSED_OVER_IN)
+        ordered = [*waiting, *(queue for queue in queues if not queue.passed_over_in)]
         behind, self._behind = self._behind, {}
         if behind:
             ordered = [

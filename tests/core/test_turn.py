@@ -35,7 +35,7 @@ class Queue:
     def __init__(self, name, events, pumps=0):
         self.name, self.events, self.pumps = name, events, pumps
         self.touched = self.deleted = False
-        self.delivered_in = 0
+        self.passed_over_in = 0
         self.searches = False
         self.appended_count = 0
         self.on_flush = lambda: None
@@ -125,14 +125,16 @@ def test_a_queue_with_more_to_deliver_takes_turns_with_others(loop):
     assert loop.scheduled == []
 
 
-def test_who_delivered_longest_ago_is_pumped_first(loop):
+def test_who_waits_is_pumped_first_and_the_longest_before_all(loop):
     events = []
-    queues = {name: Queue(name, events) for name in "abc"}
-    for name, delivered_in in (("a", 9), ("b", 3), ("c", 5)):
-        queues[name].delivered_in = delivered_in
-        loop.turn.touch(queues[name])
+    for name, passed_over_in in (("a", 0), ("b", 9), ("c", 3), ("d", 0), ("e", 5)):
+        queue = Queue(name, events)
+        queue.passed_over_in = passed_over_in
+        loop.turn.touch(queue)
     loop.run()
-    assert events == ["flush a", "flush b", "flush c", "pump b", "pump c", "pump a"]
+    assert [event for event in events if event.startswith("pump")] == [
+        f"pump {name}" for name in "cebad"
+    ]
 
 
 def test_each_pump_has_a_number_of_its_own(loop):

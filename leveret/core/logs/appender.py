@@ -103,9 +103,9 @@ class Appender(ABC):
         "_waiting",
         "builder",
         "deleted",
-        "delivered_in",
         "held",
         "log",
+        "passed_over_in",
         "searches",
         "touched",
     )
@@ -118,7 +118,7 @@ class Appender(ABC):
         self.builder.owner = self
         self.touched = False
         self.deleted = False
-        self.delivered_in = 0  # see turn.TouchedQueue
+        self.passed_over_in = 0  # see turn.TouchedQueue
         self.searches = False
         self.held = False  # what must be known to append is being learned: records wait
         self._turn = turn

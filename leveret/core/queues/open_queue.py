@@ -121,6 +121,13 @@ class OpenQueue(Appender):
             self._dedup = self.dedup = self._make_window(services.dedup)
             self.dedup.restore()
 
+    def _note_pump(self, *, delivered: bool, waits: bool) -> None:
+        """Keep in mind since when nobody could take what waits (see turn.TouchedQueue)."""
+        if delivered or not waits:
+            self.passed_over_in = 0
+        elif not self.passed_over_in:
+            self.passed_over_in = self._turn.pump_number
+
     def _make_window(self, services: DedupServices) -> DedupWindow:
         keeps = self.definition.durable and not self.definition.exclusive
         return DedupWindow(self, services, keeps=keeps)

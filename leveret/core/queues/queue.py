@@ -463,9 +463,10 @@ class Queue(OpenQueue):
             if batches is None:
                 break
             delivered += self.deliver(offer, batches)
-            self.delivered_in = self._turn.pump_number
         else:
+            self.passed_over_in = 0
             return True
+        self._note_pump(delivered=delivered > 0, waits=self.machine.ledger.ready_count > 0)
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
 
     def _pump_resting(self) -> bool:
@@ -474,8 +475,7 @@ class Queue(OpenQueue):
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
-        if delivered:
-            self.delivered_in = self._turn.pump_number
+        self._note_pump(delivered=delivered > 0, waits=self.machine.ready_count > 0)
         if more or self._upkeep is None:
             return more
         return self._upkeep.enforce(delivered=delivered > 0)

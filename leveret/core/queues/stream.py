@@ -176,6 +176,7 @@ class Stream(OpenQueue):
         passed = 0
         if self.settings.is_paused:
             return False
+        could_go_on = bool(self._ready)
         while self._ready and passed < PUMP_RECORDS_MAX:
             if passed and self.searches and self._turn.is_over():
                 break
@@ -185,7 +186,7 @@ class Stream(OpenQueue):
             if count:
                 self._ready[cursor] = None
                 passed += count
-                self.delivered_in = self._turn.pump_number
+        self._note_pump(delivered=passed > 0, waits=could_go_on)
         return bool(self._ready)
 
     def _advance(self, cursor: Cursor) -> int:
