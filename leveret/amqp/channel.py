@@ -381,13 +381,13 @@ class Channel:
             self._wake(freed)
 
     def release_credit(self, held: list[Holding]) -> None:
-        """It was acknowledged, and its queues have been told already."""
+        """Give back the credit of acknowledged deliveries whose queues have been told already."""
         freed = release_held(held, acknowledged=True)
         if self.consumers:
             self._wake(freed)
 
     def _wake(self, freed: dict[LeaseHolder, int]) -> None:
-        """Credit has come back, so much: to who held this, or to all who share a limit."""
+        """Wake the holders whose credit has come back, or all consumers that share a limit."""
         if self.prefetch and self.in_flight + sum(freed.values()) >= self.prefetch:
             self.wake_consumers()  # there was nothing left of what they share
         else:

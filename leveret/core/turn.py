@@ -260,7 +260,7 @@ class Turn:
                 return
 
     def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
-        """Those that were not reached first, then those that wait, then in the order of touch."""
+        """Order queues: those not reached before, those that wait, then as they were touched."""
         waiting = [queue for queue in queues if queue.passed_over_in]
         waiting.sort(key=PASSED_OVER_IN)
         ordered = [*waiting, *(queue for queue in queues if not queue.passed_over_in)]

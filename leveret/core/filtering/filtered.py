@@ -20,7 +20,7 @@ from leveret.core.filtering.search import Search
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import resource
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
-from leveret.core.queues.sending import count, cut
+from leveret.core.queues.sending import count
 from leveret.errors import ChannelError, StorageError
 from leveret.ports.ranges import RangeSet
 
@@ -214,13 +214,9 @@ class FilteredDelivery:
     ) -> int:
         """Send runs of wanted records. Returns how far all was dealt with: `reached`, or less."""
         for run, redelivered in self._alike(self._queue.alive(runs, batches)):
-            stop = consumer.send_runs(batches, run, redelivered=redelivered)
-            sent = cut(run, stop)
-            if sent:
-                self._machine.deliver_runs(consumer, sent)
-                self._delivered += count(sent)
-                if consumer.no_ack:
-                    self._queue.settle(sent)
+            sent = self._queue.send_runs(consumer, run, batches, redelivered=redelivered)
+            self._delivered += count(sent)
+            stop = sent[-1][1] if sent else run[0][0]
             if stop < run[-1][1]:
                 return stop
         return reached

@@ -4,7 +4,7 @@
 cdef class Deliver:
     """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is.
 
-    It has room for `limit`: more may be sent where those that come next lie apart.
+    The consumer has room for `limit` records: more may be sent where the next ones lie apart.
     """
 
     cdef readonly object consumer

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.once.dedup import DedupServices
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
+    from leveret.core.queues.sending import Runs
     from leveret.core.queues.settings import QueueSettings
     from leveret.core.retry.retrying import RetryTopic, RetryTopics
     from leveret.core.timers import Timer, Timers
@@ -516,13 +517,19 @@ class Queue(OpenQueue):
         runs = self.alive(found, batches)
         done = count(found) - count(runs)
         if runs:
-            sent = cut(runs, consumer.send_runs(batches, runs, redelivered=redelivered))
-            done += count(sent)
-            if sent:
-                self.machine.deliver_runs(consumer, sent)
-                if consumer.no_ack:
-                    self.settle(sent)
+            done += count(self.send_runs(consumer, runs, batches, redelivered=redelivered))
         return done
+
+    def send_runs(
+        self, consumer: QueueConsumer, runs: Runs, batches: list[Batch], *, redelivered: bool
+    ) -> Runs:
+        """Send ready runs that the batches hold, and lease what was sent. Returns its runs."""
+        sent = cut(runs, consumer.send_runs(batches, runs, redelivered=redelivered))
+        if sent:
+            self.machine.deliver_runs(consumer, sent)
+            if consumer.no_ack:
+                self.settle(sent)
+        return sent
 
     def get(self) -> tuple[int, bool] | None:
         """Lease the next ready message for basic.get: (offset, redelivered)."""
