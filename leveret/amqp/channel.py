@@ -693,6 +693,14 @@ class Channel:
         cause = Reason.DISCONNECTED if failed else Reason.TIMED_OUT
         yield from self.settling(kind, frames.ALL_TAGS, cause)
         announcements.channel_closed(self)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget what refers to the channel: nothing of it is to wait for the garbage collector."""
+        self.slot.end()
+        self.leases = self.transaction = None
+        self.unacked = Unacked()
+        self._getters.clear()
 
 
 def release_held(held: list[Holding], *, acknowledged: bool) -> dict[LeaseHolder, int]:

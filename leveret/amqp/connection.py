@@ -315,11 +315,11 @@ class Connection:
         filled = reader.take_filled()
         if filled:
             self._touch(filled)
-        for slot in reader.take_dirty():
+        for channel in reader.take_dirty():
             try:
-                slot.channel.collect()
+                channel.collect()
             except ChannelError as error:
-                self.channels.close(slot.number, error)
+                self.channels.close(channel.number, error)
 
     def park_filled(self) -> None:
         """Let turns flush what was packed, which is large, as their time allows."""

@@ -344,13 +344,18 @@ cdef class ChannelSlot:
         self.expecting = EXPECT_METHOD
         self.content.clear()
 
+    def end(self):
+        """The channel is dead: what still comes on its number is ignored until that is free."""
+        self.closing = True
+        self.channel = None     # they refer to each other, and nothing is to wait for the collector
+
 
 cdef class FrameReader:
     """Takes what a socket brought and works through it frame by frame.
 
     Use: `receive(bytes)`, then `next()` until it returns None. To stop in between (an event must wait
     for the disk), call `stash()`: the bytes that were not read yet are copied and `next()` goes on with
-    them later. After each pause or event, `take_dirty()` names the slots that have settles or confirmed
+    them later. After each pause or event, `take_dirty()` names the channels that have settles or confirmed
     publishes to collect, `take_filled()` the builders that got their first record, or their first since
     they were parked.
 
@@ -450,12 +455,14 @@ cdef class FrameReader:
         return 0
 
     def take_dirty(self):
-        """The slots with something to collect, each once."""
+        """The channels with something to collect, each once."""
         cdef list dirty = self.dirty
+        cdef ChannelSlot slot
         self.settle_runs = 0
-        if dirty:
-            self.dirty = []
-        return dirty
+        if not dirty:
+            return dirty
+        self.dirty = []
+        return [slot.channel for slot in dirty if slot.channel is not None]
 
     def take_filled(self):
         """The builders that this connection was the first to pack into, since they were empty or parked."""

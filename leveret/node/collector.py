@@ -3,8 +3,9 @@
 A collection looks at every object of its generations, and nobody is served meanwhile: a third of a
 second with a million objects, as twenty thousand queues are. So what a collection of all has found
 alive is set aside (`gc.freeze`), and the next one looks at what was made since. Deleted queues go
-by themselves (`Queue.mark_deleted`); connections that were closed after they were set aside are
-looked for while nobody wants anything of the node, or when there are many.
+by themselves (`Queue.mark_deleted`), and so do closed channels (`Channel.releasing`); connections
+that were closed after they were set aside are looked for while nobody wants anything of the node,
+or when there are many.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = ["Collector", "collect_garbage"]
 # CPython's thresholds but for the last: a collection of all comes with 21,000 new objects, which
 # takes it some three milliseconds. As it sets them aside, it is no more work to do so often.
 THRESHOLDS = (700, 10, 3)
-# How many closed connections and channels, of which up to 20 kB each may still be in memory, are
-# worth a look while nobody wants anything, and how many may be there in any case.
+# How many closed connections, of which up to 20 kB each may still be in memory, are worth a look
+# while nobody wants anything, and how many may be there in any case.
 CLOSED_MIN, CLOSED_MAX = 100, 5_000
 DELETED_MIN = 100  # queues of which memory is worth giving back
 
@@ -36,8 +37,8 @@ DELETED_MIN = 100  # queues of which memory is worth giving back
 class Collector:
     """Sets aside what lives, and looks through all of it from time to time.
 
-    `activity()` changes with all that clients do, `churn()` is how many connections and channels
-    were closed, and how many queues deleted, since the start.
+    `activity()` changes with all that clients do, `churn()` is how many connections were
+    closed, and how many queues deleted, since the start.
     """
 
     def __init__(self, activity: Callable[[], int], churn: Callable[[], tuple[int, int]]) -> None:
@@ -87,8 +88,7 @@ async def collect_garbage(process: Process, broker: Broker, cache: TailCache) ->
 
     def churn() -> tuple[int, int]:
         totals = broker.statistics.churn.totals()
-        closed = totals["connection_closed"] + totals["channel_closed"]
-        return closed, totals["queue_deleted"]
+        return totals["connection_closed"], totals["queue_deleted"]
 
     collector = Collector(lambda: broker.turn.pump_number, churn)
     trim, ebb = find_trim(), Ebb()

@@ -639,6 +639,11 @@ def test_what_there_is_to_collect_is_named_once():
     broker = Broker()
     reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
     slots = [reader.open_channel(number, broker) for number in (1, 2)]
+    ended = reader.open_channel(3, broker)
+    reader.receive(framed(1, 3, ACK), NOW)
+    assert next_event(reader) is None
+    ended.end()
+    assert reader.take_dirty() == []
     slots[0].confirming = True
     other = framed(1, 2, method(60, 40, b"\0\0\0\x02aa\0")) + framed(2, 2, b"\0\x3c" + bytes(12))
     nowhere = framed(1, 1, method(60, 40, b"\0\0\x07nowhere\0\0")) + head(0)
@@ -646,7 +651,7 @@ def test_what_there_is_to_collect_is_named_once():
     assert next_event(reader) is None
     odd, even = broker.builders["odd"], broker.builders["even"]
     assert reader.take_filled() == [odd, even]
-    assert reader.take_dirty() == [slots[0]]
+    assert reader.take_dirty() == [broker]
     assert slots[0].take_touched() == {odd}
     assert [slot.published for slot in slots] == [3, 1]
     assert [slot.counters.counted() for slot in slots] == [
@@ -658,7 +663,7 @@ def test_what_there_is_to_collect_is_named_once():
     assert slots[0].take_settles() == [(SETTLE, 0, 0, False)] * 2
     assert (reader.take_filled(), reader.take_dirty()) == ([], [])
     assert (slots[0].take_touched(), slots[0].take_settles()) == (set(), [])
-    assert reader.frames == 10
+    assert reader.frames == 11
 
 
 def test_a_changed_route_counts_for_the_very_next_message():
