@@ -1,4 +1,4 @@
-"""A closed channel goes at once, with all that it had: the garbage collector has nothing to find."""
+"""A closed channel goes at once, with all that it had: the collector has nothing to find."""
 
 import gc
 import weakref
