@@ -7,6 +7,7 @@ the connection's outbox.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from pamqp import commands
@@ -29,13 +30,23 @@ CHANNEL_METHODS = (commands.Channel.Open, *CHANNEL_ENDS)
 
 
 class Channels:
-    """The channels that a connection has open, and those whose close-ok has not come yet."""
+    """The channels that a connection has open, and those whose close-ok has not come yet.
 
-    __slots__ = ("_connection", "by_number")
+    What a connection is made of refers to it weakly, so that a lost one goes with its socket: the
+    garbage collector would have to look through everything for thousands of them.
+    """
+
+    __slots__ = ("_owner", "by_number")
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self._owner = weakref.ref(connection)
         self.by_number: dict[int, Channel] = {}
+
+    @property
+    def _connection(self) -> Connection:
+        connection = self._owner()
+        assert connection is not None  # it has them
+        return connection
 
     @property
     def have_published(self) -> bool:

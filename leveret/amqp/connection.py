@@ -64,6 +64,7 @@ class Connection:
 
     # More attributes than Python would find without a dictionary: see core.logs.appender.
     __slots__ = (
+        "__weakref__",
         "_again",
         "_channel_number",
         "_decoded",

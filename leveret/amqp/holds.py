@@ -8,6 +8,7 @@ RabbitMQ.
 
 from __future__ import annotations
 
+import weakref
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ class Holds:
     __slots__ = ("_causes", "_connection")
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self._connection = weakref.proxy(connection)  # which has them: see Channels
         self._causes: set[Cause] = set()
 
     @property

@@ -139,11 +139,10 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if self.rights is not None:
             self._is_stranger = False
             self._buffer = self._listener.buffer
-            self._begin(self._transport)
+            self._begin()
         elif self._admitted:  # before its TLS handshake
-            self._begin(self._transport)
+            self._begin()
         else:
-            self._transport.pause_reading()
             source = attempt_source(self.endpoints.peer_host)
             self._listener.handshakes.begin(self, source)
 
@@ -160,7 +159,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """See Stranger."""
         self._admitted = True
         if self._transport is not None:
-            self._begin(self._transport)
+            self._begin()
             self._resume_reading()
         elif self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(None)
@@ -172,7 +171,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         elif self._awaited is not None and not self._awaited.done():
             self._awaited.set_exception(ConnectionAbortedError("too many wait to shake hands"))
 
-    def _begin(self, transport: asyncio.Transport) -> None:
+    def _begin(self) -> None:
         """Begin the handshake and its time limit."""
         listener = self._listener
         self._has_begun = True
@@ -181,7 +180,6 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             listener.configuration.handshake_timeout_seconds, self._handshake_expired
         )
         if self._unserved:
-            transport.pause_reading()
             listener.handshakes.hear(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the whole buffer is free anyway
@@ -207,11 +205,16 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             listener.poller.expect_more()
 
     def _keep(self, nbytes: int) -> None:
-        """Keep what a stranger has sent until it is his turn, and read no more before."""
+        """Keep what a stranger has sent until it is his turn, as much as one frame may have.
+
+        Until then he is read, as nothing else would tell that he has hung up.
+        """
+        is_heard = bool(self._unserved)
         self._unserved += self._buffer[:nbytes]
-        if self._transport is not None:
+        self._buffer = self._buffer[nbytes:]
+        if not self._buffer and self._transport is not None:
             self._transport.pause_reading()
-        if self._has_begun:
+        if self._has_begun and not is_heard:
             self._listener.handshakes.hear(self)
 
     def serve(self) -> None:
@@ -219,6 +222,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         data, self._unserved = self._unserved, b""
         if self._transport is None or not data:
             return
+        if self._is_stranger:
+            self._buffer = self._listener.stranger_buffer
         self._turn.begin_read()
         try:
             self._connection.received(memoryview(data))
@@ -230,6 +235,8 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         """See Link."""
         self._is_stranger = False
         self._buffer = self._listener.buffer
+        if self._unserved and self._transport is not None:
+            self._transport.pause_reading()  # what was kept comes first
         self._listener.handshakes.end(self)
         if self._handshake is not None:
             self._handshake.cancel()
@@ -269,6 +276,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             self._connection.lost(self._cut_because, cut=True)
         else:
             self._connection.lost(one_line(exc) if exc else "")
+        del self._connection  # it refers to this: nothing is to wait for the garbage collector
 
     def pause_writing(self) -> None:
         """The peer does not keep up."""
@@ -300,10 +308,14 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if self._paced:
             self._paced = False
             self._resume_reading()
-        outbox, transport = self._connection.outbox, self._transport
+        transport = self._transport
+        if transport is None:
+            return
+        connection = self._connection
+        outbox = connection.outbox
         was_full = outbox.is_full
         buffers = outbox.take()
-        if not buffers or transport is None:
+        if not buffers:
             if outbox.is_torn:
                 self._abort()
             return
@@ -315,7 +327,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         if not self.writable:
             self._check_unread(transport)
         elif was_full:
-            self._connection.channels.wake_consumers()
+            connection.channels.wake_consumers()
 
     def _check_unread(self, transport: asyncio.Transport) -> None:
         """Read nothing from a peer that asks and asks, and does not read its answers.
@@ -370,13 +382,17 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             error = caught
         if self._transport is not None:
             self._connection.resumed(error)
+        error = None  # its traceback has this frame: nothing is to wait for the garbage collector
         self._resume_reading()
 
     def _resume_reading(self) -> None:
         """Read on unless there is another reason not to."""
+        if self._transport is None:
+            return
         pausing = self._connection.is_waiting or self._paced or self._stopping or self._held
-        pausing = pausing or self._deferred or bool(self._unserved)
-        if self._transport is not None and not pausing and self._clogged is None:
+        pausing = pausing or self._deferred or not self._buffer
+        pausing = pausing or bool(self._unserved and not self._is_stranger)
+        if not pausing and self._clogged is None:
             self._transport.resume_reading()
 
     def hold(self, *, held: bool) -> None:

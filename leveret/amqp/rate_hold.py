@@ -7,6 +7,7 @@ told.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from leveret.amqp.frames import UNLIMITED
@@ -106,7 +107,7 @@ class ConnectionLimits:
 
     def __init__(self, connection: Connection) -> None:
         rates = connection.broker.rates
-        self._connection = connection
+        self._connection = weakref.proxy(connection)  # which has them: see Channels
         self._own_publish = rates.own_limit("publish")
         self._own_consume = rates.own_limit("consume")
         self.consume: Sequence[Limit] = ()  # what its consumers share

@@ -1,6 +1,8 @@
 """The rim around one connection, on a loop and a transport that only a test moves."""
 
 import asyncio
+import gc
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +26,7 @@ class Timer:
         self.due, self.callback, self.cancelled = due, callback, False
 
     def cancel(self):
-        self.cancelled = True
+        self.cancelled, self.callback = True, None
 
 
 class Loop:
@@ -261,9 +263,52 @@ def test_a_peer_that_does_not_read_cannot_keep_the_socket():
 
 def test_a_lost_connection_leaves_no_timer():
     rim = Rim().open()
+    connection = rim.protocol._connection
     rim.transport.abort()
     assert [timer for timer in rim.loop.timers if not timer.cancelled] == []
-    assert rim.protocol._connection.state is State.CLOSED
+    assert connection.state is State.CLOSED
+
+
+def wait_for_the_start(rim):
+    rim.feed(PROTOCOL_HEADER)
+
+
+def guess_a_password(rim):
+    rim.protocol.pause = rim.stage.pause
+    wait_for_the_start(rim)
+    rim.feed(wire(commands.Connection.StartOk({}, "PLAIN", "\0guest\0guess"), 0))
+    rim.stage.advance(rim.stage.configuration.login_delay_seconds)
+    assert rim.transport.ended_at is not None
+
+
+def leave_channels_open(rim):
+    rim.open()
+    rim.feed(wire(commands.Channel.Open()) + wire(commands.Queue.Declare(queue="q")))
+    rim.feed(message("q", b"body") + wire(commands.Basic.Consume(queue="q")))
+
+
+def be_refused(rim):
+    rim.open()
+    rim.feed(wire(commands.Exchange.Delete(exchange="amq.direct")))
+
+
+@pytest.mark.parametrize(
+    "use", [wait_for_the_start, guess_a_password, leave_channels_open, be_refused]
+)
+def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(use):
+    """It looks at everything there is, and thousands of strangers a second may come and go."""
+    rim = Rim()
+    gone = weakref.ref(rim.protocol)  # which alone refers to its connection
+    gc.collect()
+    gc.disable()
+    try:
+        use(rim)
+        rim.transport.abort()
+        rim.stage.run()
+        del rim.protocol, rim.transport
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # -- reading

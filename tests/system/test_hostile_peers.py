@@ -260,3 +260,26 @@ def test_who_finds_no_room_to_wait_for_a_handshake_is_told_of(tmp_path):
             first.send_bytes(PROTOCOL_HEADER)
             first.expect(0, commands.Connection.Start)
         broker.check_untroubled()
+
+
+def test_who_hangs_up_while_he_waits_for_his_handshake_leaves_the_line(tmp_path):
+    limits = {"handshakes_max": 1, "handshakes_waiting_max": 1}
+    with BrokerProcess(tmp_path / "data", handshake_timeout_seconds=20, **limits) as broker:
+        with Wire(broker.port) as silent:
+            waiting = Wire(broker.port)
+            waiting.send_bytes(PROTOCOL_HEADER)
+            waiting.hang_up()
+            deadline = time.monotonic() + 10
+            while True:  # until the broker has noticed
+                patient = Wire(broker.port)
+                try:
+                    patient.await_end(0.3)
+                except TimeoutError:
+                    break
+                patient.hang_up()
+                assert time.monotonic() < deadline
+            silent.hang_up()
+            patient.send_bytes(PROTOCOL_HEADER)
+            patient.expect(0, commands.Connection.Start)
+            patient.hang_up()
+        broker.check_untroubled()
