@@ -47,6 +47,7 @@ class Collector:
         self._was_active = 0
         self._looked_at = 0  # so many were closed when all was looked through
         self._given_back = 0  # so many queues were deleted when memory was given back
+        self._comes_again = False  # what was deleted lets go of its last files a little later
 
     def start(self) -> None:
         """Let CPython collect as is right for a node from now on."""
@@ -67,8 +68,9 @@ class Collector:
         if dead >= CLOSED_MAX or (is_idle and dead >= CLOSED_MIN):
             self._looked_at = closed
             gc.unfreeze()
-        elif deleted - self._given_back < DELETED_MIN:
+        elif deleted - self._given_back < DELETED_MIN and not self._comes_again:
             return False
+        self._comes_again = deleted - self._given_back >= DELETED_MIN
         self._given_back = deleted
         gc.collect()  # which empties the interpreter's own lists of free objects as well
         return True

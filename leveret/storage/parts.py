@@ -28,6 +28,17 @@ class Parts:
     `report(callback, error)` is told of whoever was told of a part, and raised.
     """
 
+    __slots__ = (
+        "_flushing",
+        "_preparing",
+        "_remembered",
+        "_report",
+        "_undone",
+        "_written",
+        "resolved",
+        "unresolved",
+    )
+
     def __init__(
         self,
         unresolved: dict[int, Part],

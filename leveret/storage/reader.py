@@ -112,6 +112,17 @@ class OpenFiles:
 class LogReader:
     """Finds offsets in a log's segments; remembers where sequential readers go on."""
 
+    __slots__ = (
+        "_cursors",
+        "_files",
+        "_gapless",
+        "_loop",
+        "_open_files",
+        "_pool",
+        "_segments",
+        "_unseal",
+    )
+
     def __init__(
         self,
         files: FileSystem,

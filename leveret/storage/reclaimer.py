@@ -32,6 +32,22 @@ class Reclaimer:
     whose checkpoint is durable.
     """
 
+    __slots__ = (
+        "_being_read",
+        "_condemned",
+        "_directory",
+        "_flushing",
+        "_keeps",
+        "_reader",
+        "_segments",
+        "_services",
+        "_settled",
+        "_undone",
+        "covered",
+        "keep_from",
+        "pending",
+    )
+
     def __init__(
         self,
         services: LogServices,

@@ -45,6 +45,27 @@ class Segments:
     key; a segment has one key at most, so that its first bytes tell what it needs.
     """
 
+    __slots__ = (
+        "_checkpoint",
+        "_contradicting",
+        "_files",
+        "_index",
+        "_key",
+        "_new_sealer",
+        "_on_open",
+        "_on_roll",
+        "_pwrite",
+        "_rests_unflushed",
+        "_roll_at",
+        "_sealer",
+        "_wall_ms",
+        "directory",
+        "dirty",
+        "items",
+        "position",
+        "segment_bytes_max",
+    )
+
     def __init__(
         self,
         files: FileSystem,

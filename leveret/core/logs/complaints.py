@@ -16,6 +16,12 @@ __all__ = ["Complaints"]
 class Complaints:
     """The complaints of one queue; `report(queue, error)` passes them on."""
 
+    __slots__ = (
+        "_latest",
+        "_queue",
+        "_report",
+    )
+
     def __init__(self, queue: Appender, report: Callable[[object, Exception], None]) -> None:
         self._queue: Appender | None = queue
         self._report = report

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 class QueueReader:
     """Reads for one queue. `fetched` is called when what `read` had to ask for has come."""
 
+    __slots__ = (
+        "_fetched",
+        "_last",
+        "_log",
+        "_queue",
+        "_spawn",
+        "_window",
+        "complaints",
+        "fetching",
+        "head",
+    )
+
     def __init__(self, queue: Queue, fetched: Callable[[], None]) -> None:
         self._queue: Queue | None = queue  # until it is gone
         self._log = queue.log

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.core.queues.arguments import type_of
 from leveret.core.queues.queue import Queue
-from leveret.core.queues.settings import resolve_settings
+from leveret.core.queues.settings import QueueSettings, resolve_settings
 from leveret.core.queues.stream import Stream
 from leveret.ports import Durability
 
@@ -34,11 +34,12 @@ class QueueOpener:
         self._durability = durability
         self._policies = policies
         self.services = services  # of queues that are opened from now on
+        self._latest = QueueSettings()  # what was resolved last: most queues are alike
 
     def open(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
         """Open a queue with its log, which is made or recovered. Raises StorageError."""
         policy = self.policy_of(definition)
-        settings = resolve_settings(definition, policy.definition)
+        settings = self._resolve(definition, policy)
         log = self._topics.open(
             definition.vhost,
             definition.topic,
@@ -61,7 +62,7 @@ class QueueOpener:
         `reorder`: even in the order of messages, which the queue can change now.
         """
         queue.policy = self.policy_of(queue.definition)
-        settings = resolve_settings(queue.definition, queue.policy.definition)
+        settings = self._resolve(queue.definition, queue.policy)
         if reorder and isinstance(queue, Queue):
             queue.reorder(settings)
         else:
@@ -70,3 +71,10 @@ class QueueOpener:
     def policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
         """What the policies say of a queue."""
         return self._policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
+
+    def _resolve(self, definition: QueueDefinition, policy: EffectivePolicy) -> QueueSettings:
+        """The settings of a queue, which it may share with others: of queues there are many."""
+        settings = resolve_settings(definition, policy.definition)
+        if settings != self._latest:
+            self._latest = settings
+        return self._latest
