@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # Dead letters that must arrive and found nobody who takes them are tried again after so long.
 RETRY_MS = 5_000
+# What a queue gives up of large messages goes a portion at a time: each of them is written once
+# more, with what it died of.
+PORTION_BYTES = 1024 * 1024
 # Others are not held up by so many stretches that are put aside; more would only grow the pile.
 ASIDE_MAX = 1000
 
@@ -114,8 +117,10 @@ class Discards:
         self._told = False  # whether the operator knows that some are put aside
         self._busy = False  # reading, or waiting for the targets' commits
         self._working = False
+        self._room = PORTION_BYTES  # of this portion
         self._timers = timers
         self._again = timers.timer(self.try_again)
+        self._next_portion = timers.timer(self._go_on)
 
     @property
     def waiting_count(self) -> int:
@@ -125,6 +130,7 @@ class Discards:
     def close(self) -> None:
         """The queue is gone, and all that was in it."""
         self._again.close()
+        self._next_portion.close()
 
     def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
         """Give these up: at once if there is nothing to be told of them."""
@@ -138,16 +144,25 @@ class Discards:
 
     def work(self) -> None:
         """Go on until all is done or something must be waited for."""
-        if self._working:
+        if self._working or self._next_portion.due_ms is not None:
             return
         self._working = True
         try:
             while self._waiting and not self._busy and not self._queue.deleted:
+                if self._room <= 0:  # others come first
+                    self._next_portion.set(self._timers.wall_ms())
+                    return
                 self._work_on()
         finally:
             self._working = False
         if not self._waiting:
             self._window.clear()
+            self._room = PORTION_BYTES
+
+    def _go_on(self) -> None:
+        self._next_portion.set(None)
+        self._room = PORTION_BYTES
+        self.work()
 
     def _work_on(self) -> None:
         first = self._waiting[0].first
@@ -236,17 +251,20 @@ class Discards:
         burial.begin(lambda: self._buried(burial, reason, count))
 
     def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
+        """What waits alike and is at hand, as much as there is room for in this portion."""
         windows: list[Window] = []
         for batch in batches:
-            while self._waiting and self._waiting[0][2:] == kind[2:]:
+            record_bytes = batch.size // batch.count + 1
+            while self._room > 0 and self._waiting and self._waiting[0][2:] == kind[2:]:
                 first, stop = self._waiting[0][:2]
                 if not batch.base_offset <= first < batch.stop_offset:
                     break
-                rest = self._waiting.popleft()
-                if stop > batch.stop_offset:
-                    self._waiting.appendleft(rest._replace(first=batch.stop_offset))
-                    stop = batch.stop_offset
-                windows.append(Window(batch, first, stop))
+                dead = self._waiting.popleft()
+                taken = min(stop, batch.stop_offset, first + self._room // record_bytes + 1)
+                if taken < stop:
+                    self._waiting.appendleft(dead._replace(first=taken))
+                self._room -= (taken - first) * record_bytes
+                windows.append(Window(batch, first, taken))
         return windows
 
     def _buried(self, burial: Burial, reason: Reason, count: Count) -> None:

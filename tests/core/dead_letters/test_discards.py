@@ -2,6 +2,7 @@
 
 import pytest
 
+from leveret.core.dead_letters import discards
 from leveret.core.dead_letters.discards import RETRY_MS
 from leveret.core.queues.settings import QueueSettings
 from leveret.errors import StorageError
@@ -51,3 +52,23 @@ def test_a_deleted_queue_gives_up_nothing_more(bench):
     bench.queue.mark_deleted()
     bench.run()
     assert bench.dead == []
+
+
+def test_large_messages_go_a_portion_at_a_time(bench, monkeypatch):
+    monkeypatch.setattr(discards, "PORTION_BYTES", 1)
+    bench.log.at_hand = True
+    bench.queue.discard([(0, 3)])
+    bench.queue.bury_again()  # does not hurry it
+    assert bench.dead == [(0, "rejected")]
+    bench.advance(0)
+    assert bench.dead == [(0, "rejected"), (1, "rejected"), (2, "rejected")]
+    assert bench.queue.leased_count == 0
+
+
+def test_a_queue_deleted_between_two_portions_gives_up_nothing_more(bench, monkeypatch):
+    monkeypatch.setattr(discards, "PORTION_BYTES", 1)
+    bench.log.at_hand = True
+    bench.queue.discard([(0, 3)])
+    bench.queue.mark_deleted()
+    bench.advance(1)
+    assert [offset for offset, _ in bench.dead] == [0]
