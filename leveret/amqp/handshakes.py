@@ -1,8 +1,8 @@
-"""Who may shake hands now, who waits for that unread, and for how long strangers are worked for.
+"""Who may shake hands now, who waits for that, and for how long strangers are worked for.
 
 Anybody can open a socket, and until the login it is a stranger's. So only so many handshakes are
-under way, of each address and in all; whoever comes on top of them waits in its address's line,
-without being read, and the lines are served by turns: a fleet that reconnects from behind one
+under way, of each address and in all; whoever comes on top of them waits in its address's line
+until it hangs up, and the lines are served by turns: a fleet that reconnects from behind one
 balancer gets in one after the other, and keeps nobody out who comes from elsewhere. What the
 strangers under way have sent is worked through in the order in which it came, for one connection's
 share of each turn.
@@ -25,7 +25,7 @@ class Stranger(Protocol):
     """A socket whose peer has not opened its connection yet."""
 
     def admit(self) -> None:
-        """Its turn has come: it may be read."""
+        """Its turn has come: what it sends is worked through."""
         ...
 
     def turn_away(self) -> None:

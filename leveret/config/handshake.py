@@ -54,7 +54,7 @@ class HandshakeSettings(Settings):
         4096,
         ge=1,
         description="Connections that may be between their first byte and connection.open, some "
-        "14 kB each: whoever comes on top of them waits unread, addresses by turns.",
+        "14 kB each: whoever comes on top of them waits for its turn, addresses by turns.",
     )
     handshakes_per_address_max: int = Field(
         1024,
@@ -65,7 +65,7 @@ class HandshakeSettings(Settings):
     handshakes_waiting_max: int = Field(
         8192,
         ge=1,
-        description="Sockets that may wait for their handshake, some 4 kB each. Beyond that the "
+        description="Sockets that may wait for their handshake, some 8 kB each. Beyond that the "
         "last one of the address with the most is closed.",
     )
     channel_max: int = Field(

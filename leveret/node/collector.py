@@ -3,9 +3,8 @@
 A collection looks at every object of its generations, and nobody is served meanwhile: a third of a
 second with a million objects, as twenty thousand queues are. So what a collection of all has found
 alive is set aside (`gc.freeze`), and the next one looks at what was made since. Deleted queues go
-by themselves (`Queue.mark_deleted`), and so do closed channels (`Channel.releasing`); connections
-that were closed after they were set aside are looked for while nobody wants anything of the node,
-or when there are many.
+by themselves (`Queue.mark_deleted`), and so do channels and connections; what a library may keep of
+closed connections is looked for while nobody wants anything of the node, or when they were many.
 """
 
 from __future__ import annotations
