@@ -1,16 +1,18 @@
 """`python -m bench.versions CHECKOUT [ROWS]`: an earlier build of Leveret beside this one.
 
-A change must make no row slower by more than 3 %, which is less than readings of one row lie apart.
-So both builds run at once, each is read once in a round, the first of a round changes, and what is
-printed is the median of the rounds' ratios with the quartiles around it.
+A change must make no row slower by more than 3 %, which is less than readings of one row lie apart,
+and processes of one build lie apart by 10 % as well, by where their memory falls. So each round
+starts both builds anew and reads them in turns; a build's figure of a round is the median of its
+readings, and what is printed is the median of the rounds' ratios with the quartiles around it.
 
     git worktree add ../before COMMIT && make -C ../before build
-    python -m bench.versions ../before                 # every row whose figure is a rate, 21 rounds
+    python -m bench.versions ../before                 # every row whose figure is a rate
     python -m bench.versions ../before get --rounds 31
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import tempfile
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from bench.processes import BenchError, allow_files
 from bench.rows import ROWS, Kind, Row
 
 COMPARED = (Kind.FLOW, Kind.GET)
+READINGS = 3  # of each build in a round, behind one that is thrown away
 FIGURES = {  # of each: is more of it better
     "published_per_s": True,
     "consumed_per_s": True,
@@ -52,7 +55,7 @@ class Ratio:
 def main(
     checkout: Annotated[Path, typer.Argument(help="The other build's checkout, with its .venv.")],
     names: Annotated[list[str] | None, typer.Argument(help="Rows; all rates when none.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Readings of each build.")] = 21,
+    rounds: Annotated[int, typer.Option(min=1, help="Starts of each build.")] = 11,
     seconds: Annotated[float, typer.Option(min=0.1, help="Measured time of a flow.")] = 0.5,
 ) -> None:
     """Compare two builds of Leveret on this machine."""
@@ -71,27 +74,17 @@ def main(
 
 
 def _compare(row: Row, directory: Path, python: Path, timing: Timing, rounds: int) -> None:
-    """Read both builds in turns and print a line for each figure of the row."""
-    other = Leveret(directory / "other", row.durability, row.settings, python)
-    this = Leveret(directory / "this", row.durability, row.settings)
+    """Read both builds round by round and print a line for each figure of the row."""
     taken: dict[str, list[tuple[float, float]]] = {}
-    try:
-        other.start()
-        this.start()
-        for turn in range(rounds):
-            order = (other, this) if turn % 2 == 0 else (this, other)
-            read = {broker: measure(row, broker, timing) for broker in order}
-            for reading in read.values():
-                if reading.failure or reading.incomplete:
-                    raise BenchError(f"{row.name}: {reading.failure or 'messages left behind'}")
-            for figure in FIGURES.keys() & {target.metric for target in row.targets} | {
-                each for each in ("per_cpu_s",) if each in read[this].figures
-            }:
-                pair = read[other].figures[figure], read[this].figures[figure]
-                taken.setdefault(figure, []).append(pair)
-    finally:
-        other.stop()
-        this.stop()
+    for turn in range(rounds):
+        place = directory / str(turn)
+        other = Leveret(place / "other", row.durability, row.settings, python)
+        this = Leveret(place / "this", row.durability, row.settings)
+        order = (other, this) if turn % 2 == 0 else (this, other)
+        read = _read(row, order, timing)
+        for figure in _figures(row) & read[this].keys():
+            taken.setdefault(figure, []).append((read[other][figure], read[this][figure]))
+        shutil.rmtree(place)
     for figure, pairs in sorted(taken.items()):
         if not all(value > 0 for pair in pairs for value in pair):
             continue
@@ -102,6 +95,34 @@ def _compare(row: Row, directory: Path, python: Path, timing: Timing, rounds: in
             f"{ratio.median:.3f} ({ratio.lower:.3f} to {ratio.upper:.3f})",
             flush=True,
         )
+
+
+def _figures(row: Row) -> set[str]:
+    """The figures of a row that are compared: its targets, and messages by processor time."""
+    return FIGURES.keys() & ({target.metric for target in row.targets} | {"per_cpu_s"})
+
+
+def _read(row: Row, order: tuple[Leveret, ...], timing: Timing) -> dict[Leveret, dict[str, float]]:
+    """Start the builds, read them in turns, stop them; the medians of each one's figures."""
+    readings: dict[Leveret, list[dict[str, float]]] = {broker: [] for broker in order}
+    try:
+        for broker in order:
+            broker.start()
+        for _ in range(1 + READINGS):
+            for broker in order:
+                reading = measure(row, broker, timing)
+                if reading.failure or reading.incomplete:
+                    raise BenchError(f"{row.name}: {reading.failure or 'messages left behind'}")
+                readings[broker].append(reading.figures)
+    finally:
+        for broker in order:
+            broker.stop()
+    return {
+        broker: {
+            figure: statistics.median(each[figure] for each in figures[1:]) for figure in figures[0]
+        }
+        for broker, figures in readings.items()
+    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from libc.string cimport memcpy, memmove
 cdef Py_ssize_t FLAT_MAX = 4096
 cdef Py_ssize_t BLOCKS_MIN = 1024
 cdef Py_ssize_t BLOCK_MAX = 512
+# `add_all` passes over so many ranges of the set for each that is added; else it looks for each place.
+cdef Py_ssize_t PASS_RANGES_MAX = 32
 
 
 cdef class Runs:
@@ -431,7 +433,7 @@ cdef class RangeSet(Runs):
         return (merged.stop - merged.first) - covered
 
     def add_all(self, ranges):
-        """Put many ranges in: one pass over the set however many they are, and wherever they lie."""
+        """Put many ranges in: in one pass over the set, wherever they lie, unless it is far larger."""
         cdef RangeSet added = RangeSet()
         cdef uint64_t first, stop
         cdef Py_ssize_t i = 0, j = 0, size = 0
@@ -439,6 +441,10 @@ cdef class RangeSet(Runs):
         cdef Range* block
         for first, stop in sorted(ranges):
             added.add(first, stop)
+        if self.blocks != NULL and self.size > PASS_RANGES_MAX * added.size:
+            for j in range(added.size):
+                self.add(range_at(added, j).first, range_at(added, j).stop)
+            return
         if added.size == 0:
             return
         block = <Range*>malloc((self.size + added.size) * sizeof(Range))

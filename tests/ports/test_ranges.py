@@ -182,9 +182,11 @@ def test_many_ranges_change_anywhere(seed):
             assert (ranges.first, ranges.stop) == (min(model), max(model) + 1)
             assert list(ranges.gaps(*places)) == as_ranges(set(range(*places)) - model)
             assert ranges.copy() == ranges == RangeSet.from_bytes(ranges.to_bytes())
-        missing = set(rng.sample(range(3 * MANY), 500))
-        ranges.add_all((offset, offset + 1) for offset in missing)
-        model |= missing
+        for few_or_many in (100, MANY // 4):
+            missing = set(rng.sample(range(3 * MANY), few_or_many))
+            ranges.add_all((offset, offset + 1) for offset in missing)
+            model |= missing
+            assert list(ranges) == as_ranges(model)
     for offset in rng.sample(sorted(model), len(model)):
         assert ranges.remove(offset, offset + 1) == 1
     assert (len(ranges), ranges.count, list(ranges)) == (0, 0, [])
