@@ -191,8 +191,11 @@ class Channel:
         self.slot.one_by_one = self.transaction is not None or self.vhost.traced
         self.slot.escalates_unrouted = self.vhost.definition.creates_queues
 
-    def published(self, publish: Publish) -> None:
-        """A message that left the reader's fast path. Raises ChannelError 403 as `require` does."""
+    def published(self, publish: Publish) -> bool:
+        """A message that left the reader's fast path. Raises ChannelError 403 as `require` does.
+
+        Returns whether a feature has taken it: then nothing of it goes back to its publisher.
+        """
         self.require("write", "exchange", publish.exchange.decode())
         if publish.requests & RecordFlag.SELECTS_KEYS:
             select_keys(publish)
@@ -206,8 +209,11 @@ class Channel:
         concern = Concern(submit(self, publish), steps) if steps else None
         if self.transaction is not None and publish.exchange not in intake.commands:
             self.transaction.buffer_publish(publish, concern or self.route(publish))
-        elif concern is None or not self._is_taken(concern):
+        elif concern is not None and self._is_taken(concern):
+            return True
+        else:
             self.deposit(publish, self.route(publish))
+        return False
 
     def _create_missing(self, key: bytes) -> None:
         """Create the queue that a message is for, if its user may. Raises ChannelError 406.

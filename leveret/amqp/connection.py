@@ -300,13 +300,17 @@ class Connection:
 
         What the channel was told before it comes first; its own confirm only after it was routed,
         so that a basic.return precedes the confirm, and the confirm waits for the right queues.
+        What features take of one read is confirmed together: whatever is no such message, and the
+        end of the turn, collects it.
         """
         channel = self.channels.by_number.get(number)
         if channel is None or not channel.alive:
             return  # it ended while a permission was asked for
         channel.collect_settles()
         self._method_ids = BASIC_PUBLISH
-        channel.published(publish)
+        is_taken = channel.published(publish)
+        if is_taken and self.reader.unread:
+            return
         if not self._waits:  # else there are copies to be made yet, which the confirm must wait for
             self._collect()
 

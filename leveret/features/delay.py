@@ -63,6 +63,7 @@ REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL = "x-repeat-every", "x-repeat-count", "
 CRON, SCHEDULE_ID = "x-cron", "x-schedule-id"
 SCHEDULE_OWNER, FROM_SCHEDULE = "x-schedule-owner", "x-from-schedule"
 REPEATING = (REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL, CRON)
+BEYOND_DELAY = frozenset({DELIVER_AT, DELAY_LEVEL, *REPEATING, SCHEDULE_ID})
 NEVER_SHOWN = frozenset({*REPEATING, SCHEDULE_ID, SCHEDULE_OWNER})  # to consumers
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
@@ -149,6 +150,8 @@ def read_schedule(
     `like_plugin`: an `x-delay` that RabbitMQ's plugin would make nothing of asks for nothing.
     """
     delay_ms = _delay(headers, like_plugin=like_plugin)
+    if BEYOND_DELAY.isdisjoint(headers) and (delay_ms or 0) <= DELAY_MS_MAX:  # nearly every message
+        return Schedule(now_ms + (delay_ms or 0), delay_ms=delay_ms)
     stated = {
         DELAY: None if delay_ms is None else now_ms + delay_ms,
         DELIVER_AT: _time(headers, DELIVER_AT),
@@ -189,9 +192,12 @@ def kept_headers(
 
     So what is delivered can be published again as it is and is not delayed again.
     """
-    without = {DELAY_LEVEL, SCHEDULE_OWNER, *([SCHEDULE_ID] if schedule.id is None else [])}
-    kept = {name: value for name, value in headers.items() if name not in without}
-    if schedule.id is not None:
+    kept = dict(headers)
+    kept.pop(DELAY_LEVEL, None)
+    kept.pop(SCHEDULE_OWNER, None)
+    if schedule.id is None:
+        kept.pop(SCHEDULE_ID, None)
+    else:
         kept[SCHEDULE_OWNER] = _text_value(owner)
     if schedule.delay_ms is not None:
         kept[DELAY] = _signed(-schedule.delay_ms)

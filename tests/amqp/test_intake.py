@@ -9,7 +9,7 @@ from leveret.core.intake import Submission
 from leveret.core.logs.appender import Waiter
 from leveret.errors import ChannelError
 from leveret.ports.records import RecordFlag
-from tests.support.client import Client
+from tests.support.client import Client, message, wire
 from tests.support.stage import Stage
 
 
@@ -72,6 +72,30 @@ def test_the_confirm_waits_for_whoever_took_the_message(client, keeper):
     client.stage.run()
     assert client.methods()[-1][:2] == ("Basic.Ack", 2)
     assert client.count("q") == 1
+
+
+def test_what_is_taken_of_one_read_is_confirmed_together(client, keeper):
+    client.publish("q", b"1", b"2", b"3", headers={"x-delay": 5})
+    (waiter,) = keeper.waiters
+    waiter.done(failed=False)
+    assert client.methods() == [("Basic.Ack", 3, True)]
+
+
+def test_what_is_taken_is_confirmed_before_a_method_behind_it_is_handled(client, keeper):
+    later = message("q", b"later", headers={"x-delay": 5})
+    client.feed(later + later + wire(commands.Basic.Qos(prefetch_count=1)))
+    assert client.names() == ["Basic.QosOk"]
+    (waiter,) = keeper.waiters
+    waiter.done(failed=True)
+    assert client.methods() == [("Basic.Nack", 2, True)]
+
+
+def test_what_is_taken_waits_for_no_rest_of_a_message(client, keeper):
+    later = message("q", b"later", headers={"x-delay": 5})
+    client.feed(later + later + later[:-1])
+    (waiter,) = keeper.waiters
+    waiter.done(failed=False)
+    assert client.methods() == [("Basic.Ack", 2, True)]
 
 
 def test_what_is_dropped_is_confirmed_at_once(client):
