@@ -15,6 +15,7 @@ from leveret.core.exchanges import DELAYED_MESSAGE
 from leveret.core.names import not_found
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.features.delay import kept_headers, read_schedule
+from leveret.features.plain_delay import plain_delay
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from leveret.core.logs.appender import Committing
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
-    from leveret.features.delay import Schedule
-    from leveret.ports.tables import RawValue
 
 __all__ = ["DelayedDelivery"]
 
@@ -48,22 +47,15 @@ class DelayedDelivery:
 
     def take(self, submission: Submission) -> Collection[Committing] | None:
         """See Step. Raises ChannelError 404, 406 and 506, ConnectionClosingError 501."""
-        message, now_ms = submission.message, self._services.timers.wall_ms()
         exchange = _exchange(submission)
-        try:
-            headers = decode_raw_table(headers_table(message.header))
-        except MalformedFieldError as error:
-            raise ConnectionClosingError(501, "cannot decode the headers") from error
-        like_plugin = exchange.definition.type == DELAYED_MESSAGE
-        schedule = read_schedule(headers, now_ms, like_plugin=like_plugin)
-        if not schedule.is_kept(now_ms):
+        draft = _draft(submission, exchange, self._services.timers.wall_ms())
+        if draft is None:
             return None
         _check_keys(submission.keys)
         try:
             messages = self.of(submission.vhost)
         except StorageError as error:
             raise ChannelError(506, f"cannot keep delayed messages: {error}") from error
-        draft = _draft(submission, headers, schedule)
         messages.add(draft, submission.channel if submission.mandatory else None)
         return (messages.room,)
 
@@ -112,9 +104,30 @@ def _check_keys(keys: Collection[bytes]) -> None:
         raise ConnectionClosingError(501, "cannot decode the routing key") from error
 
 
-def _draft(submission: Submission, headers: dict[str, RawValue], schedule: Schedule) -> Draft:
+def _draft(submission: Submission, exchange: Exchange, now_ms: int) -> Draft | None:
+    """What is kept of a message; None where it is due at once. Raises as `DelayedDelivery.take`."""
     message = submission.message
     flags = message.flags | submission.requests & RecordFlag.SELECTS_KEYS
+    plain = plain_delay(message.header)
+    if plain is None:
+        return _scheduled(submission, exchange, flags, now_ms)
+    delay_ms, header = plain
+    return Draft(
+        now_ms + delay_ms, flags, message.exchange, message.routing_key, header, message.body, None
+    )
+
+
+def _scheduled(submission: Submission, exchange: Exchange, flags: int, now_ms: int) -> Draft | None:
+    """See `_draft`, of whatever a message may ask for."""
+    message = submission.message
+    try:
+        headers = decode_raw_table(headers_table(message.header))
+    except MalformedFieldError as error:
+        raise ConnectionClosingError(501, "cannot decode the headers") from error
+    like_plugin = exchange.definition.type == DELAYED_MESSAGE
+    schedule = read_schedule(headers, now_ms, like_plugin=like_plugin)
+    if not schedule.is_kept(now_ms):
+        return None
     if schedule.id is not None or schedule.repetition is not None:
         flags |= MARKED
     owner = submission.user
