@@ -2,7 +2,8 @@
 
 The blocks of a page run in order. A ```python block is a whole program that connects to port 5672,
 a ```text block right behind it is what it prints. A ```console block holds commands behind `$ `,
-with what they print below them. In an output `…` stands for anything, a time for any time.
+with what they print below them. In an output `…` stands for anything, a time for any time (with
+the `-2` of the second backup in one second), the gap between two columns for one of any width.
 
 What cannot be run beside the reader's node is checked as far as it can be: the ```toml blocks of a
 page together are a file of settings, each line of a ```sh block is a command that the parser takes.
@@ -39,6 +40,8 @@ CELERY = "python celery"
 LANGUAGES = {"python", CELERY, "text", "console", "sh", "toml", "json", "crontab"}
 ANYTHING = "…"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z|\d{8}T\d{6}Z"
+NAME_OF_BACKUP = re.compile(r"\d{8}T\d{6}Z")
+GAP = re.compile(r"(?:\\ ){2,}")
 RUN_SECONDS_MAX = 60
 # A page may have two dozen programs, and each takes a second to begin on a busy machine.
 PAGE_SECONDS_MAX = 480
@@ -87,8 +90,9 @@ def pattern_of_part(part: str) -> str:
     if part == ANYTHING:
         return ".*"
     if re.fullmatch(TIME, part):
-        return re.sub(r"\d", r"\\d", re.escape(part))
-    return re.escape(part)
+        later = r"(?:-\d+)?" if NAME_OF_BACKUP.fullmatch(part) else ""
+        return re.sub(r"\d", r"\\d", re.escape(part)) + later
+    return GAP.sub(" {2,}", re.escape(part))
 
 
 class Reader:
@@ -151,6 +155,14 @@ def test_page_by_itself(page: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("page", in_the_order_of_the_index(), ids=lambda page: page.stem)
 def test_page_after_those_before_it(page: Path, patient_reader: Reader) -> None:
     patient_reader.follow(page)
+
+
+def test_backups_may_be_taken_in_one_second() -> None:
+    pattern = pattern_of("a\nb/20260105T093000Z  2026-01-05T09:30:00Z  …")
+    assert re.fullmatch(pattern, "a\nb/20261124T014815Z-2  2026-11-24T01:48:15Z  0.1.0")
+    assert re.fullmatch(pattern, "a\nb/20261124T014815Z    2026-11-24T01:48:15Z  0.1.0")
+    assert not re.fullmatch(pattern, "a\nb/20261124T014815Z 2026-11-24T01:48:15Z  0.1.0")
+    assert not re.fullmatch(pattern, "a\nb/20261124T014815Z  2026-11-24T01:48:15Z-2  0.1.0")
 
 
 def test_every_page_is_named_in_the_index() -> None:

@@ -5,7 +5,7 @@ from html import unescape
 
 import httpx
 
-from tests.support.browser import TOKEN
+from tests.support.browser import TOKEN, without_tokens
 
 
 class Visitor:
@@ -17,7 +17,7 @@ class Visitor:
         self.api = httpx.Client(base_url=f"{address}/api", auth=(user, password), timeout=30)
         answer = self.client.post("/login", data={"user": user, "password": password})
         assert answer.status_code == 303, answer.text
-        self.token = unescape(TOKEN.search(self.text("/overview"))[1])
+        self.token = unescape(TOKEN.search(self._page("/overview"))[1])
 
     def __enter__(self):
         return self
@@ -27,7 +27,10 @@ class Visitor:
         self.api.close()
 
     def text(self, path):
-        """A page that is there."""
+        """A page that is there, without tokens."""
+        return without_tokens(self._page(path))
+
+    def _page(self, path):
         answer = self.client.get(path)
         assert answer.status_code == 200, (path, answer.status_code, answer.text)
         return answer.text
