@@ -22,6 +22,7 @@ from leveret.amqp.sender_selected import select_keys
 from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.access.authentication import authorise, authorise_topic
+from leveret.core.chores import drain
 from leveret.core.dead_letters.discards import Reason
 from leveret.core.intake import Concern
 from leveret.core.names import resource, stripped
@@ -689,7 +690,7 @@ class Channel:
         if self.leases is not None:
             self.leases.close()
         direct_reply.cancel(self)
-        for number, consumer in enumerate(list(self.consumers.values())):
+        for number, consumer in enumerate(drain(self.consumers.values())):
             self.cancel_consumer(consumer)
             if number % SLICE_CONSUMERS == SLICE_CONSUMERS - 1:
                 yield

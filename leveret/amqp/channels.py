@@ -16,6 +16,7 @@ from leveret.amqp import announcements, reports
 from leveret.amqp.channel import Channel
 from leveret.amqp.methods import NO_METHOD, build, closing, encode_method
 from leveret.amqp.timeouts import check_acknowledged
+from leveret.core.chores import drain
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class Channels:
 
     def releasing(self) -> Iterator[None]:
         """Give back all that they held, in steps: the connection ends."""
-        channels, self.by_number = self.by_number, {}
-        for channel in channels.values():
+        channels, self.by_number = drain(self.by_number.values()), {}
+        for channel in channels:
             try:
                 yield from channel.releasing()
             except Exception as error:  # noqa: BLE001  # the other channels have theirs to give

@@ -11,7 +11,7 @@ from leveret.core.access.authentication import log_in
 from leveret.core.access.limits import Admission, Quota
 from leveret.core.access.rates import Rates
 from leveret.core.alarms import Alarms, Resource
-from leveret.core.chores import Chores, at_once
+from leveret.core.chores import Chores, at_once, drain
 from leveret.core.command_replies import CommandReplies
 from leveret.core.dead_letters.dead_lettering import DeadLettering
 from leveret.core.dead_letters.redrive import Redrives
@@ -389,7 +389,7 @@ class Broker:
 
     def release_owner(self, vhost: Vhost, owner: object) -> Iterator[None]:
         """A connection has ended: its exclusive queues go with it, one in each step."""
-        for queue in vhost.exclusive_queues(owner):
+        for queue in drain(vhost.exclusive_queues(owner)):
             self._drop_queue(vhost, self._opened(queue))
             yield
 

@@ -7,7 +7,7 @@ done before it begins; what is left to it nobody notices, or somebody waits for.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from leveret.core.turn import TouchedQueue
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from leveret.core.turn import Turn
 
-__all__ = ["Chores", "at_once"]
+__all__ = ["Chores", "at_once", "drain"]
+
+T = TypeVar("T")
 
 # Of each turn, beside what it delivers: a small list is done with in the turn in which it comes.
 SLICE_NS_MAX = 1_000_000
@@ -26,6 +28,15 @@ def at_once(chore: Iterable[None]) -> None:
     """Do all of a chore, where there are no turns."""
     for _ in chore:
         pass
+
+
+def drain(items: Iterable[T]) -> Iterator[T]:
+    """Yield each item and refer to it no more.
+
+    A list would keep thousands of deleted queues until the last step, which would free them all.
+    """
+    left = deque(items)
+    return (left.popleft() for _ in range(len(left)))
 
 
 class Chores(TouchedQueue):

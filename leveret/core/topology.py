@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from leveret.core.chores import at_once
+from leveret.core.chores import at_once, drain
 from leveret.core.exchanges import check_type
 from leveret.core.routing.binding_table import BindingTable
 from leveret.core.routing.bindings import Binding
@@ -326,7 +326,7 @@ class Topology:
         self._store = self._bindings.store = Deaf()
         begun: list[Generator[None]] = []
         self._begin = begun.append  # no steps but these
-        for queue in list(self.queues.values()):
+        for queue in drain(self.queues.values()):
             drop(queue)
             yield
             while begun:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,14 @@ __all__ = ["NoteWriter"]
 logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE = 500  # some tenth of a millisecond of the event loop
+WORKS_AT_ONCE = 64  # in one thread, before others' flushes have their turn
 
 
 class NoteWriter:
-    """Writes notes every `interval_ms` while there is anything to write; used on the loop."""
+    """Writes notes every `interval_ms` while there is anything to write; used on the loop.
+
+    `worked(error)` is told of the work that waited for a write, a portion at a time.
+    """
 
     def __init__(
         self,
@@ -39,15 +44,18 @@ class NoteWriter:
         loop: asyncio.AbstractEventLoop,
         committer: Committer,
         logs: Mapping[Path, PartitionLog],
+        *,
         interval_ms: int,
+        worked: Callable[[OSError | None], None],
     ) -> None:
         self._state = state
         self._loop = loop
         self._committer = committer
         self._logs = logs
         self._interval_seconds = interval_ms / 1000
+        self._worked = worked
         self._changes: dict[bytes, bytes | None] = {}
-        self._afterwards: list[tuple[Callable[[], None], Callable[[OSError | None], None]]] = []
+        self._afterwards: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_writing = False
         self._refused = False  # the operator knows
@@ -61,11 +69,9 @@ class NoteWriter:
         """Write this with the next marks; None: remove it."""
         self._changes[key] = value
 
-    def when_written(
-        self, work: Callable[[], None], done: Callable[[OSError | None], None]
-    ) -> None:
+    def when_written(self, work: Callable[[], None]) -> None:
         """Have `work` done in a thread once what was noted so far is durable, or cannot be so."""
-        self._afterwards.append((work, done))
+        self._afterwards.append(work)
         self.start()
 
     def look(self) -> None:
@@ -107,8 +113,9 @@ class NoteWriter:
             self._refused = bool(refused)
             if refused:
                 self._changes = changes | self._changes
-            for each in afterwards:
-                self._committer.submit(*each)
+            for first in range(0, len(afterwards), WORKS_AT_ONCE):
+                works = afterwards[first : first + WORKS_AT_ONCE]
+                self._committer.submit(partial(_work_through, works), self._worked)
 
         self._committer.submit(work, done)
 
@@ -125,6 +132,18 @@ class NoteWriter:
         try:
             self._state.write([*self._changes.items(), *changes], durable=True)
         finally:
-            for work, _ in self._afterwards:
+            for work in self._afterwards:
                 with suppress(OSError):  # the next start tries again
                     work()
+
+
+def _work_through(works: Sequence[Callable[[], None]]) -> None:
+    """Do all of them. Raises the first OSError, in the end."""
+    errors = []
+    for work in works:
+        try:
+            work()
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

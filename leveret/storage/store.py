@@ -128,7 +128,12 @@ class FileTopicStore:
             self._marks = LogMarks(state, boot_id() if boot is None else boot)
             self._services = self._make_services(clock)
             self._notes = NoteWriter(
-                state, loop, self._committer, self._logs, self._limits.mark_interval_ms
+                state,
+                loop,
+                self._committer,
+                self._logs,
+                interval_ms=self._limits.mark_interval_ms,
+                worked=self._removed,
             )
             self._empty_trash()
             self._decision_log = self._open_decisions(durability)
@@ -386,14 +391,15 @@ class FileTopicStore:
         self._forget(log)
         doomed = self._trash / f"{_digest(log.key)}-{secrets.token_hex(8)}"
         try:
-            if self._files.exists(log.directory):
+            has_files = self._files.exists(log.directory)
+            if has_files:
                 self._files.make_directory(self._trash)
                 self._files.rename(log.directory, doomed)
         except OSError as error:
             raise storage_error("remove", log.directory, error) from error
         self._forget_marks([log.key] if log.key else [])
-        removal = self._removal(doomed, log.directory.parent)
-        self._notes.when_written(removal, self._removed)
+        if has_files:
+            self._notes.when_written(self._removal(doomed, log.directory.parent))
 
     def _removal(self, doomed: Path, *parents: Path) -> Callable[[], None]:
         files = self._files

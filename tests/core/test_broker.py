@@ -1,3 +1,4 @@
+import gc
 from itertools import count
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from leveret.core.chores import SLICE_NS_MAX, at_once
 from leveret.core.definitions.administration import Administration
 from leveret.core.exchanges.consistent_hash import SHARES_MAX
+from leveret.core.queues.queue import Queue
 from leveret.core.routing.message import MadeMessage
 from leveret.errors import ChannelError
 from leveret.ports import Durability
@@ -119,6 +121,16 @@ def test_the_queues_of_an_owner_go_with_it(stage, vhost):
     with pytest.raises(ChannelError):
         stage.broker.find_queue(vhost, "others", OWNER)
     assert stage.broker.find_queue(vhost, "others", other) is stage.queue("others")
+
+
+def test_the_queues_of_an_owner_are_freed_one_by_one(stage, vhost):
+    for number in range(3):
+        declare(vhost, f"q{number}", exclusive=True)
+    left = []
+    for _ in stage.broker.release_owner(vhost, OWNER):
+        stage.run()
+        left.append(sum(type(each) is Queue for each in gc.get_objects()))
+    assert left == [left[0], left[0] - 1, left[0] - 2]
 
 
 def test_a_vhost_goes_with_its_queues(stage, vhost):

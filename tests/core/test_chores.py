@@ -1,8 +1,9 @@
 """Chores go on by turns, and none hurts another."""
 
+import weakref
 from itertools import count
 
-from leveret.core.chores import SLICE_NS_MAX, Chores, at_once
+from leveret.core.chores import SLICE_NS_MAX, Chores, at_once, drain
 from leveret.core.turn import Turn
 
 
@@ -75,3 +76,26 @@ def test_where_there_are_no_turns_all_is_done_at_once():
     bench = Bench()
     at_once(bench.chore("a", 100))
     assert len(bench.done) == 100
+
+
+class Thing:
+    pass
+
+
+def test_drained_items_go_one_by_one():
+    things = [Thing() for _ in range(3)]
+    known = weakref.WeakSet(things)
+    drained = drain(things)
+    del things
+    left = []
+    for thing in drained:
+        del thing
+        left.append(len(known))
+    assert left == [2, 1, 0]
+
+
+def test_what_comes_meanwhile_is_not_drained():
+    things = {1: "a"}
+    drained = drain(things.values())
+    things[2] = "b"
+    assert list(drained) == ["a"]

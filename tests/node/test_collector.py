@@ -109,6 +109,19 @@ def test_memory_of_deleted_queues_is_given_back(collector, node, forgotten):
     assert not forgotten  # nothing that is set aside was looked at
 
 
+def test_collections_of_all_do_not_depend_on_what_lives(node):
+    thresholds = gc.get_threshold()
+    living = [[] for _ in range(300_000)]
+    collector = Collector(lambda: node.activity, node.churn)
+    collector.start()
+    before = gc.get_stats()[-1]["collections"]
+    living += [[] for _ in range(20_000)]
+    after = gc.get_stats()[-1]["collections"]
+    collector.stop()
+    gc.set_threshold(*thresholds)
+    assert after > before
+
+
 def test_it_leaves_nothing_behind(node):
     callbacks = list(gc.callbacks)
     thresholds = gc.get_threshold()

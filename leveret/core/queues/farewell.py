@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from leveret.core.chores import drain
 from leveret.core.turn import TouchedQueue
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Farewell(TouchedQueue):
     """Who is to be told yet; the turn takes it for a queue that delivers."""
 
     def __init__(self, consumers: Iterable[QueueConsumer]) -> None:
-        self._untold = iter(list(consumers))
+        self._untold = drain(consumers)
 
     def flush(self) -> None:
         """Nothing was published to it."""

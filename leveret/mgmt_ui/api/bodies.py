@@ -41,7 +41,7 @@ __all__ = [
 HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 TRUTHS = {True: True, False: False, "true": True, "false": False, "": False}
 DEPTH_MAX = 64  # as deep as AMQP's tables; with more, whatever walks through it could not go on
-VALUES_MAX = 50_000  # that are taken apart for one request, in about ten milliseconds
+VALUES_MAX = 20_000  # that are taken apart for one request, in about ten milliseconds
 INLINE_BYTES_MAX = 4096  # taken apart on the event loop; with more, in a thread
 # A text in JSON, which may lack its end, or what separates and opens: as many as there are values.
 TEXT_OR_VALUE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,]', re.DOTALL)

@@ -1,0 +1,77 @@
+"""What the state store is told of logs, and what is done when it has been."""
+
+from leveret.storage.note_writer import WORKS_AT_ONCE, NoteWriter
+from leveret.storage.state import MemoryStateStore
+
+
+class Committer:
+    """Does what is handed in when `run` is called."""
+
+    def __init__(self):
+        self.submitted = []
+
+    def submit(self, work, done):
+        self.submitted.append((work, done))
+
+    def run(self):
+        submitted, self.submitted = self.submitted, []
+        for work, done in submitted:
+            try:
+                work()
+            except OSError as error:
+                done(error)
+            else:
+                done(None)
+        return len(submitted)
+
+
+class Loop:
+    def call_later(self, *_):
+        pass
+
+
+def make_writer():
+    committer, told = Committer(), []
+    state = MemoryStateStore()
+    writer = NoteWriter(state, Loop(), committer, {}, interval_ms=1000, worked=told.append)
+    return writer, committer, state, told
+
+
+def test_work_waits_for_what_was_noted_before():
+    writer, committer, state, told = make_writer()
+    seen = []
+    writer.note(b"key", b"value")
+    writer.when_written(lambda: seen.append(state.get(b"key")))
+    writer.write()
+    assert committer.run() == 1
+    assert seen == []
+    committer.run()
+    assert (seen, told) == ([b"value"], [None])
+
+
+def test_much_work_is_done_in_portions():
+    writer, committer, _, told = make_writer()
+    done = []
+    for number in range(WORKS_AT_ONCE * 2 + 1):
+        writer.when_written(lambda number=number: done.append(number))
+    writer.write()
+    committer.run()
+    assert committer.run() == 3
+    assert done == list(range(WORKS_AT_ONCE * 2 + 1))
+    assert told == [None] * 3
+
+
+def test_work_that_fails_keeps_no_other_from_being_done():
+    writer, committer, _, told = make_writer()
+    done = []
+
+    def fail():
+        raise OSError("no")
+
+    for work in (fail, lambda: done.append(1)):
+        writer.when_written(work)
+    writer.write()
+    committer.run()
+    committer.run()
+    assert done == [1]
+    assert list(map(str, told)) == ["no"]
