@@ -311,7 +311,7 @@ class Channel:
 
     @property
     def origin(self) -> Origin:
-        """How the firehose names this channel."""
+        """Return the names by which the firehose tells of this channel."""
         return Origin(self.connection.name, self.number, self.connection.user)
 
     def trace_deliveries(
@@ -407,17 +407,17 @@ class Channel:
             consumer.queue.wake(consumer)
 
     def getter(self, queue: OpenQueue) -> Getter:
-        """Who holds what basic.get takes from `queue` on this channel."""
+        """Return the holder of what basic.get takes from `queue` on this channel."""
         getter = self._getters.get(queue)
         if getter is None or queue.deleted:
             getter = self._getters[queue] = Getter(queue, self)
         return getter
 
     def outflow(self, queue: OpenQueue, mode: int) -> Outflow:
-        """What counts what this channel is handed out of a queue in one way (DELIVER, GET …).
+        """Return the counters of deliveries from a queue to this channel in one mode (GET …).
 
-        All consumers of the two share it, and it stays when they end: what was counted never
-        becomes less.
+        All consumers of the channel and the queue share them. They stay when a consumer ends, since
+        counters never become less.
         """
         of_queue = self.outflows.get(queue)
         if of_queue is None:
@@ -430,9 +430,9 @@ class Channel:
         return found
 
     def _forget_deleted(self) -> None:
-        """Whoever takes from one short-lived queue after the other must not grow the node.
+        """Forget the counters of deleted queues, so that short-lived queues do not take memory.
 
-        At most as many are kept that are gone as there are others, or a few.
+        Called when there may be as many deleted ones as others, or a few.
         """
         self.outflows = {q: of for q, of in self.outflows.items() if not q.deleted}
         self._getters = {q: getter for q, getter in self._getters.items() if not q.deleted}
@@ -737,7 +737,7 @@ def not_for_streams(method: str, queue: OpenQueue) -> ConnectionClosingError:
 
 
 def unknown_tag(kind: int, tag: int) -> ChannelError:
-    """Whoever settles what is not outstanding has lost count."""
+    """Build the 406 for a delivery tag that is not outstanding."""
     error = ChannelError(406, f"unknown delivery tag {tag}")
     if kind & frames.REJECT:
         error.method_ids = BASIC_REJECT

@@ -431,9 +431,9 @@ class Broker:
     async def authenticate(
         self, user: str, password: str | None, peer_host: str = "unknown"
     ) -> Rights | None:
-        """What a user may do who proves it; None for everybody else.
+        """Return the rights of a user who has proved the name; None where the login is refused.
 
-        Without a password (None) something else has proved the name: it only must be a user's.
+        Without a password (None) something else has proved the name, which must be a user's.
         Raises TooManyGuessesError.
         """
         rights = None

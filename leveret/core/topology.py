@@ -1,4 +1,4 @@
-"""What there is in a virtual host: its exchanges and queues, and what goes when one of them goes.
+"""The topology of a virtual host: exchanges and queues, and what goes when one of them goes.
 
 Vhost calls it, and has checked what clients may do. Whatever comes or goes here does so everywhere
 at once: in the routing graph, in the store, in the counts that limits are compared with, and in
@@ -339,16 +339,16 @@ class Topology:
 
 
 class Deaf:
-    """The store of what is closing."""
+    """The store of a virtual host that is closing: keeps nothing."""
 
     def put(self, definition: Definition) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     def remove(self, definition: Definition) -> None:
-        """It has been removed."""
+        """Do nothing: the definition has been removed."""
 
     def remove_vhost(self, name: str) -> None:
-        """It has been removed."""
+        """Do nothing: the virtual host has been removed."""
 
 
 def abandoned(removed: Iterable[Binding]) -> list[Exchange]:

@@ -86,7 +86,7 @@ def _collect() -> None:
 
 
 def _set_aside(phase: str, info: dict[str, int]) -> None:
-    """What a collection of all has found alive is not looked at again by the next one."""
+    """Set aside what a collection of all has found alive: the next one does not look at it."""
     if phase == "stop" and info["generation"] == len(THRESHOLDS) - 1:
         gc.freeze()
 

@@ -132,9 +132,8 @@ class NoteWriter:
         try:
             self._state.write([*self._changes.items(), *changes], durable=True)
         finally:
-            for work in self._afterwards:
-                with suppress(OSError):  # the next start tries again
-                    work()
+            with suppress(OSError):  # the next start tries again
+                _work_through(self._afterwards)
 
 
 def _work_through(works: Sequence[Callable[[], None]]) -> None:

@@ -126,6 +126,7 @@ def test_the_queues_of_an_owner_go_with_it(stage, vhost):
 def test_the_queues_of_an_owner_are_freed_one_by_one(stage, vhost):
     for number in range(3):
         declare(vhost, f"q{number}", exclusive=True)
+    gc.collect()  # no queue of another test is to go meanwhile
     left = []
     for _ in stage.broker.release_owner(vhost, OWNER):
         stage.run()

@@ -105,7 +105,7 @@ def _check_keys(keys: Collection[bytes]) -> None:
 
 
 def _draft(submission: Submission, exchange: Exchange, now_ms: int) -> Draft | None:
-    """What is kept of a message; None where it is due at once. Raises as `DelayedDelivery.take`."""
+    """Return the message to keep; None if it is due at once. Raises as `DelayedDelivery.take`."""
     message = submission.message
     flags = message.flags | submission.requests & RecordFlag.SELECTS_KEYS
     plain = plain_delay(message.header)
@@ -118,7 +118,7 @@ def _draft(submission: Submission, exchange: Exchange, now_ms: int) -> Draft | N
 
 
 def _scheduled(submission: Submission, exchange: Exchange, flags: int, now_ms: int) -> Draft | None:
-    """See `_draft`, of whatever a message may ask for."""
+    """Do what `_draft` says for a message that may ask for more than a plain delay."""
     message = submission.message
     try:
         headers = decode_raw_table(headers_table(message.header))

@@ -27,7 +27,7 @@ def say_farewell(turn: Turn, consumers: Iterable[QueueConsumer]) -> None:
 
 
 class Farewell(TouchedQueue):
-    """Who is to be told yet; the turn takes it for a queue that delivers."""
+    """Consumers that are not told yet; to the turn, a queue that delivers."""
 
     def __init__(self, consumers: Iterable[QueueConsumer]) -> None:
         self._untold = drain(consumers)

@@ -1,4 +1,4 @@
-"""What a request brings along: a JSON object of a bounded size, numbers of its query."""
+"""The body and the query of a request: a JSON object of a bounded size, numbers, headers."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def require_fields(asked: dict[str, Any], *keys: str) -> None:
 
 
 def headers(query: QueryParams) -> dict[str, str]:
-    """What messages have in common: `header=name=value`, repeatable. Raises ApiError 400."""
+    """Read `header=name=value`, repeatable, by which messages are chosen. Raises ApiError 400."""
     pairs = [stated.partition("=") for stated in query.getlist("header")]
     if not all(equals for _, equals, _ in pairs):
         raise bad_request("a header is name=value")
