@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from leveret.ports.records import BatchBuilder
 
@@ -55,6 +55,7 @@ class Sender(Protocol):
 
 
 PASSED_OVER_IN = attrgetter("passed_over_in")
+WAS_SEALED = attrgetter("was_sealed")
 # A turn is worked off within a read after this many turns in a row that had one read only …
 LONE_READS_MIN = 4
 # … and every so many such turns one is scheduled again, to see whether it is still so.
@@ -144,11 +145,10 @@ class Turn:
         For whoever asks something of it next: a method sees the effects of what came before.
         """
         if queue.touched:
-            queue.touched = False
             self._queues.pop(queue, None)
             if self.parked:
                 self._unpark(queue)
-            self._flush(queue)
+            self._flush_all([queue])
             self._pump_all([queue])
 
     def touch_packed(self, builders: Sequence[BatchBuilder], *, large: bool = False) -> int:
@@ -163,9 +163,9 @@ class Turn:
         if not large and (len(builders) <= MADE_TOGETHER_MAX or _are_quick(builders)):
             for builder in builders:
                 queue = builder.owner
-                if self._unpark(queue):
+                if parked and self._unpark(queue):
                     self._queues[queue] = None
-                else:
+                elif not queue.touched:
                     self.touch(queue)
             return 0
         for builder in builders:
@@ -190,7 +190,7 @@ class Turn:
     def flush_parked(self) -> None:
         """Flush all that is parked, however long it takes: nobody else is served any more."""
         while self.parked:
-            self._flush(self._next_parked())
+            self._flush_all([self._next_parked()])
 
     def _unpark(self, queue: TouchedQueue) -> bool:
         found = self.parked.pop(queue, None)
@@ -201,7 +201,7 @@ class Turn:
 
     def _next_parked(self) -> TouchedQueue:
         queue, (builder, _) = self.parked.popitem(last=False)
-        queue.touched = builder.parked = False
+        builder.parked = False
         return queue
 
     def touch_sender(self, sender: Sender) -> None:
@@ -231,9 +231,7 @@ class Turn:
         self._scheduled = True  # what is touched from here on needs no callback of its own yet
         self._reads = 0
         queues, self._queues = self._queues, {}
-        for queue in queues:
-            queue.touched = False
-            self._flush(queue)
+        self._flush_all(queues)
         if self.parked:
             self._flush_some_parked(queues)
         if queues:
@@ -254,16 +252,18 @@ class Turn:
         ends_ns = self.clock_ns() + PARKED_NS_MAX
         while self.parked:
             queue = self._next_parked()
-            self._flush(queue)
+            self._flush_all([queue])
             flushed[queue] = None
             if self.clock_ns() > ends_ns:
                 return
 
     def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
         """Order queues: those not reached before, those that wait, then as they were touched."""
-        waiting = [queue for queue in queues if queue.passed_over_in]
-        waiting.sort(key=PASSED_OVER_IN)
-        ordered = [*waiting, *(queue for queue in queues if not queue.passed_over_in)]
+        ordered = list(queues)
+        waiting = [queue for queue in ordered if queue.passed_over_in]
+        if waiting:
+            waiting.sort(key=PASSED_OVER_IN)
+            ordered = waiting + [queue for queue in ordered if not queue.passed_over_in]
         behind, self._behind = self._behind, {}
         if behind:
             ordered = [
@@ -272,6 +272,18 @@ class Turn:
             ]
         return ordered
 
+    # One queue's fault is not another's, nor one connection's. Hundreds of queues may share a turn:
+    # the loops call nothing but the queues.
+
+    def _flush_all(self, queues: Iterable[TouchedQueue]) -> None:
+        """Let touched queues write what they have gathered."""
+        for queue in queues:
+            queue.touched = False
+            try:
+                queue.flush()
+            except Exception as error:  # noqa: BLE001
+                self._report(queue, error)
+
     def _pump_all(self, queues: list[TouchedQueue]) -> None:
         """Let queues deliver one after the other; they search while the turn's time lasts."""
         self._ends_ns = self.clock_ns() + SEARCH_NS_MAX
@@ -279,28 +291,15 @@ class Turn:
             if at and queue.searches and self.is_over():
                 self._behind[queue] = None
                 self.touch(queue)
-            else:
-                self._pump(queue)
-
-    # One queue's fault is not another's, nor one connection's.
-
-    def _flush(self, queue: TouchedQueue) -> None:
-        try:
-            queue.flush()
-        except Exception as error:  # noqa: BLE001
-            self._report(queue, error)
-
-    def _pump(self, queue: TouchedQueue) -> None:
-        self.pump_number += 1
-        try:
-            if not queue.deleted and queue.pump():
-                self.touch(queue)
-        except Exception as error:  # noqa: BLE001
-            self._report(queue, error)
+                continue
+            self.pump_number += 1
+            try:
+                if not queue.deleted and queue.pump():
+                    self.touch(queue)
+            except Exception as error:  # noqa: BLE001
+                self._report(queue, error)
 
 
 def _are_quick(builders: Sequence[BatchBuilder]) -> bool:
     """Whether the queues of more than MADE_TOGETHER_MAX builders are flushed in no time."""
-    return len(builders) <= TOUCHED_TOGETHER_MAX and all(
-        builder.owner.appended_count for builder in builders
-    )
+    return len(builders) <= TOUCHED_TOGETHER_MAX and all(map(WAS_SEALED, builders))

@@ -75,6 +75,7 @@ cdef class BatchBuilder:
     cdef readonly uint32_t features
     cdef readonly uint64_t tag_mask
     cdef readonly bint transient
+    cdef readonly bint was_sealed   # whether a batch was made of it yet, so that its log has a file
     cdef readonly uint64_t first_time
     cdef readonly uint64_t last_time
     cdef public bint parked         # whoever packs into it next must say so: its queue is parked (core.turn)

@@ -487,6 +487,7 @@ cdef class BatchBuilder:
         batch.count = self.count
         if self.counters is not None:
             self.counters.add(_PUBLISH, self.count)
+        self.was_sealed = True
         self._reset()
         return batch
 

@@ -37,7 +37,6 @@ class Queue:
         self.touched = self.deleted = False
         self.passed_over_in = 0
         self.searches = False
-        self.appended_count = 0
         self.on_flush = lambda: None
 
     def flush(self):
@@ -384,7 +383,8 @@ def test_queues_are_parked_whose_flush_takes_long(loop, count, never_written, la
     events = []
     builders = packed(loop, events, count)
     for builder in builders[never_written:]:
-        builder.owner.appended_count = 1
+        builder.add(0, 0, b"", b"key", bytes(14), b"")
+        builder.seal(0)
     assert bool(loop.turn.touch_packed(builders, large=large)) == parks
     loop.run()
     assert (len(events) < 2 * count) == parks

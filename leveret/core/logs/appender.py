@@ -73,7 +73,6 @@ class Gone:
     """What a builder belongs to whose queue is deleted: whoever still has one gets through."""
 
     touched = deleted = True
-    appended_count = 1  # nothing of it is ever written
 
     def await_commit(self, waiter: Waiter) -> None:
         """See Appender: publishers to a deleted queue hear yes."""
@@ -178,8 +177,7 @@ class Appender(ABC):
             tell_each(waiting, self._report, failed=True)
             return
         if log.committed == log.end:
-            self._try_to_show()
-            tell_each(waiting, self._report, failed=False)
+            self._show_to(waiting)
         elif waiting:
             self._await_flush(waiting)
 
@@ -209,18 +207,21 @@ class Appender(ABC):
     def _show_committed(self) -> None:
         """The log's committed offset has moved: its records may be delivered."""
 
-    def _try_to_show(self) -> None:
+    def _show_to(self, waiters: Sequence[Waiter]) -> None:
+        """Let records be delivered that have become committed, and tell those who waited for it."""
         try:
             self._show_committed()
         except Exception as error:  # noqa: BLE001  # stored they are: those who wait hear yes
             self._report(self, error)
+        if waiters:
+            tell_each(waiters, self._report, failed=False)
 
     def _committed(self) -> None:
         """The log's committed offset has moved later than during `append`."""
         if self.deleted:
             return
         committed = self.log.committed
-        self._try_to_show()
+        self._show_to(())
         while self._uncommitted and self._uncommitted[0][0] <= committed:
             tell_each(self._uncommitted.popleft()[1], self._report, failed=False)
         while self._unseen and self._unseen[0][0] <= committed:

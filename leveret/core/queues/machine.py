@@ -168,7 +168,7 @@ class QueueMachine:
             if found is not None:
                 consumer, capacity = found
                 capacity = line.share(consumer, capacity, ready_count)
-                return Deliver(consumer, capacity, self.ledger.peek(capacity))
+                return Deliver(consumer, capacity, self.ledger.peek(capacity), ready_count)
         return None
 
     def _choose_active(self) -> Consumer | None:
@@ -185,7 +185,7 @@ class QueueMachine:
         capacity = active.capacity() if active is not None else 0
         if active is None or capacity <= 0:
             return None
-        return Deliver(active, capacity, self.ledger.peek(capacity))
+        return Deliver(active, capacity, self.ledger.peek(capacity), self.ledger.ready_count)
 
     @property
     def served(self) -> list[Consumer]:
@@ -217,12 +217,7 @@ class QueueMachine:
         if capacity <= 0 or not ready_count:
             return None
         limit = self.share(consumer, capacity, ready_count)
-        return Deliver(consumer, limit, self.ledger.peek(limit))
-
-    def is_scattered(self, offer: Deliver) -> bool:
-        """Whether more may be sent at once than is offered: what comes next lies apart."""
-        count = offer.stop - offer.first
-        return count < offer.limit and count < self.ledger.ready_count and self.groups is None
+        return Deliver(consumer, limit, self.ledger.peek(limit), ready_count)
 
     def can_deliver(self) -> bool:
         """Whether somebody could take something at once."""

@@ -467,7 +467,10 @@ class Queue(OpenQueue):
         else:
             self.passed_over_in = 0
             return True
-        self._note_pump(delivered=delivered > 0, waits=self.machine.ledger.ready_count > 0)
+        if delivered:
+            self.passed_over_in = 0
+        else:
+            self._note_vain_pump(waits=self.machine.ledger.ready_count > 0)
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
 
     def _pump_resting(self) -> bool:
@@ -476,7 +479,10 @@ class Queue(OpenQueue):
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
-        self._note_pump(delivered=delivered > 0, waits=self.machine.ready_count > 0)
+        if delivered:
+            self.passed_over_in = 0
+        else:
+            self._note_vain_pump(waits=self.machine.ready_count > 0)
         if more or self._upkeep is None:
             return more
         return self._upkeep.enforce(delivered=delivered > 0)
@@ -489,7 +495,7 @@ class Queue(OpenQueue):
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records were sent (at least one), or expired."""
-        if self.machine.is_scattered(offer):
+        if offer.is_partial and self.machine.groups is None:
             return self._deliver_runs(offer, batches)
         if self._upkeep is not None:
             stop, expired = self._upkeep.alive(offer.first, offer.stop, batches)

@@ -186,7 +186,10 @@ class Stream(OpenQueue):
             if count:
                 self._ready[cursor] = None
                 passed += count
-        self._note_pump(delivered=passed > 0, waits=could_go_on)
+        if passed:
+            self.passed_over_in = 0
+        else:
+            self._note_vain_pump(waits=could_go_on)
         return bool(self._ready)
 
     def _advance(self, cursor: Cursor) -> int:
