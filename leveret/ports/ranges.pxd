@@ -54,6 +54,7 @@ cdef class RangeSet(Runs):
 
     cpdef uint64_t add(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF
     cpdef uint64_t remove(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF
+    cpdef bint contains(self, uint64_t first, uint64_t stop) noexcept
 
 
 cdef inline Range* range_at(RangeSet ranges, Py_ssize_t i) noexcept:

@@ -497,7 +497,7 @@ cdef class RangeSet(Runs):
             self.count -= removed
         return removed
 
-    def contains(self, uint64_t first, uint64_t stop):
+    cpdef bint contains(self, uint64_t first, uint64_t stop) noexcept:
         """Whether every offset of [first, stop) is in."""
         cdef Py_ssize_t i
         if first >= stop:

@@ -48,7 +48,7 @@ def test_a_large_batch_has_few_small_ones_written_down_at_once():
     cache = TailCache(bytes_max)
     while cache.bytes + 1000 < bytes_max:
         cache.add(LogTail(spilled.append), sized(100))
-    small = len(cache._tails)
+    small = len(cache)
     before = 0
     while len(spilled) < small:
         cache.add(LogTail(spilled.append), sized(10_000))

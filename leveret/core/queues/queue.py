@@ -658,8 +658,9 @@ class Queue(OpenQueue):
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
         """A consumer can take more."""
-        self.machine.wake(consumer)
-        if self.machine.ready_count and not self.deleted:
+        machine = self.machine
+        machine.wake(consumer)
+        if machine.ledger.ready_count and not self.deleted:
             self._turn.touch(self)
 
     def purge(self) -> int:

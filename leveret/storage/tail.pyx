@@ -1,0 +1,224 @@
+"""The tail cache: the newest batches of all logs, as objects, within one bound for the node.
+
+Consumers that keep up are served from here without a system call. First in, first out over all
+logs; what is settled entirely is given back at once. A log that keeps its batches in memory alone
+(Durability.NONE) writes one down when it must leave before it is settled. Its first one makes a
+file, so a large batch does not drive out hundreds of small ones at once: those behind it do.
+
+Compiled because each batch is put in, read and given back: with hundreds of queues in a turn that
+is most of what their logs cost.
+"""
+
+from collections import OrderedDict
+
+from libc.stdint cimport uint64_t
+
+from leveret.ports.ranges cimport RangeSet
+from leveret.ports.records cimport Batch
+
+from leveret.errors import StorageError
+
+SPILLED_TOGETHER_MAX = 8  # batches that one new batch has written down to make room, if it may
+GAPS_MAX = 256  # empty places at a tail's front before its lists are moved up
+
+cdef Py_ssize_t _GAPS_MAX = GAPS_MAX
+
+
+cdef inline uint64_t stop_of(Batch batch) noexcept:
+    return batch.base_offset + batch.count
+
+
+cdef class LogTail:
+    """The cached batches of one log in the order of their offsets; changed by the cache alone."""
+
+    cdef readonly list bases
+    cdef readonly list batches          # None where a batch has left
+    cdef readonly size_t bytes          # of those that have not
+    cdef Py_ssize_t head                # everything before has left
+    cdef object spill                   # writes down what must leave; raises StorageError
+    cdef Py_ssize_t stuck               # batches that should have left and could not be written down
+
+    def __init__(self, spill=None):
+        self.bases = []
+        self.batches = []
+        self.spill = spill
+
+    def read(self, uint64_t offset, uint64_t stop, size_t bytes_max):
+        """Consecutive batches from the one holding `offset` up to `stop`; empty when not cached."""
+        cdef Py_ssize_t at = self.place(offset)
+        cdef Batch batch
+        cdef size_t size
+        if at < self.head or self.batches[at] is None:
+            return []
+        batch = self.batches[at]
+        if offset >= stop_of(batch) or stop_of(batch) > stop:
+            return []
+        taken = [batch]
+        size = batch.size
+        while size < bytes_max:
+            at += 1
+            batch = self.batches[at] if at < len(self.batches) else None
+            if batch is None or stop_of(batch) > stop:
+                break
+            taken.append(batch)
+            size += batch.size
+        return taken
+
+    def holding(self, offset, stop):
+        """The cached batch that holds `offset` and ends by `stop`, if any does."""
+        found = self.read(offset, stop, 1)
+        return found[0] if found else None
+
+    cpdef Py_ssize_t place(self, uint64_t offset) except? -1:
+        """Where the last batch beginning at or before `offset` is; below `head` if none is."""
+        cdef Py_ssize_t low = self.head, high = len(self.bases), middle
+        while low < high:
+            middle = low + (high - low) // 2
+            if <uint64_t>self.bases[middle] <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    cdef int leave(self, Py_ssize_t at) except -1:
+        """Empty one place."""
+        cdef list batches = self.batches
+        cdef Py_ssize_t head = self.head
+        batches[at] = None
+        if at != head:
+            return 0
+        while head < len(batches) and batches[head] is None:
+            head += 1
+        self.head = head
+        if head > _GAPS_MAX and 2 * head > len(batches):
+            del self.bases[:head]
+            del batches[:head]
+            self.head = 0
+        return 0
+
+
+cdef class TailCache:
+    """Every log's tail within `bytes_max` bytes of batches.
+
+    It may hold an eighth more for a while, where what must leave is to be written down first.
+    """
+
+    cdef size_t bytes_max
+    cdef size_t excess_max
+    cdef readonly size_t bytes
+    cdef readonly uint64_t dropped_bytes    # since the start, of batches that have left
+    cdef object tails                       # of each batch, in the order in which they came
+    cdef object stuck_tails                 # the same of those that could not be written down
+
+    def __init__(self, bytes_max):
+        self.bytes_max = bytes_max
+        self.excess_max = self.bytes_max // 8
+        self.tails = OrderedDict()
+        self.stuck_tails = OrderedDict()
+
+    def __len__(self):
+        """How many batches are cached, those that could not be written down not counted."""
+        return len(self.tails)
+
+    def add(self, LogTail tail not None, Batch batch not None):
+        """Put the newest batch of a log in; old ones of any log may leave."""
+        tail.bases.append(batch.base_offset)
+        tail.batches.append(batch)
+        self.tails[batch] = tail
+        self.bytes += batch.size
+        tail.bytes += batch.size
+        if self.bytes > self.bytes_max:
+            self.shrink()
+
+    def settle(self, LogTail tail not None, uint64_t first, uint64_t stop, RangeSet settled not None):
+        """Give back the batches touching [first, stop) of which every record is settled."""
+        cdef Py_ssize_t at = max(tail.place(first), tail.head), before
+        cdef list batches = tail.batches
+        cdef Batch batch
+        while at < len(batches):
+            batch = batches[at]
+            if batch is not None:
+                if batch.base_offset >= stop:
+                    return
+                if settled.contains(batch.base_offset, stop_of(batch)):
+                    before = len(batches)
+                    self.drop(tail, batch)
+                    tail.leave(at)
+                    # The lists may have been moved up, by those behind that had left already, too.
+                    at = max(at - (before - len(batches)), -1)
+            at += 1
+
+    def cut(self, LogTail tail not None, uint64_t end):
+        """Drop the batches at or behind offset `end`: they were cut off the log."""
+        while tail.bases and tail.bases[len(tail.bases) - 1] >= end:
+            batch = tail.batches.pop()
+            if batch is not None:
+                self.drop(tail, batch)
+            tail.bases.pop()
+        tail.head = min(tail.head, len(tail.bases))
+
+    def clear(self, LogTail tail not None):
+        """Drop a log that is closed or deleted."""
+        for batch in tail.batches[tail.head :]:
+            if batch is not None:
+                self.drop(tail, batch)
+        tail.bases.clear()
+        tail.batches.clear()
+        tail.head = 0
+        tail.spill = None
+
+    def write_down_stuck(self):
+        """Try anew what could not be written down. Raises StorageError while that still fails."""
+        cdef LogTail tail
+        while self.stuck_tails:
+            batch, tail = next(iter(self.stuck_tails.items()))
+            tail.spill(batch)
+            self.forget(tail, batch)
+
+    cdef int forget(self, LogTail tail, Batch batch) except -1:
+        cdef Py_ssize_t at = tail.place(batch.base_offset)
+        self.drop(tail, batch)
+        return tail.leave(at)
+
+    cdef int drop(self, LogTail tail, Batch batch) except -1:
+        if self.tails.pop(batch, None) is None:
+            del self.stuck_tails[batch]
+            tail.stuck -= 1
+        self.bytes -= batch.size
+        self.dropped_bytes += batch.size
+        tail.bytes -= batch.size
+        return 0
+
+    cdef int shrink(self) except -1:
+        """Let the oldest go. What cannot be written down stays, over the bound, and is `stuck`."""
+        cdef size_t bytes_max = self.bytes_max
+        cdef int spilled = 0
+        cdef LogTail tail
+        cdef Batch batch
+        while self.bytes > bytes_max and self.tails:
+            batch, tail = next(iter(self.tails.items()))
+            if tail.spill is not None:
+                if not self.is_spilled(tail, batch):
+                    del self.tails[batch]
+                    self.stuck_tails[batch] = tail
+                    tail.stuck += 1
+                    continue
+                spilled += 1
+                if spilled == SPILLED_TOGETHER_MAX:
+                    bytes_max += self.excess_max
+            self.forget(tail, batch)
+        return 0
+
+    cdef bint is_spilled(self, LogTail tail, Batch batch) except -1:
+        if tail.stuck:
+            return False  # a later batch never goes to the file before an earlier one
+        try:
+            tail.spill(batch)
+        except StorageError:
+            return False
+        return True
+
+    @property
+    def stuck(self):
+        """Whether batches stay in memory because they could not be written down."""
+        return bool(self.stuck_tails)
