@@ -26,7 +26,7 @@ the ranges of kind 6.
 
 Every segment begins with a control batch of kind 2, 4 or 7, the checkpoint: the log's own files are
 the one source of truth, recovery needs the last segment only, and an older segment can go whatever
-control batches it holds (docs/decisions/0010-checkpoint-in-the-segment.md).
+control batches it holds (decision 0005).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ is in memory is never sealed, and control batches are not either: they hold offs
 
 The checksum covers what is on the disk, so that recovery, index, damage and replication need no
 key. A change of this layout takes a new attribute bit, a reader for both, and a golden file of the
-old one (tests/golden/). Why nonces never repeat: docs/decisions/0040-encryption-at-rest.md.
+old one (tests/golden/). Decision 0027 says why nonces never repeat.
 """
 
 from __future__ import annotations

@@ -612,7 +612,7 @@ class PartitionLog:
         call_each(self._commit_callbacks, self._services.report)
 
     def _flush_failed(self, flush: Flush, error: OSError) -> None:
-        """A flush that failed is never repeated on the same file: see decision 0011."""
+        """A flush that failed is never repeated on the same file: see decision 0006."""
         failure = storage_error("flush the log in", self.directory, error)
         self._reclaimer.flush_failed()
         for segment in flush.segments:

@@ -315,7 +315,7 @@ class Segments:
         """Forget what stands at or behind `position` of `segment`, whose flush has failed.
 
         The next write begins a new segment: what the page cache says about the old one is not to
-        be trusted any more (docs/decisions/0011-a-failed-flush-is-not-repeated.md).
+        be trusted any more (decision 0006).
         """
         self.distrust()
         while self.items[-1] is not segment:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SCANNED_MAX", "Cursor", "Search", "Selection", "stored"]
 
 # Records in one turn of the loop: a third of a millisecond where headers are compared (decision
-# 0048). Fewer would read the batches that records lie in anew more often than it saves.
+# 0035). Fewer would read the batches that records lie in anew more often than it saves.
 PAGE_RECORDS = 50
 SCANNED_MAX = 10_000  # records of one search that somebody waits for: a fraction of a second
 OFFSET_LAST = (1 << 63) - 1

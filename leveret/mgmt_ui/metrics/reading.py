@@ -25,7 +25,7 @@ __all__ = ["EVERYTHING", "Flow", "Reading", "Scope", "take_reading"]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Of which virtual hosts and queues to tell; None: of all. Exact names: see decision 0044."""
+    """Of which virtual hosts and queues to tell; None: of all. Exact names: see decision 0031."""
 
     vhosts: frozenset[str] | None = None
     queues: frozenset[str] | None = None
