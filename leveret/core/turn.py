@@ -165,7 +165,7 @@ class Turn:
                 queue = builder.owner
                 if parked and self._unpark(queue):
                     self._queues[queue] = None
-                elif not queue.touched:
+                else:
                     self.touch(queue)
             return 0
         for builder in builders:

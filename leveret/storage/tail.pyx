@@ -31,7 +31,7 @@ cdef inline uint64_t stop_of(Batch batch) noexcept:
 cdef class LogTail:
     """The cached batches of one log in the order of their offsets; changed by the cache alone."""
 
-    cdef readonly list bases
+    cdef list bases
     cdef readonly list batches          # None where a batch has left
     cdef readonly size_t bytes          # of those that have not
     cdef Py_ssize_t head                # everything before has left
@@ -43,7 +43,7 @@ cdef class LogTail:
         self.batches = []
         self.spill = spill
 
-    def read(self, uint64_t offset, uint64_t stop, size_t bytes_max):
+    cpdef list read(self, uint64_t offset, uint64_t stop, size_t bytes_max):
         """Consecutive batches from the one holding `offset` up to `stop`; empty when not cached."""
         cdef Py_ssize_t at = self.place(offset)
         cdef Batch batch
@@ -64,9 +64,9 @@ cdef class LogTail:
             size += batch.size
         return taken
 
-    def holding(self, offset, stop):
+    def holding(self, uint64_t offset, uint64_t stop):
         """The cached batch that holds `offset` and ends by `stop`, if any does."""
-        found = self.read(offset, stop, 1)
+        cdef list found = self.read(offset, stop, 1)
         return found[0] if found else None
 
     cpdef Py_ssize_t place(self, uint64_t offset) except? -1:
@@ -84,6 +84,7 @@ cdef class LogTail:
         """Empty one place."""
         cdef list batches = self.batches
         cdef Py_ssize_t head = self.head
+        assert head <= at < len(batches), "a batch that is cached has a place"
         batches[at] = None
         if at != head:
             return 0
@@ -115,10 +116,6 @@ cdef class TailCache:
         self.excess_max = self.bytes_max // 8
         self.tails = OrderedDict()
         self.stuck_tails = OrderedDict()
-
-    def __len__(self):
-        """How many batches are cached, those that could not be written down not counted."""
-        return len(self.tails)
 
     def add(self, LogTail tail not None, Batch batch not None):
         """Put the newest batch of a log in; old ones of any log may leave."""

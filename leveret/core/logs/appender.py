@@ -1,4 +1,4 @@
-"""What all that is appended to has in common: a log, and those who wait until it has committed.
+"""The writer of one log: gathers records, appends them, tells waiters when they are committed.
 
 Records gather in the log's builder, a turn appends them as one batch, and whoever waits is told
 when the log has committed them. What becomes of committed records is the business of the kinds:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Waiter(Protocol):
-    """Whoever waits until records are committed: a publisher's confirm, a barrier."""
+    """A waiter for the commit of records: a publisher's confirm, a barrier."""
 
     def done(self, *, failed: bool) -> None:
         """Called once."""
@@ -31,7 +31,7 @@ class Waiter(Protocol):
 
 
 class Committing(Protocol):
-    """What commits sooner or later all that it was given."""
+    """A queue or topic that commits, sooner or later, every record that it was given."""
 
     def await_commit(self, waiter: Waiter) -> None:
         """Call `waiter.done` when everything taken so far is committed, perhaps at once."""
@@ -70,7 +70,7 @@ class AfterBoth:
 
 
 class Gone:
-    """What a builder belongs to whose queue is deleted: whoever still has one gets through."""
+    """The owner of a deleted queue's builder: publishers that still have the builder hear yes."""
 
     touched = deleted = True
 
@@ -208,7 +208,7 @@ class Appender(ABC):
         """The log's committed offset has moved: its records may be delivered."""
 
     def _show_to(self, waiters: Sequence[Waiter]) -> None:
-        """Let records be delivered that have become committed, and tell those who waited for it."""
+        """Make committed records deliverable, and tell the waiters that theirs are committed."""
         try:
             self._show_committed()
         except Exception as error:  # noqa: BLE001  # stored they are: those who wait hear yes
@@ -221,11 +221,12 @@ class Appender(ABC):
         if self.deleted:
             return
         committed = self.log.committed
-        self._show_to(())
+        waiters: list[Waiter] = []
         while self._uncommitted and self._uncommitted[0][0] <= committed:
-            tell_each(self._uncommitted.popleft()[1], self._report, failed=False)
+            waiters += self._uncommitted.popleft()[1]
         while self._unseen and self._unseen[0][0] <= committed:
-            tell_each([self._unseen.popleft()[1]], self._report, failed=False)
+            waiters.append(self._unseen.popleft()[1])
+        self._show_to(waiters)
         self._turn.touch(self)
 
     def _failed(self, error: Exception) -> None:

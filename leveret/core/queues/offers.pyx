@@ -1,4 +1,4 @@
-"""What a queue proposes to one of its consumers; made for each run of deliveries."""
+"""The offer of a queue to one of its consumers; made for each run of deliveries."""
 
 from libc.stdint cimport uint64_t
 
@@ -6,8 +6,8 @@ from libc.stdint cimport uint64_t
 cdef class Deliver:
     """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is.
 
-    The consumer has room for `limit` records. `is_partial`: it has room for more than is offered of
-    `ready_count` records, which lies apart.
+    The consumer has room for `limit` records. `is_partial`: that is room for more than is offered,
+    and more of the queue's `ready_count` records are ready, which lie apart.
     """
 
     cdef readonly object consumer

@@ -121,9 +121,9 @@ class OpenQueue(Appender):
             self._dedup = self.dedup = self._make_window(services.dedup)
             self.dedup.restore()
 
-    def _note_vain_pump(self, *, waits: bool) -> None:
+    def _note_pump(self, *, delivered: bool, waits: bool) -> None:
         """Keep in mind since when nobody could take what waits (see turn.TouchedQueue)."""
-        if not waits:
+        if delivered or not waits:
             self.passed_over_in = 0
         elif not self.passed_over_in:
             self.passed_over_in = self._turn.pump_number

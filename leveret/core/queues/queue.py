@@ -467,10 +467,8 @@ class Queue(OpenQueue):
         else:
             self.passed_over_in = 0
             return True
-        if delivered:
-            self.passed_over_in = 0
-        else:
-            self._note_vain_pump(waits=self.machine.ledger.ready_count > 0)
+        if self.passed_over_in or not delivered:  # else there is nothing to note
+            self._note_pump(delivered=delivered > 0, waits=self.machine.ledger.ready_count > 0)
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
 
     def _pump_resting(self) -> bool:
@@ -479,10 +477,7 @@ class Queue(OpenQueue):
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
-        if delivered:
-            self.passed_over_in = 0
-        else:
-            self._note_vain_pump(waits=self.machine.ready_count > 0)
+        self._note_pump(delivered=delivered > 0, waits=self.machine.ready_count > 0)
         if more or self._upkeep is None:
             return more
         return self._upkeep.enforce(delivered=delivered > 0)

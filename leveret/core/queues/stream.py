@@ -186,10 +186,7 @@ class Stream(OpenQueue):
             if count:
                 self._ready[cursor] = None
                 passed += count
-        if passed:
-            self.passed_over_in = 0
-        else:
-            self._note_vain_pump(waits=could_go_on)
+        self._note_pump(delivered=passed > 0, waits=could_go_on)
         return bool(self._ready)
 
     def _advance(self, cursor: Cursor) -> int:
