@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
 
 UNLIMITED = 1 << 32  # what a consumer without prefetch may take at a time
+LACKS_SHARED = -1  # the capacity of a consumer that waits for what others may take, too
 
 
 class ChannelConsumer:
@@ -59,26 +60,31 @@ class ChannelConsumer:
     def capacity(self, *, once_sent: bool = False) -> int:
         """How many more deliveries its prefetch, its channel's and its connection's room allow.
 
-        `once_sent`: when the connection has sent what it has; 0 where its peer does not read.
+        0 where its own prefetch is used up; negative where the channel's prefetch, the room of the
+        connection or a rate is, which other consumers share. `once_sent`: when the connection has
+        sent what it has.
         """
         channel = self.channel
         connection = channel.connection
+        limit = UNLIMITED
+        if not self.no_ack:
+            if self.prefetch:
+                limit = self.prefetch - self.in_flight
+                if limit <= 0:
+                    return 0
+            if channel.prefetch:
+                shared = channel.prefetch - channel.in_flight
+                limit = shared if shared < limit else limit
         if not (connection.keeps_up if once_sent else connection.can_send):
-            return 0
-        limit = UNLIMITED if self.meter is None else self.meter.available()
-        if self.no_ack:
-            return limit
-        if self.prefetch:
-            own = self.prefetch - self.in_flight
-            limit = own if own < limit else limit
-        if channel.prefetch:
-            shared = channel.prefetch - channel.in_flight
-            limit = shared if shared < limit else limit
-        return limit
+            return LACKS_SHARED
+        if self.meter is not None:
+            available = self.meter.available()
+            limit = available if available < limit else limit
+        return limit if limit > 0 else LACKS_SHARED
 
     def credit(self) -> int:
         """See QueueConsumer."""
-        return self.capacity(once_sent=True)
+        return max(self.capacity(once_sent=True), 0)
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
         """Write deliveries into the connection's outbox until that is full."""

@@ -5,8 +5,8 @@ and lets each touched connection write once. So a hundred publishers share a bat
 confirms a packet.
 
 What several queues deliver to is handed out in turn, whatever it is: a prefetch that consumers of a
-channel share, the room in a connection's output, a rate. Queues whose consumers could take nothing
-are pumped before the others, whoever has waited longest first.
+channel share, the room in a connection's output, a rate. Queues whose consumers got nothing for
+want of it are pumped before the others, whoever has waited longest first.
 
 Where one read packs into very many queues, as through a fanout exchange, their flushes would keep
 everybody else waiting: a first one makes a directory and a file. Such queues are parked: each turn
@@ -30,8 +30,8 @@ class TouchedQueue(Protocol):
 
     touched: bool = False
     deleted: bool = False
-    # The number of the first pump, since it last delivered, in which nobody could take what it had;
-    # 0 where there was none.
+    # The number of the first pump, since it last delivered, in which its consumers lacked what
+    # consumers of other queues take, too; 0 where there was none.
     passed_over_in: int = 0
     searches: bool = False  # whether `pump` looks for what somebody wants, as `is_over` allows
 

@@ -253,6 +253,22 @@ def test_queues_take_turns_with_the_room_in_a_connections_output(stage):
     assert all(30 <= came.count(name) <= 70 for name in names)
 
 
+@pytest.mark.parametrize("arguments", [{}, {"x-single-active-consumer": True}])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_queue_is_pumped_first_for_want_of_a_shared_prefetch_only(
+    stage, client, arguments, shared
+):
+    client.declare("r", arguments=arguments)
+    client.prefetch(1, global_=shared)
+    client.consume("r")
+    for _ in range(3):
+        client.publish("r", b"more than it may hold")
+        client.received()
+    assert bool(stage.queue("r").passed_over_in) is shared
+    client.send(commands.Basic.Ack(1))
+    assert stage.queue("r").passed_over_in == 0
+
+
 def test_an_ack_wakes_only_the_queue_whose_consumer_can_take_more(stage, client):
     client.declare("r")
     client.prefetch(1)

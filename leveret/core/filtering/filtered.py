@@ -61,6 +61,7 @@ class FilteredDelivery:
         self._taking: dict[QueueConsumer, Search] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
+        self.is_held_up = False  # whether somebody waits for what other queues' consumers take, too
         self._next: QueueConsumer | None = None  # whose turn it is where the last turn was over
         self._machine.ledger.came_back = RangeSet()
 
@@ -101,6 +102,7 @@ class FilteredDelivery:
         """Serve everybody: (records sent, whether another turn could do more)."""
         self._note_returns()
         self._delivered = 0
+        self.is_held_up = False
         left = PUMP_RECORDS_MAX
         lines: list[list[QueueConsumer]] = self._machine.lines  # type: ignore[assignment]
         for line in lines:
@@ -161,16 +163,20 @@ class FilteredDelivery:
 
     def _serve(self, consumer: QueueConsumer) -> int:
         """Let one consumer take a step. Returns its cost in deliveries; 0: there was none."""
+        capacity = consumer.capacity()
+        if capacity <= 0:
+            self.is_held_up = self.is_held_up or capacity < 0
+            return 0
         search = self._taking.get(consumer)
         if search is None:
             return self._offer(consumer)
-        if search.waits or consumer.capacity() <= 0:
+        if search.waits:
             return 0
         stretch = search.next(self._machine.ledger)
         if stretch is None:
             return 0
         batches = self._batches(search, stretch.first)
-        return 0 if batches is None else self._look(consumer, search, stretch, batches)
+        return 0 if batches is None else self._look(consumer, capacity, search, stretch, batches)
 
     def _offer(self, consumer: QueueConsumer) -> int:
         """Give what comes first to a consumer that takes everything."""
@@ -183,11 +189,16 @@ class FilteredDelivery:
         return sent
 
     def _look(
-        self, consumer: QueueConsumer, search: Search, stretch: Stretch, batches: list[Batch]
+        self,
+        consumer: QueueConsumer,
+        capacity: int,
+        search: Search,
+        stretch: Stretch,
+        batches: list[Batch],
     ) -> int:
         """Look at what of a stretch is at hand, and deliver what is wanted."""
         _, ready, first, stop = stretch
-        limit = self._machine.share(consumer, consumer.capacity(), stop - first)
+        limit = self._machine.share(consumer, capacity, stop - first)
         wanted = search.filter
         runs, reached = wanted.find(batches, ready, first, stop, limit)
         tally = self._queue.services.tally

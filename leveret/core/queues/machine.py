@@ -51,7 +51,10 @@ class Consumer(Protocol):
         ...
 
     def capacity(self) -> int:
-        """How many more deliveries it may take right now; 0 while it is blocked."""
+        """How many more deliveries it may take right now.
+
+        0: it has as many as it may have; negative: it waits for what others take, too.
+        """
         ...
 
     def credit(self) -> int:
@@ -170,6 +173,13 @@ class QueueMachine:
                 capacity = line.share(consumer, capacity, ready_count)
                 return Deliver(consumer, capacity, self.ledger.peek(capacity), ready_count)
         return None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a consumer that may be served next waits for what other queues' take, too."""
+        if self._single_active:
+            return self._active is not None and self._active.capacity() < 0
+        return any(line.is_held_up for line in self._lines)
 
     def _choose_active(self) -> Consumer | None:
         """The one that is served; None while it finishes what it has, and another takes over."""

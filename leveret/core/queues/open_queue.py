@@ -58,7 +58,7 @@ class QueueConsumer(Protocol):
     in_flight: int
 
     def capacity(self) -> int:
-        """How many more deliveries it may take now."""
+        """How many more it may take now; negative where it waits for what others take, too."""
         ...
 
     def credit(self) -> int:
@@ -121,9 +121,9 @@ class OpenQueue(Appender):
             self._dedup = self.dedup = self._make_window(services.dedup)
             self.dedup.restore()
 
-    def _note_pump(self, *, delivered: bool, waits: bool) -> None:
-        """Keep in mind since when nobody could take what waits (see turn.TouchedQueue)."""
-        if delivered or not waits:
+    def _note_pump(self, *, delivered: bool, held_up: bool) -> None:
+        """Remember since when nobody could take what is ready (see turn.TouchedQueue)."""
+        if delivered or not held_up:
             self.passed_over_in = 0
         elif not self.passed_over_in:
             self.passed_over_in = self._turn.pump_number

@@ -468,7 +468,8 @@ class Queue(OpenQueue):
             self.passed_over_in = 0
             return True
         if self.passed_over_in or not delivered:  # else there is nothing to note
-            self._note_pump(delivered=delivered > 0, waits=self.machine.ledger.ready_count > 0)
+            held_up = self.machine.ledger.ready_count > 0 and self.machine.is_held_up
+            self._note_pump(delivered=delivered > 0, held_up=held_up)
         return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
 
     def _pump_resting(self) -> bool:
@@ -477,7 +478,8 @@ class Queue(OpenQueue):
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
-        self._note_pump(delivered=delivered > 0, waits=self.machine.ready_count > 0)
+        held_up = self.machine.ready_count > 0 and filtered.is_held_up
+        self._note_pump(delivered=delivered > 0, held_up=held_up)
         if more or self._upkeep is None:
             return more
         return self._upkeep.enforce(delivered=delivered > 0)

@@ -43,6 +43,8 @@ cdef class ServiceLine:
     cdef dict places                    # of all consumers
     cdef list entries                   # (place, consumer), a heap; no two have the same place
     cdef set aside                      # consumers with no entry, until they are woken
+    # Whether, since one was served, another was found to wait for what other queues' take, too.
+    cdef readonly bint is_held_up
 
     def __init__(self, priority):
         self.priority = priority
@@ -50,6 +52,7 @@ cdef class ServiceLine:
         self.places = {}
         self.entries = []
         self.aside = set()
+        self.is_held_up = False
 
     def __len__(self):
         return len(self.places)
@@ -92,6 +95,8 @@ cdef class ServiceLine:
                 capacity = entry[1].capacity()
                 if capacity > 0:
                     return entry[1], capacity
+                if capacity < 0:
+                    self.is_held_up = True
                 self.aside.add(entry[1])
             heappop(self.entries)
         return None
@@ -129,6 +134,7 @@ cdef class ServiceLine:
 
     def served(self, consumer):
         """Let a consumer stand last that was served."""
+        self.is_held_up = False
         if self.entries and self.entries[0][1] is consumer:
             heapreplace(self.entries, self.last_place(consumer))
         else:

@@ -77,6 +77,7 @@ class Stream(OpenQueue):
         self._nothing = LogWindow(log)  # what cursors hold that have not read or caught up
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._complaints = Complaints(self, services.report)
+        self._held_up = False  # whether somebody waits for what other queues' consumers take, too
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Keep as much as these settings say from now on."""
@@ -176,7 +177,7 @@ class Stream(OpenQueue):
         passed = 0
         if self.settings.is_paused:
             return False
-        could_go_on = bool(self._ready)
+        self._held_up = False
         while self._ready and passed < PUMP_RECORDS_MAX:
             if passed and self.searches and self._turn.is_over():
                 break
@@ -186,13 +187,14 @@ class Stream(OpenQueue):
             if count:
                 self._ready[cursor] = None
                 passed += count
-        self._note_pump(delivered=passed > 0, waits=could_go_on)
+        self._note_pump(delivered=passed > 0, held_up=self._held_up)
         return bool(self._ready)
 
     def _advance(self, cursor: Cursor) -> int:
         """Deliver the next records from one window. Returns how many the cursor has passed."""
         capacity = cursor.consumer.capacity()
         if capacity <= 0:
+            self._held_up = self._held_up or capacity < 0
             return 0  # it says when it can take more
         kept = self._kept_from(cursor.offset)
         if kept is None:

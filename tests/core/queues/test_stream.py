@@ -115,6 +115,17 @@ def test_all_consumers_get_all_messages_in_order(bench):
     assert bench.stream.consumer_count == 2
 
 
+@pytest.mark.parametrize(("credit", "is_held_up"), [(-1, True), (0, False)])
+def test_a_stream_is_pumped_first_for_want_of_what_consumers_share_only(bench, credit, is_held_up):
+    reader = bench.read(Reader(credit, offset="first"))
+    bench.store(3)
+    assert bool(bench.stream.passed_over_in) is is_held_up
+    reader.credit = 10
+    bench.stream.wake(reader)
+    bench.run()
+    assert (reader.offsets, bench.stream.passed_over_in) == ([0, 1, 2], 0)
+
+
 @pytest.mark.covers("C-212")
 @pytest.mark.parametrize(
     ("offset", "first"),
