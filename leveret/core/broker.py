@@ -149,7 +149,7 @@ class Broker:
 
         services = self._queue_services(dedup)
         self._opener = QueueOpener(topics, settings.durability, policies, services)
-        self.toll = services.toll
+        self.dead_letter_counters = services.dead_letter_counters
 
     def _queue_services(self, dedup: DedupServices) -> QueueServices:
         turn, spawn, report = self.turn, self._environment.spawn, self.report

@@ -110,7 +110,7 @@ class Discards:
     def __init__(self, queue: Queue, dead_letter: DeadLetter, timers: Timers) -> None:
         self._queue = queue
         self._dead_letter = dead_letter
-        self._toll = queue.services.toll
+        self._counters = queue.services.dead_letter_counters
         self._window = LogWindow(queue.log)
         self._waiting: deque[Dead] = deque()
         self._aside: list[Dead] = []  # until it is time to try again
@@ -136,7 +136,7 @@ class Discards:
         """Give these up: at once if there is nothing to be told of them."""
         self._queue.counters.moved = True  # fewer messages are sampled
         if not self._queue.settings.keeps(reason) and not self._waiting:
-            self._toll.died(self._queue, reason, ranges)
+            self._counters.died(self._queue, reason, ranges)
             self._queue.settle(ranges)
             return
         self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
@@ -217,17 +217,17 @@ class Discards:
             return
         reason = kind.reason.when_exhausted
         if not queue.settings.dead_letters(reason):
-            self._toll.died(queue, reason, ranges)
+            self._counters.died(queue, reason, ranges)
             queue.settle(ranges)
             return
         if queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_MOST_ONCE:
             self._dead_letter(queue, windows, reason)
-            self._toll.died(queue, reason, ranges)
+            self._counters.died(queue, reason, ranges)
             queue.settle(ranges)
             return
         burial = Burial(ranges, kind.held)
         self._dead_letter(queue, windows, reason, burial)
-        self._await(burial, kind.reason, partial(self._toll.died, queue, reason))
+        self._await(burial, kind.reason, partial(self._counters.died, queue, reason))
 
     def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
         """Let wait what may be tried once more. Returns what may not, as its dead letters tell."""
@@ -242,7 +242,7 @@ class Discards:
         if retried:
             burial = Burial(retried)
             burial.deposited({topic.builder}, ())
-            self._await(burial, reason, partial(self._toll.retried, reason))
+            self._await(burial, reason, partial(self._counters.retried, reason))
         return exhausted
 
     def _await(self, burial: Burial, reason: Reason, count: Count) -> None:

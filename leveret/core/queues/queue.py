@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from leveret.core.dead_letters.counters import DeadLetterCounters
 from leveret.core.dead_letters.discards import DeadLetter, Discards, Reason, Window, drop
-from leveret.core.dead_letters.toll import Toll
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.ledgers.groups import GroupLedger
@@ -70,7 +70,7 @@ class QueueServices:
     dedup: DedupServices | None = None  # None: no window is kept, as in tests
     retry_topics: RetryTopics | None = None
     eta_holds: EtaHolds | None = None
-    toll: Toll = field(default_factory=Toll)
+    dead_letter_counters: DeadLetterCounters = field(default_factory=DeadLetterCounters)
     tally: Tally = field(default_factory=Tally)
 
     read_backlog: FewAtATime = field(init=False)

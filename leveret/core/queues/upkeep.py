@@ -50,7 +50,7 @@ class Upkeep:
         if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
             window = Window(refused, refused.base_offset, refused.stop_offset)
             queue.services.dead_letter(queue, [window], Reason.MAX_LENGTH)
-            queue.services.toll.died(queue, Reason.MAX_LENGTH, [window[1:]])
+            queue.services.dead_letter_counters.died(queue, Reason.MAX_LENGTH, [window[1:]])
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether nothing of an atomic write would be refused."""

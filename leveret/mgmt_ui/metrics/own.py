@@ -253,7 +253,10 @@ GROUPS: tuple[Group[Any], ...] = (
     ),
     Group(
         "leveret_retries",
-        lambda r: [(reason, r.node.broker.toll.retries[reason]) for reason in FAILURES.values()],
+        lambda r: [
+            (reason, r.node.broker.dead_letter_counters.retries[reason])
+            for reason in FAILURES.values()
+        ],
         (
             counter(
                 "messages_retried",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret import __version__
 from leveret.core.alarms import Resource
-from leveret.core.dead_letters.toll import DISABLED, Death
+from leveret.core.dead_letters.counters import DISABLED, Death
 from leveret.core.queues.head import head_timestamp
 from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
 from leveret.mgmt_ui.api.views import consumer_capacity
@@ -186,7 +186,7 @@ def _dead_lettered(reason: str, explanation: str) -> Group[Any]:
     return Group(
         f"dead_lettered_{reason}",
         lambda reading: [
-            (death, reading.node.broker.toll.deaths[death])
+            (death, reading.node.broker.dead_letter_counters.deaths[death])
             for death in _DEATHS
             if death.reason == reason
         ],

@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.core.dead_letters.toll import Death
+from leveret.core.dead_letters.counters import Death
 from tests.support.client import Client
 from tests.support.stage import Stage
 
@@ -28,7 +28,7 @@ def reject(client, queue, count):
 def test_what_nobody_keeps_is_counted_as_lost(stage, client):
     client.declare("q", arguments={"x-max-length": 2})
     client.publish("q", b"1", b"2", b"3", b"4", b"5")
-    assert stage.broker.toll.deaths == {Death("classic", "disabled", "maxlen"): 3}
+    assert stage.broker.dead_letter_counters.deaths == {Death("classic", "disabled", "maxlen"): 3}
 
 
 def test_letters_are_counted_by_reason(stage, client):
@@ -38,7 +38,9 @@ def test_letters_are_counted_by_reason(stage, client):
     )
     client.publish("q", b"1", b"2", b"3")
     reject(client, "q", 2)
-    assert stage.broker.toll.deaths == {Death("classic", "at_most_once", "rejected"): 2}
+    assert stage.broker.dead_letter_counters.deaths == {
+        Death("classic", "at_most_once", "rejected"): 2
+    }
     assert client.count("dead") == 2
 
 
@@ -56,16 +58,18 @@ def test_letters_that_must_arrive_count_when_they_have(stage, client):
     )
     client.publish("q", b"1", b"2")
     reject(client, "q", 2)
-    assert not stage.broker.toll.deaths
+    assert not stage.broker.dead_letter_counters.deaths
     client.declare("dead", durable=True)
     stage.advance(6)
     stage.advance(6)
-    assert stage.broker.toll.deaths == {Death("quorum", "at_least_once", "rejected"): 2}
+    assert stage.broker.dead_letter_counters.deaths == {
+        Death("quorum", "at_least_once", "rejected"): 2
+    }
 
 
 def test_retries_are_counted_by_what_failed(stage, client):
     client.declare("q", durable=True, arguments={"x-retry-attempts": 3, "x-retry-delay": 1000})
     client.publish("q", b"1")
     reject(client, "q", 1)
-    assert stage.broker.toll.retries == {"rejected": 1}
-    assert not stage.broker.toll.deaths
+    assert stage.broker.dead_letter_counters.retries == {"rejected": 1}
+    assert not stage.broker.dead_letter_counters.deaths

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leveret.core.dead_letters.discards import Reason
     from leveret.core.queues.queue import Queue
 
-__all__ = ["DISABLED", "Death", "Toll"]
+__all__ = ["DISABLED", "DeadLetterCounters", "Death"]
 
 DISABLED = "disabled"  # the strategy of a queue that nothing is kept of
 
@@ -30,7 +30,7 @@ class Death(NamedTuple):
     reason: str
 
 
-class Toll:
+class DeadLetterCounters:
     """Counts of one node."""
 
     def __init__(self) -> None:
