@@ -595,7 +595,7 @@ class AmqpListener:
         return False
 
     def _no_room_to_wait(self, address: str) -> None:
-        self.broker.tally.handshakes_refused += 1
+        self.broker.feature_counters.handshakes_refused += 1
         LOGGERS["connection"].warning(
             "closed a connection from %s before its handshake: %d others wait for theirs "
             "(handshakes_waiting_max)",

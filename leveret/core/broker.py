@@ -35,7 +35,7 @@ from leveret.core.retry.retrying import RetryTopics
 from leveret.core.routing.publishing import InternalPublisher
 from leveret.core.statistics.statistics import Statistics
 from leveret.core.telemetry.events import INTERNAL_USER, Events, acting_as, actor
-from leveret.core.telemetry.tally import Tally
+from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.vhost import Vhost
@@ -112,7 +112,7 @@ class Broker:
         self.events = Events(self.vhosts, self.publisher, self.statistics.churn)
         self.tracer = Tracer(self.publisher, self.node_name)
         self.usage = UsageMeter()
-        self.tally = Tally()
+        self.feature_counters = FeatureCounters()
 
         # What clients may not have or do.
         self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
@@ -142,7 +142,13 @@ class Broker:
         self.delayed, self.schedules = delayed.delivery, delayed.schedules
         self.redrives = Redrives(self.vhosts, self.atomic, self.timers, spawn, self.events.emit)
         dedup = DedupServices(
-            state, write_state, spawn, self.timers, report, settings.dedup_keys_max, self.tally
+            state,
+            write_state,
+            spawn,
+            self.timers,
+            report,
+            settings.dedup_keys_max,
+            self.feature_counters,
         )
         self.once = SendingOnce(self, dedup, settings.once_limits)
         self.once_operations = OnceOperations(self.once, self._queues)
@@ -165,7 +171,7 @@ class Broker:
             dedup,
             RetryTopics(self.waiting_rooms, self._environment.random_part),
             EtaHolds(self.waiting_rooms),
-            tally=self.tally,
+            feature_counters=self.feature_counters,
         )
 
     # -- definitions
@@ -441,7 +447,7 @@ class Broker:
             rights = await log_in(self._authenticators, Login(user, password, peer_host))
         finally:
             if rights is None:
-                self.tally.logins_refused += 1
+                self.feature_counters.logins_refused += 1
             else:
-                self.tally.logins_accepted += 1
+                self.feature_counters.logins_accepted += 1
         return rights

@@ -70,8 +70,8 @@ def test_guesses_are_counted_however_many_come_at_once(address, http):
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"] == "too_many_requests"
     assert http.get("/whoami").status_code == 200
-    tally = http.get(f"/auth/attempts/{http.get('/overview').json()['node']}").json()
-    assert tally[0]["auth_attempts_failed"] >= 32
+    feature_counters = http.get(f"/auth/attempts/{http.get('/overview').json()['node']}").json()
+    assert feature_counters[0]["auth_attempts_failed"] >= 32
 
 
 @pytest.mark.covers("B-442")

@@ -201,9 +201,9 @@ class FilteredDelivery:
         limit = self._machine.share(consumer, capacity, stop - first)
         wanted = search.filter
         runs, reached = wanted.find(batches, ready, first, stop, limit)
-        tally = self._queue.services.tally
-        tally.filter_looks += reached - first
-        tally.filter_finds += count(runs)
+        feature_counters = self._queue.services.feature_counters
+        feature_counters.filter_looks += reached - first
+        feature_counters.filter_finds += count(runs)
         cost = (reached - first) // LOOKS_PER_DELIVERY + 1 - self._delivered
         if runs:
             reached = self._deliver(consumer, runs, batches, reached)

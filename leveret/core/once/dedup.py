@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.once.dedup_keys import SeenKeys
-from leveret.core.telemetry.tally import Tally
+from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import RecordFlag
 
@@ -69,7 +69,7 @@ class DedupServices:
     timers: Timers
     report: Callable[[object, Exception], None]
     keys_max: int
-    tally: Tally = field(default_factory=Tally)
+    feature_counters: FeatureCounters = field(default_factory=FeatureCounters)
 
 
 class Windowed(Protocol):
@@ -149,7 +149,7 @@ class DedupWindow:
         )
         if duplicates is not None:
             self.duplicates += duplicates.count
-            self._services.tally.duplicates += duplicates.count
+            self._services.feature_counters.duplicates += duplicates.count
             builder.drop(duplicates)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 

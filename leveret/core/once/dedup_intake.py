@@ -59,7 +59,7 @@ class OnceIntake:
             broker.intake,
             [self],
             dedup.timers.wall_ms,
-            dedup.tally,
+            dedup.feature_counters,
         )
         self._idle_timer = broker.timers.timer(self._forget_idle)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.once.producers import Producers
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.core.telemetry.tally import Tally
+    from leveret.core.telemetry.feature_counters import FeatureCounters
     from leveret.core.telemetry.trace import Tracer
     from leveret.core.turn import Turn
     from leveret.features.sequences import Claim
@@ -56,7 +56,7 @@ class OnceServices:
     intake: Intake
     own: list[Step]
     wall_ms: Callable[[], int]
-    tally: Tally
+    feature_counters: FeatureCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class OnceWriter(TouchedQueue):
         if key is not None and (key in plan.keys or self.seen.is_known(exchange, key, plan.now_ms)):
             name = exchange.decode()
             self.seen.duplicates[name] = self.seen.duplicates.get(name, 0) + 1
-            self._services.tally.duplicates += 1
+            self._services.feature_counters.duplicates += 1
         else:
             fate = self._store(entry.submission, plan)
             if fate is Fate.REFUSED:
@@ -216,7 +216,7 @@ class OnceWriter(TouchedQueue):
         verdict = judge(known, claim)
         if verdict is Verdict.SEEN:
             self.producers.duplicates += 1
-            self._services.tally.duplicates += 1
+            self._services.feature_counters.duplicates += 1
         elif verdict is Verdict.FENCED and known is not None:
             raise ChannelError(
                 406,

@@ -28,7 +28,7 @@ from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
 from leveret.core.queues.sending import count, cut
 from leveret.core.queues.upkeep import Upkeep
 from leveret.core.retry.order import KeptOrder
-from leveret.core.telemetry.tally import Tally
+from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class QueueServices:
     retry_topics: RetryTopics | None = None
     eta_holds: EtaHolds | None = None
     dead_letter_counters: DeadLetterCounters = field(default_factory=DeadLetterCounters)
-    tally: Tally = field(default_factory=Tally)
+    feature_counters: FeatureCounters = field(default_factory=FeatureCounters)
 
     read_backlog: FewAtATime = field(init=False)
 

@@ -124,14 +124,14 @@ async def show_login_attempts(caller: CallerHere, name: Segment) -> Response:
     """How many logins, by whatever protocol, were tried since the node's start."""
     caller.require_monitor()
     _require_this(caller, name)
-    tally = caller.node.broker.tally
+    feature_counters = caller.node.broker.feature_counters
     return answer(
         [
             {
                 "protocol": "all",
-                "auth_attempts": tally.logins_accepted + tally.logins_refused,
-                "auth_attempts_failed": tally.logins_refused,
-                "auth_attempts_succeeded": tally.logins_accepted,
+                "auth_attempts": feature_counters.logins_accepted + feature_counters.logins_refused,
+                "auth_attempts_failed": feature_counters.logins_refused,
+                "auth_attempts_succeeded": feature_counters.logins_accepted,
             }
         ]
     )

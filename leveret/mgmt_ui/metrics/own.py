@@ -111,22 +111,22 @@ _FEATURES: tuple[Column[Reading], ...] = (
     counter(
         "handshakes_refused",
         "Connections closed before their handshake, as too many waited for theirs",
-        lambda r: r.node.broker.tally.handshakes_refused,
+        lambda r: r.node.broker.feature_counters.handshakes_refused,
     ),
     counter(
         "duplicates",
         "Messages that windows, or publishers' numbers, kept from being stored twice",
-        lambda r: r.node.broker.tally.duplicates,
+        lambda r: r.node.broker.feature_counters.duplicates,
     ),
     counter(
         "filter_looks",
         "Records that consumers' filters were asked about, streams left out",
-        lambda r: r.node.broker.tally.filter_looks,
+        lambda r: r.node.broker.feature_counters.filter_looks,
     ),
     counter(
         "filter_finds",
         "Of these, the ones that a consumer wanted",
-        lambda r: r.node.broker.tally.filter_finds,
+        lambda r: r.node.broker.feature_counters.filter_finds,
     ),
 )
 

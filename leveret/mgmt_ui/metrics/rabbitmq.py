@@ -113,17 +113,20 @@ _LOGINS: tuple[Column[Reading], ...] = (
     counter(
         "auth_attempts",
         "Total number of authorization attempts",
-        lambda r: r.node.broker.tally.logins_accepted + r.node.broker.tally.logins_refused,
+        lambda r: (
+            r.node.broker.feature_counters.logins_accepted
+            + r.node.broker.feature_counters.logins_refused
+        ),
     ),
     counter(
         "auth_attempts_succeeded",
         "Total number of successful authentication attempts",
-        lambda r: r.node.broker.tally.logins_accepted,
+        lambda r: r.node.broker.feature_counters.logins_accepted,
     ),
     counter(
         "auth_attempts_failed",
         "Total number of failed authentication attempts",
-        lambda r: r.node.broker.tally.logins_refused,
+        lambda r: r.node.broker.feature_counters.logins_refused,
     ),
 )
 

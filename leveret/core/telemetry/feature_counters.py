@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Tally"]
+__all__ = ["FeatureCounters"]
 
 
 @dataclass(slots=True)
-class Tally:
+class FeatureCounters:
     """Counts of one broker."""
 
     logins_accepted: int = 0
