@@ -84,7 +84,7 @@ class Bench:
             self.services,
         )
 
-    def bury(self, queue, windows, reason, burial=None):
+    def bury(self, queue, windows, reason, publish=None):
         for batch, first, stop in windows:
             self.dead += [(offset, str(reason)) for offset in range(first, stop)]
             assert batch.base_offset <= first < stop <= batch.stop_offset

@@ -145,10 +145,10 @@ def test_tags_survive_a_kill(tmp_path, kind):
 def test_dead_letters_keep_their_tags(broker):
     with connected(broker.port) as connection:
         channel = connection.channel()
-        channel.queue_declare("buried", durable=True)
-        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "buried"}
+        channel.queue_declare("discarded", durable=True)
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "discarded"}
         channel.queue_declare("dying", durable=True, arguments={**dead, "x-message-ttl": 0})
         channel.confirm_delivery()
         for number in range(4):
             publish(channel, "", "dying", number, ["even" if number % 2 == 0 else "odd"])
-        assert taken(channel, "buried", {"x-filter-tags": "odd"}, 2) == [1, 3]
+        assert taken(channel, "discarded", {"x-filter-tags": "odd"}, 2) == [1, 3]

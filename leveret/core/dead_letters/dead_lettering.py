@@ -32,7 +32,7 @@ from leveret.ports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from leveret.core.dead_letters.burial import Burial
+    from leveret.core.dead_letters.publish import DeadLetterPublish
     from leveret.core.dead_letters.topics import DeadLetterTopics
     from leveret.core.queues.queue import Queue, Reason, Window
     from leveret.core.routing.exchange import Exchange
@@ -67,7 +67,7 @@ class DeadLettering:
         queue: Queue,
         windows: Sequence[Window],
         reason: Reason,
-        burial: Burial | None = None,
+        publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
         """See `core.queues.queue.DeadLetter`. Without an exchange the messages are dropped."""
         settings = queue.settings
@@ -76,7 +76,7 @@ class DeadLettering:
         if vhost is None or vhost.queues.get(queue.definition.name) is not queue:
             return ()  # its virtual host is being deleted; another may have the name
         if name is None and reason in settings.dead_letter_topic:
-            if not self._topics.is_open(queue, safely=burial is not None):
+            if not self._topics.is_open(queue, safely=publish is not None):
                 return ()
             name, key = DEFAULT_EXCHANGE, dead_letter_topic(queue.name)
         if name is None or name not in vhost.exchanges:
@@ -86,11 +86,11 @@ class DeadLettering:
             queue, vhost, vhost.exchanges[name], key, reason=reason, seconds=now // 1000
         )
         route = None if letters.key_decides else letters.route
-        writer = LetterWriter(letters.compose, now, route, burial)
+        writer = LetterWriter(letters.compose, now, route, publish)
         for window in windows:
             writer.write(*window)
-        if burial is not None:
-            burial.deposited(writer.touched, writer.unrouted)
+        if publish is not None:
+            publish.deposited(writer.touched, writer.unrouted)
         targets = [builder.owner for builder in writer.touched]
         for target in targets:
             self._turn.touch(target)

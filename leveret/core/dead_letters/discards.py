@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from leveret.core.dead_letters.burial import NOBODY, Burial, Held
+from leveret.core.dead_letters.publish import NOWHERE, DeadLetterPublish, Written
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.settings import DeadLetterStrategy
 from leveret.errors import CorruptBatchError, LeveretError, StorageError
@@ -32,7 +32,7 @@ RETRY_MS = 5_000
 # What a queue gives up of large messages goes a portion at a time: each of them is written once
 # more, with what it died of.
 PORTION_BYTES = 1024 * 1024
-# Others are not held up by so many stretches that are put aside; more would only grow the pile.
+# Others are not written up by so many stretches that are put aside; more would only grow the pile.
 ASIDE_MAX = 1000
 
 
@@ -75,12 +75,12 @@ class DeadLetter(Protocol):
         queue: Queue,
         windows: Sequence[Window],
         reason: Reason,
-        burial: Burial | None = None,
+        publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
         """Deposit the records, in their order, with the queues they are for; returns those.
 
-        The caller settles the records afterwards. A `burial` is told where they stand (see
-        `Burial.deposited`), and the queues that hold them already get no second copy.
+        The caller settles the records afterwards. A `publish` is told where they stand (see
+        `DeadLetterPublish.deposited`), and the queues that hold them already get no second copy.
         """
         ...
 
@@ -89,19 +89,19 @@ def drop(
     queue: Queue,  # noqa: ARG001
     windows: Sequence[Window],  # noqa: ARG001
     reason: Reason,  # noqa: ARG001
-    burial: Burial | None = None,  # noqa: ARG001
+    publish: DeadLetterPublish | None = None,  # noqa: ARG001
 ) -> Collection[Queue]:
     """Let dead letters vanish."""
     return ()
 
 
 class Dead(NamedTuple):
-    """The offsets [first, stop), which died of `reason`; the queues of `held` have them."""
+    """The offsets [first, stop), which died of `reason`; the queues of `written` have them."""
 
     first: int
     stop: int
     reason: Reason
-    held: Held = NOBODY
+    written: Written = NOWHERE
 
 
 class Discards:
@@ -225,9 +225,9 @@ class Discards:
             self._counters.died(queue, reason, ranges)
             queue.settle(ranges)
             return
-        burial = Burial(ranges, kind.held)
-        self._dead_letter(queue, windows, reason, burial)
-        self._await(burial, kind.reason, partial(self._counters.died, queue, reason))
+        publish = DeadLetterPublish(ranges, kind.written)
+        self._dead_letter(queue, windows, reason, publish)
+        self._await(publish, kind.reason, partial(self._counters.died, queue, reason))
 
     def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
         """Let wait what may be tried once more. Returns what may not, as its dead letters tell."""
@@ -240,15 +240,15 @@ class Discards:
             return []
         retried, exhausted = topic.take(windows, reason)
         if retried:
-            burial = Burial(retried)
-            burial.deposited({topic.builder}, ())
-            self._await(burial, reason, partial(self._counters.retried, reason))
+            publish = DeadLetterPublish(retried)
+            publish.deposited({topic.builder}, ())
+            self._await(publish, reason, partial(self._counters.retried, reason))
         return exhausted
 
-    def _await(self, burial: Burial, reason: Reason, count: Count) -> None:
-        """Settle what is buried once it is safe, and count it then."""
+    def _await(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
+        """Settle what is discarded once it is safe, and count it then."""
         self._busy = True
-        burial.begin(lambda: self._buried(burial, reason, count))
+        publish.begin(lambda: self._buried(publish, reason, count))
 
     def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
         """What waits alike and is at hand, as much as there is room for in this portion."""
@@ -267,14 +267,14 @@ class Discards:
                 windows.append(Window(batch, first, taken))
         return windows
 
-    def _buried(self, burial: Burial, reason: Reason, count: Count) -> None:
+    def _buried(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
         """The targets have said what they hold of what was deposited."""
-        held_by_all, missing = burial.outcome()
+        held_by_all, missing = publish.outcome()
         if held_by_all:
             count(held_by_all)
             self._queue.settle(held_by_all)
         if missing:
-            self._aside += [Dead(first, stop, reason, held) for first, stop, held in missing]
+            self._aside += [Dead(first, stop, reason, written) for first, stop, written in missing]
             self._try_later()
             self._tell()
         elif not self._aside:

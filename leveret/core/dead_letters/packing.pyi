@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable
 
-from leveret.core.dead_letters.burial import Burial
+from leveret.core.dead_letters.publish import DeadLetterPublish
 from leveret.ports.records import Batch, BatchBuilder
 
 LETTERS_MAX: int
@@ -22,7 +22,7 @@ class LetterWriter:
         compose: Callable[[bytes, bytes, bytes | None, bytes | None, bool], Letter],
         now: int,
         route: Callable[[Letter, int, bytes, bytes], tuple[BatchBuilder, ...]] | None = None,
-        burial: Burial | None = None,
+        publish: DeadLetterPublish | None = None,
     ) -> None: ...
     @property
     def touched(self) -> set[BatchBuilder]: ...

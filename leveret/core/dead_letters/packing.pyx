@@ -18,7 +18,7 @@ from leveret.ports.records cimport (
     Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RETRIED, RecordView,
 )
 
-# Letters of one call: a backlog with a routing key for each message must not be held in memory twice.
+# Letters of one call: a backlog with a routing key for each message must not be written in memory twice.
 LETTERS_MAX = 1024
 
 # A content header without properties: class and weight; body size and flags follow.
@@ -51,8 +51,8 @@ cdef class LetterWriter:
     kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
     that tell of deaths and of further keys, None without such. `route(letter, flags, header, body) ->
     tuple of builders` is asked for every record where more than the address decides where it goes;
-    without it a letter's own builders take the record. A `burial` (see
-    leveret.core.dead_letters.burial) says which builders are passed over, and who hears of records
+    without it a letter's own builders take the record. A `publish` (see
+    leveret.core.dead_letters.publish) says which builders are passed over, and who hears of records
     that a builder's queue refuses. `touched` has the builders that were written to, `unrouted` the
     ranges of offsets that no queue took.
     """
@@ -61,19 +61,19 @@ cdef class LetterWriter:
     cdef readonly list unrouted
     cdef object compose
     cdef object route
-    cdef object burial
-    cdef object held
+    cdef object publish
+    cdef object written
     cdef uint64_t now
     cdef dict letters
     cdef Letter letter          # of the record before, if that had neither expiration nor headers
     cdef bytes address
 
-    def __init__(self, compose, uint64_t now, route=None, burial=None):
+    def __init__(self, compose, uint64_t now, route=None, publish=None):
         self.compose = compose
         self.now = now
         self.route = route
-        self.burial = burial
-        self.held = () if burial is None else burial.held
+        self.publish = publish
+        self.written = () if publish is None else publish.written
         self.letters = {}
         self.touched = set()
         self.unrouted = []
@@ -122,7 +122,7 @@ cdef class LetterWriter:
         if self.route is not None:
             builders = self.route(letter, flags, header, (<const char*>record.body)[: record.body_size])
         for builder in builders:
-            if self.held and builder in self.held:
+            if self.written and builder in self.written:
                 continue
             builder.append(
                 flags, self.now, record.tag_mask,
@@ -131,8 +131,8 @@ cdef class LetterWriter:
                 record.body, record.body_size,
             )
             self.touched.add(builder)
-            if self.burial is not None and builder.origins is not None:
-                (<Origins>builder.origins).note(self.burial.receipt(builder), offset, builder.count - 1)
+            if self.publish is not None and builder.origins is not None:
+                (<Origins>builder.origins).note(self.publish.acknowledgement(builder), offset, builder.count - 1)
         return len(builders) > 0
 
     cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bytes headers):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
-from leveret.core.dead_letters.burial import NOBODY
+from leveret.core.dead_letters.publish import NOWHERE
 from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.delay.due_delivery import DueDelivery, DueRouting
 from leveret.core.delay.schedule_ids import ScheduleIds
@@ -38,7 +38,7 @@ from leveret.ports.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
 
-    from leveret.core.dead_letters.burial import Held, Missing, Ranges
+    from leveret.core.dead_letters.publish import Missing, Ranges, Written
     from leveret.core.delay.scheduled import Draft
     from leveret.core.intake import Publisher
     from leveret.core.routing.message import Message
@@ -89,7 +89,7 @@ class DelayedMessages:
         self._replaced: dict[int, Waiting | None] = {}  # each, if it has become due meanwhile
         self._going_on: dict[int, Waiting] = {}  # delivered, and not kept for the next time yet
         self._publishers: dict[int, ref[Publisher]] = {}  # of mandatory messages
-        self._held: dict[int, Held] = {}  # by whom, what others had no room for
+        self._held: dict[int, Written] = {}  # by whom, what others had no room for
         self._early: list[Waiting] = []  # due before it is known what has taken whose place
         self._learning = True
         self._covered = 0
@@ -221,16 +221,16 @@ class DelayedMessages:
         if self.closed:
             return
         if not self._held:
-            self._deposit(messages, NOBODY)
+            self._deposit(messages, NOWHERE)
             return
-        by_holders: dict[Held, list[Waiting]] = {}
+        by_holders: dict[Written, list[Waiting]] = {}
         for message in messages:
-            held = self._held.pop(message.offset, NOBODY)
+            held = self._held.pop(message.offset, NOWHERE)
             by_holders.setdefault(held, []).append(message)
         for held, of_these in by_holders.items():
             self._deposit(of_these, held)
 
-    def _deposit(self, messages: Sequence[Waiting], held: Held) -> None:
+    def _deposit(self, messages: Sequence[Waiting], held: Written) -> None:
         marked: dict[int, Waiting] = {}
         leaving: list[Waiting] = []
         for message in messages:

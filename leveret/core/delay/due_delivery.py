@@ -3,14 +3,14 @@
 Used by `leveret.core.delay.delayed_messages` and `leveret.core.delay.eta_hold`, which keep each
 message until every queue that it was routed to has committed it. A queue that has no room refuses;
 whoever holds a message already gets no second copy when the others are asked again (see
-leveret.core.dead_letters.burial).
+leveret.core.dead_letters.publish).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.dead_letters.burial import NOBODY, Burial
+from leveret.core.dead_letters.publish import NOWHERE, DeadLetterPublish
 from leveret.core.routing.message import StoredMessage
 from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys
 from leveret.ports.contents import headers_table
@@ -21,7 +21,7 @@ from leveret.ports.tables import MalformedFieldError, decode_raw_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leveret.core.dead_letters.burial import Held, Missing, Ranges
+    from leveret.core.dead_letters.publish import Missing, Ranges, Written
     from leveret.core.routing.exchange import Exchange
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
@@ -70,24 +70,24 @@ class DueDelivery:
         self,
         route: Callable[[Waiting], Sequence[BatchBuilder]],
         now_ms: int,
-        held: Held = NOBODY,
+        held: Written = NOWHERE,
     ) -> None:
         self.unrouted: list[Waiting] = []
         self._route = route
         self._now_ms = now_ms
         self._held = held
         self._touched: set[BatchBuilder] = set()
-        self._burial: Burial
+        self._publish: DeadLetterPublish
 
     def deposit(self, messages: Sequence[Waiting]) -> None:
         """Put the messages into their queues, in order."""
         ranges = RangeSet()
         for message in messages:
             ranges.add(message.offset, message.offset + 1)
-        self._burial = Burial(list(ranges), self._held)
+        self._publish = DeadLetterPublish(list(ranges), self._held)
         for message in messages:
             self._put(message)
-        self._burial.deposited(self._touched, ())
+        self._publish.deposited(self._touched, ())
 
     def begin(self, turn: Turn, finished: Callable[[Ranges, list[Missing]], None]) -> None:
         """Wait until the queues have what was put into them, and call `finished` then.
@@ -96,8 +96,8 @@ class DueDelivery:
         """
         for builder in self._touched:
             turn.touch(builder.owner)
-        burial = self._burial
-        burial.begin(lambda: finished(*burial.outcome()))
+        publish = self._publish
+        publish.begin(lambda: finished(*publish.outcome()))
 
     def _put(self, message: Waiting) -> None:
         builders = self._route(message)
@@ -111,7 +111,9 @@ class DueDelivery:
             builder.add(flags, self._now_ms, exchange, routing_key, header, body)
             self._touched.add(builder)
             if builder.origins is not None:
-                builder.origins.add(self._burial.receipt(builder), offset, builder.count - 1)
+                builder.origins.add(
+                    self._publish.acknowledgement(builder), offset, builder.count - 1
+                )
 
 
 def _further_keys(message: Waiting) -> list[bytes]:

@@ -26,7 +26,7 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from leveret.core.dead_letters.burial import Missing, Ranges
+    from leveret.core.dead_letters.publish import Missing, Ranges
     from leveret.core.logs.appender import Waiter
     from leveret.core.queues.queue import Queue
     from leveret.core.waiting.room import Waiting, WaitingRoom

@@ -487,7 +487,7 @@ class Queue(OpenQueue):
     def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
         """What of these ready runs has not expired, and waits for nobody."""
         if self._upkeep is not None:
-            runs = self._upkeep.bury_expired(runs, batches)
+            runs = self._upkeep.discard_expired(runs, batches)
         return runs if self.order is None else self.order.let_pass(runs, batches)
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:

@@ -81,7 +81,7 @@ class Upkeep:
         now = self._timers.wall_ms()
         return self.expiry.fate(batches, first, min(stop, self._offered_stop), now)
 
-    def bury_expired(
+    def discard_expired(
         self, runs: list[tuple[int, int]], batches: list[Batch]
     ) -> list[tuple[int, int]]:
         """Give up what has expired of these ready runs, and leave it out."""

@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from leveret.ports.records import BatchBuilder
 
 Ranges = list[tuple[int, int]]
-Held = frozenset["BatchBuilder"]
+Written = frozenset["BatchBuilder"]
 
-NOBODY: Held = frozenset()
+NOWHERE: Written = frozenset()
 
 
 class Missing(NamedTuple):
-    """The offsets [first, stop), which only the queues of `held` have, and others should."""
+    """The offsets [first, stop), which only the queues of `written` have, and others should."""
 
     first: int
     stop: int
-    held: Held
+    written: Written
 
 
-class Burial:
-    """One stretch of dead messages on its way. `held`: the builders of queues that have it."""
+class DeadLetterPublish:
+    """One stretch of dead messages on its way. `written`: the builders of queues that have it."""
 
-    def __init__(self, ranges: Sequence[tuple[int, int]], held: Held = NOBODY) -> None:
-        self.held = held
+    def __init__(self, ranges: Sequence[tuple[int, int]], written: Written = NOWHERE) -> None:
+        self.written = written
         self._ranges = ranges
         self._unrouted: Sequence[tuple[int, int]] = ranges
-        self._receipts: dict[BatchBuilder, Receipt] = {}
+        self._acknowledgements: dict[BatchBuilder, PublishAcknowledgement] = {}
         self._pending = 0
 
-    def receipt(self, builder: BatchBuilder) -> Receipt:
+    def acknowledgement(self, builder: BatchBuilder) -> PublishAcknowledgement:
         """Who hears what becomes of the records that are deposited in `builder`."""
-        if builder not in self._receipts:
-            self._receipts[builder] = Receipt(self)
-        return self._receipts[builder]
+        if builder not in self._acknowledgements:
+            self._acknowledgements[builder] = PublishAcknowledgement(self)
+        return self._acknowledgements[builder]
 
     def deposited(
         self, builders: Collection[BatchBuilder], unrouted: Sequence[tuple[int, int]]
@@ -52,14 +52,14 @@ class Burial:
         """The records stand in `builders`, but for those that no queue is for."""
         self._unrouted = unrouted
         for builder in builders:
-            self.receipt(builder)
+            self.acknowledgement(builder)
 
     def begin(self, finished: Callable[[], None]) -> None:
         """Wait for the queues' commits, then call `finished`; perhaps at once."""
         self._finished = finished
-        self._pending = len(self._receipts) + 1
-        for builder, receipt in self._receipts.items():
-            builder.owner.await_commit(receipt)
+        self._pending = len(self._acknowledgements) + 1
+        for builder, acknowledgement in self._acknowledgements.items():
+            builder.owner.await_commit(acknowledgement)
         self.answered()
 
     def answered(self) -> None:
@@ -71,26 +71,26 @@ class Burial:
     def outcome(self) -> tuple[Ranges, list[Missing]]:
         """What everybody has who should, and what not."""
         absent = RangeSet(self._unrouted)
-        for receipt in self._receipts.values():
-            for first, stop in self._ranges if receipt.failed else receipt.refusals:
+        for acknowledgement in self._acknowledgements.values():
+            for first, stop in self._ranges if acknowledgement.failed else acknowledgement.refusals:
                 absent.add(first, stop)
-        held_by_all = RangeSet(self._ranges)
+        written_by_all = RangeSet(self._ranges)
         missing = []
         for first, stop in absent:
-            held_by_all.remove(first, stop)
-            missing.append(Missing(first, stop, self.held))
-        for builder, receipt in self._receipts.items():
-            missing = [part for piece in missing for part in receipt.divide(piece, builder)]
-        return list(held_by_all), sorted(missing, key=lambda piece: piece.first)
+            written_by_all.remove(first, stop)
+            missing.append(Missing(first, stop, self.written))
+        for builder, acknowledgement in self._acknowledgements.items():
+            missing = [part for piece in missing for part in acknowledgement.divide(piece, builder)]
+        return list(written_by_all), sorted(missing, key=lambda piece: piece.first)
 
 
-class Receipt:
+class PublishAcknowledgement:
     """What one queue says of the records that were deposited with it, by their old offsets."""
 
-    def __init__(self, burial: Burial) -> None:
+    def __init__(self, publish: DeadLetterPublish) -> None:
         self.failed = False
         self.refusals = RangeSet()
-        self._burial = burial
+        self._publish = publish
 
     def refused(self, first: int, stop: int) -> None:
         """Find no room for the records [first, stop) (see leveret.core.logs.origins)."""
@@ -99,16 +99,16 @@ class Receipt:
     def done(self, *, failed: bool) -> None:
         """Commit what was not refused, or fail to."""
         self.failed = failed
-        self._burial.answered()
+        self._publish.answered()
 
     def divide(self, piece: Missing, builder: BatchBuilder) -> list[Missing]:
         """Tell what of a piece this queue holds, too."""
-        first, stop, held = piece
+        first, stop, written = piece
         if self.failed:
             return [piece]
         taken = self.refusals.gaps(first, stop)
         refused = taken.gaps(first, stop)
         return [
-            *(Missing(low, high, held | {builder}) for low, high in taken),
-            *(Missing(low, high, held) for low, high in refused),
+            *(Missing(low, high, written | {builder}) for low, high in taken),
+            *(Missing(low, high, written) for low, high in refused),
         ]

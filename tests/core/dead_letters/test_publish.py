@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.dead_letters.burial import Burial
 from leveret.core.dead_letters.discards import ASIDE_MAX, RETRY_MS
+from leveret.core.dead_letters.publish import DeadLetterPublish
 from leveret.core.queues.settings import resolve_settings
 from leveret.ports import Durability
 from leveret.ports.ranges import RangeSet
@@ -200,19 +200,19 @@ def test_everything_is_held_by_all_or_missing_with_its_holders(unrouted, answers
     ranges = [(0, 5), (7, 13)]
     stretch = {*range(5), *range(7, 13)}
     builders = [BatchBuilder(Target()) for _ in answers]
-    burial = Burial(ranges)
+    publish = DeadLetterPublish(ranges)
     routes = [(offset, offset + 1) for offset in sorted(unrouted & stretch)]
-    burial.deposited(builders, routes)
+    publish.deposited(builders, routes)
     for builder, (_, refused) in zip(builders, answers, strict=True):
         for offset in refused & stretch - unrouted:
-            burial.receipt(builder).refused(offset, offset + 1)
+            publish.acknowledgement(builder).refused(offset, offset + 1)
     finished = []
-    burial.begin(lambda: finished.append(True))
+    publish.begin(lambda: finished.append(True))
     for builder, (failed, _) in zip(builders, answers, strict=True):
         assert finished == []
         builder.owner.waiter.done(failed=failed)
     assert finished == [True]
-    held_by_all, missing = burial.outcome()
+    held_by_all, missing = publish.outcome()
     held = {offset for first, stop in held_by_all for offset in range(first, stop)}
     for offset in stretch:
         holders = {
@@ -222,6 +222,6 @@ def test_everything_is_held_by_all_or_missing_with_its_holders(unrouted, answers
         }
         everybody = offset not in unrouted and len(holders) == len(builders)
         assert (offset in held) == everybody
-        found = [piece.held for piece in missing if piece.first <= offset < piece.stop]
+        found = [piece.written for piece in missing if piece.first <= offset < piece.stop]
         assert found == ([] if everybody else [holders])
     assert RangeSet(held_by_all).overlap(5, 7) == 0
