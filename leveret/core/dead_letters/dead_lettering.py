@@ -1,15 +1,15 @@
 """Dead lettering: what queues give up goes to their dead-letter exchanges or topics.
 
-Called by the queues (see `leveret.core.queues.queue.DeadLetter`). `leveret.features.deaths` decides
+Called by the queues (see `core.queues.queue.DeadLetterSink`). `leveret.features.deaths` decides
 what a message's headers become, `leveret.core.dead_letters.packing` writes the records. Nothing
-waits here: when a call returns, the letters stand in the builders of the queues they are for.
+waits here: when a call returns, the dead letters stand in the builders of their queues.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.dead_letters.packing import Letter, LetterWriter
+from leveret.core.dead_letters.packing import DeadLetterTemplate, DeadLetterWriter
 from leveret.core.dead_letters.topics import dead_letter_topic
 from leveret.core.routing.message import StoredMessage
 from leveret.core.routing.predeclared import DEFAULT_EXCHANGE
@@ -69,7 +69,7 @@ class DeadLettering:
         reason: Reason,
         publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
-        """See `core.queues.queue.DeadLetter`. Without an exchange the messages are dropped."""
+        """See `core.queues.queue.DeadLetterSink`. Without an exchange the messages are dropped."""
         settings = queue.settings
         name, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
         vhost = self._vhosts.get(queue.definition.vhost)
@@ -82,11 +82,11 @@ class DeadLettering:
         if name is None or name not in vhost.exchanges:
             return ()
         now = self._wall_ms()
-        letters = _Letters(
+        composer = _Composer(
             queue, vhost, vhost.exchanges[name], key, reason=reason, seconds=now // 1000
         )
-        route = None if letters.key_decides else letters.route
-        writer = LetterWriter(letters.compose, now, route, publish)
+        route = None if composer.key_decides else composer.route
+        writer = DeadLetterWriter(composer.compose, now, route, publish)
         for window in windows:
             writer.write(*window)
         if publish is not None:
@@ -97,7 +97,7 @@ class DeadLettering:
         return targets
 
 
-class _Letters:
+class _Composer:
     """What messages become that die in one queue, of one reason, in one second."""
 
     def __init__(
@@ -126,8 +126,8 @@ class _Letters:
         expiration: bytes | None,
         headers: bytes | None,
         is_dead_letter: bool,
-    ) -> Letter:
-        """See `LetterWriter`. An x-death that a client has published is no history."""
+    ) -> DeadLetterTemplate:
+        """See `DeadLetterWriter`. An x-death that a client has published is no history."""
         own = _readable(headers)
         death = Death(
             self._queue,
@@ -147,8 +147,8 @@ class _Letters:
         table = encode_table(dead_headers(own, history, death))
         address = (self._exchange.name.encode(), keys[0])
         if not self.key_decides:
-            return _LooseLetter(*address, table, keys, history)
-        return Letter(*address, table, _without_cycles(history, self._remembered(keys)))
+            return _RoutedTemplate(*address, table, keys, history)
+        return DeadLetterTemplate(*address, table, _without_cycles(history, self._remembered(keys)))
 
     def _remembered(self, keys: Sequence[bytes]) -> Collection[BatchBuilder]:
         """Where all messages with these keys go."""
@@ -161,17 +161,17 @@ class _Letters:
         return [q.builder for q in self._vhost.reach(self._exchange, texts, message)]
 
     def route(
-        self, letter: Letter, flags: int, header: bytes, body: bytes
+        self, template: DeadLetterTemplate, flags: int, header: bytes, body: bytes
     ) -> tuple[BatchBuilder, ...]:
-        """See `LetterWriter`."""
-        assert isinstance(letter, _LooseLetter), "compose has made it"
-        exchange, key = self._exchange.name.encode(), letter.keys[0]
+        """See `DeadLetterWriter`."""
+        assert isinstance(template, _RoutedTemplate), "compose has made it"
+        exchange, key = self._exchange.name.encode(), template.keys[0]
         message = StoredMessage(exchange, key, header, body, flags)
-        return tuple(_without_cycles(letter.history, self._routed(letter.keys, message)))
+        return tuple(_without_cycles(template.history, self._routed(template.keys, message)))
 
 
-class _LooseLetter(Letter):
-    """A letter that goes where each message's own headers, properties or luck lead it."""
+class _RoutedTemplate(DeadLetterTemplate):
+    """A template that goes where each message's own headers, properties or luck lead it."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ def _short(text: str) -> bytes:
 
 
 def _readable(headers: bytes | None) -> dict[str, RawValue]:
-    """The fields of a table; none where it cannot be read: the letter matters more than they do."""
+    """The fields of a table; none where it cannot be read."""
     if headers is None:
         return {}
     try:

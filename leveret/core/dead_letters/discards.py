@@ -67,7 +67,7 @@ class Window(NamedTuple):
     stop: int
 
 
-class DeadLetter(Protocol):
+class DeadLetterSink(Protocol):
     """Where a queue sends what it gives up, for reasons that its settings keep letters of."""
 
     def __call__(
@@ -107,7 +107,7 @@ class Dead(NamedTuple):
 class Discards:
     """What one queue gives up. All of it is leased, and belongs to no consumer any more."""
 
-    def __init__(self, queue: Queue, dead_letter: DeadLetter, timers: Timers) -> None:
+    def __init__(self, queue: Queue, dead_letter: DeadLetterSink, timers: Timers) -> None:
         self._queue = queue
         self._dead_letter = dead_letter
         self._counters = queue.services.dead_letter_counters

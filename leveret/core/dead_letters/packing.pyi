@@ -3,9 +3,9 @@ from collections.abc import Callable, Iterable
 from leveret.core.dead_letters.publish import DeadLetterPublish
 from leveret.ports.records import Batch, BatchBuilder
 
-LETTERS_MAX: int
+TEMPLATES_MAX: int
 
-class Letter:
+class DeadLetterTemplate:
     def __init__(
         self, exchange: bytes, routing_key: bytes, headers: bytes, builders: Iterable[BatchBuilder]
     ) -> None: ...
@@ -16,12 +16,13 @@ class Letter:
     @property
     def builders(self) -> tuple[BatchBuilder, ...]: ...
 
-class LetterWriter:
+class DeadLetterWriter:
     def __init__(
         self,
-        compose: Callable[[bytes, bytes, bytes | None, bytes | None, bool], Letter],
+        compose: Callable[[bytes, bytes, bytes | None, bytes | None, bool], DeadLetterTemplate],
         now: int,
-        route: Callable[[Letter, int, bytes, bytes], tuple[BatchBuilder, ...]] | None = None,
+        route: Callable[[DeadLetterTemplate, int, bytes, bytes], tuple[BatchBuilder, ...]]
+        | None = None,
         publish: DeadLetterPublish | None = None,
     ) -> None: ...
     @property

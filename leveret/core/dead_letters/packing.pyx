@@ -1,9 +1,9 @@
-"""Packs the dead of one queue into the builders of the queues that get them as dead letters.
+"""Packs the dead of one queue into the builders of the queues that get them as dead templates.
 
-A dead letter is the same record with another address and other headers. What the two become depends
+A dead template is the same record with another address and other headers. What the two become depends
 on the record's address, its expiration and those of its headers that tell of deaths or of copies; records
-alike in these share one `Letter`, which is worked out in Python once. Per record there is only compiled
-work: look at the properties, put the letter's headers beside the record's own, copy the body once.
+alike in these share one `DeadLetterTemplate`, which is worked out in Python once. Per record there is only compiled
+work: look at the properties, put the template's headers beside the record's own, copy the body once.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -19,7 +19,7 @@ from leveret.ports.records cimport (
 )
 
 # Letters of one call: a backlog with a routing key for each message must not be written in memory twice.
-LETTERS_MAX = 1024
+TEMPLATES_MAX = 1024
 
 # A content header without properties: class and weight; body size and flags follow.
 cdef bytes BLANK = b"\0\x3c\0\0"
@@ -27,7 +27,7 @@ cdef enum:
     BLANK_BYTES = 14
 
 
-cdef class Letter:
+cdef class DeadLetterTemplate:
     """What records that are alike become: their new address, headers and destinations.
 
     `headers` is a table with its length, which takes the place of those fields of the record's own that
@@ -44,14 +44,14 @@ cdef class Letter:
         self.builders = tuple(builders)
 
 
-cdef class LetterWriter:
-    """Writes dead letters, of one queue for one reason, at one time.
+cdef class DeadLetterWriter:
+    """Writes dead templates, of one queue for one reason, at one time.
 
-    `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> Letter` is asked for each
+    `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> DeadLetterTemplate` is asked for each
     kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
-    that tell of deaths and of further keys, None without such. `route(letter, flags, header, body) ->
+    that tell of deaths and of further keys, None without such. `route(template, flags, header, body) ->
     tuple of builders` is asked for every record where more than the address decides where it goes;
-    without it a letter's own builders take the record. A `publish` (see
+    without it a template's own builders take the record. A `publish` (see
     leveret.core.dead_letters.publish) says which builders are passed over, and who hears of records
     that a builder's queue refuses. `touched` has the builders that were written to, `unrouted` the
     ranges of offsets that no queue took.
@@ -64,8 +64,8 @@ cdef class LetterWriter:
     cdef object publish
     cdef object written
     cdef uint64_t now
-    cdef dict letters
-    cdef Letter letter          # of the record before, if that had neither expiration nor headers
+    cdef dict templates
+    cdef DeadLetterTemplate template          # of the record before, if that had neither expiration nor headers
     cdef bytes address
 
     def __init__(self, compose, uint64_t now, route=None, publish=None):
@@ -74,7 +74,7 @@ cdef class LetterWriter:
         self.route = route
         self.publish = publish
         self.written = () if publish is None else publish.written
-        self.letters = {}
+        self.templates = {}
         self.touched = set()
         self.unrouted = []
 
@@ -94,7 +94,7 @@ cdef class LetterWriter:
         cdef Piece kept
         cdef bytes kept_fields, headers = None
         cdef int found = -1
-        cdef Letter letter
+        cdef DeadLetterTemplate template
         cdef BatchBuilder builder
         cdef bytes header, blank
         cdef tuple builders
@@ -111,22 +111,22 @@ cdef class LetterWriter:
             if not is_plain(&kept):
                 kept_fields, headers = divided(&kept)
                 kept.data, kept.size = <const uint8_t*>PyBytes_AS_STRING(kept_fields), <uint32_t>len(kept_fields)
-        letter = self.letter_for(record, found, &properties, headers)
-        if self.route is None and not letter.builders:
+        template = self.template_for(record, found, &properties, headers)
+        if self.route is None and not template.builders:
             return 0
-        headers = joined(&kept, letter.headers) if kept.size else letter.headers
+        headers = joined(&kept, template.headers) if kept.size else template.headers
         header = rewrite(record.header, record.header_size, headers, None, False)
         # In another queue its attempts begin anew: what it tells of these is no count any more.
         flags = (record.flags & ~<uint32_t>(HAS_EXPIRATION | RETRIED)) | HAS_HEADERS | DEAD_LETTERED
-        builders = letter.builders
+        builders = template.builders
         if self.route is not None:
-            builders = self.route(letter, flags, header, (<const char*>record.body)[: record.body_size])
+            builders = self.route(template, flags, header, (<const char*>record.body)[: record.body_size])
         for builder in builders:
             if self.written and builder in self.written:
                 continue
             builder.append(
                 flags, self.now, record.tag_mask,
-                <const uint8_t*>PyBytes_AS_STRING(letter.address), <uint32_t>PyBytes_GET_SIZE(letter.address),
+                <const uint8_t*>PyBytes_AS_STRING(template.address), <uint32_t>PyBytes_GET_SIZE(template.address),
                 <const uint8_t*>PyBytes_AS_STRING(header), <uint32_t>PyBytes_GET_SIZE(header),
                 record.body, record.body_size,
             )
@@ -135,10 +135,10 @@ cdef class LetterWriter:
                 (<Origins>builder.origins).note(self.publish.acknowledgement(builder), offset, builder.count - 1)
         return len(builders) > 0
 
-    cdef Letter letter_for(self, RecordView* record, int found, Properties* properties, bytes headers):
+    cdef DeadLetterTemplate template_for(self, RecordView* record, int found, Properties* properties, bytes headers):
         cdef bytes address = self.address
         cdef bytes expiration = None
-        cdef Letter letter
+        cdef DeadLetterTemplate template
         cdef bint plain = headers is None and not found & HAS_EXPIRATION
         if (
             address is None
@@ -146,23 +146,23 @@ cdef class LetterWriter:
             or memcmp(PyBytes_AS_STRING(address), record.address, record.address_size)
         ):
             self.address = address = (<const char*>record.address)[: record.address_size]
-            self.letter = None
-        elif plain and self.letter is not None:
-            return self.letter
+            self.template = None
+        elif plain and self.template is not None:
+            return self.template
         if found & HAS_EXPIRATION:
             expiration = (<const char*>properties.expiration.data)[: properties.expiration.size]
         kind = (address, expiration, headers, record.flags & DEAD_LETTERED)
-        letter = self.letters.get(kind)
-        if letter is None:
-            if len(self.letters) >= LETTERS_MAX:
-                self.letters.clear()
-            letter = self.composed(address, expiration, headers, bool(record.flags & DEAD_LETTERED))
-            self.letters[kind] = letter
+        template = self.templates.get(kind)
+        if template is None:
+            if len(self.templates) >= TEMPLATES_MAX:
+                self.templates.clear()
+            template = self.composed(address, expiration, headers, bool(record.flags & DEAD_LETTERED))
+            self.templates[kind] = template
         if plain:
-            self.letter = letter
-        return letter
+            self.template = template
+        return template
 
-    cdef Letter composed(self, bytes address, bytes expiration, bytes headers, bint is_dead_letter):
+    cdef DeadLetterTemplate composed(self, bytes address, bytes expiration, bytes headers, bint is_dead_letter):
         cdef size_t size = address[0]
         return self.compose(address[1 : 1 + size], address[2 + size :], expiration, headers, is_dead_letter)
 

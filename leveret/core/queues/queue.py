@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from leveret.core.dead_letters.counters import DeadLetterCounters
-from leveret.core.dead_letters.discards import DeadLetter, Discards, Reason, Window, drop
+from leveret.core.dead_letters.discards import DeadLetterSink, Discards, Reason, Window, drop
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.ledgers.groups import GroupLedger
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch, BatchBuilder
 
-__all__ = ["DeadLetter", "Queue", "QueueServices", "Reason", "Window", "drop"]
+__all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "Window", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class QueueServices:
     report: Callable[[object, Exception], None]
     timers: Timers
     unused: Callable[[Queue], None]
-    dead_letter: DeadLetter = drop
+    dead_letter: DeadLetterSink = drop
     counts_every_return: bool = True  # against the limit of deliveries; else only failures
     dedup: DedupServices | None = None  # None: no window is kept, as in tests
     retry_topics: RetryTopics | None = None
