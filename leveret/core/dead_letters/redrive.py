@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from leveret.core.dead_letters.letters import Letter, letter_at
+from leveret.core.dead_letters.scan import StoredDeadLetter, dead_letter_at
 from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.queue import Queue
@@ -148,7 +148,7 @@ class Redrive:
         self.progress = Progress(total=log.settled.gaps(self._offset, self._stop).count)
         self._pace = Pace(per_second, redrives.timers.wall_ms())
         self._timer = redrives.timers.timer(self._step)
-        self._moving: list[Letter] = []
+        self._moving: list[StoredDeadLetter] = []
         self._write: AtomicWrite | None = None  # that moves them
         self._at_once = MOVED_AT_ONCE_MAX
         self._refusals = 0
@@ -238,11 +238,11 @@ class Redrive:
             self._busy = False
         self._soon()
 
-    def _select(self, batches: list[Batch], first: int) -> list[Letter]:
+    def _select(self, batches: list[Batch], first: int) -> list[StoredDeadLetter]:
         """The next that may go now; those passed over are done with."""
         self._before = (first, self.progress.looked_at, self.progress.unroutable)
         room, size = self._pace.allowance(self._redrives.timers.wall_ms(), self._at_once), 0
-        found: list[Letter] = []
+        found: list[StoredDeadLetter] = []
         behind = min(batches[-1].stop_offset, self._stop, first + LOOKED_AT_MAX)
         ready = RangeSet(self.queue.machine.ledger.ready_in(first, behind))
         for batch in batches:
@@ -256,7 +256,7 @@ class Redrive:
                 self.progress.looked_at += 1
                 if offset not in ready:
                     continue  # what a consumer has is its own
-                letter = letter_at(batch, offset)
+                letter = dead_letter_at(batch, offset)
                 if self.selection.has(letter.told):
                     found.append(letter)
                     size += len(letter.body)
@@ -265,7 +265,7 @@ class Redrive:
 
     # -- moving
 
-    def _move(self, found: list[Letter]) -> None:
+    def _move(self, found: list[StoredDeadLetter]) -> None:
         queue = self.queue
         write = self._redrives.writes.begin()
         for letter in found:
@@ -292,7 +292,7 @@ class Redrive:
         self._write = write
         write.commit(self)
 
-    def _address(self, letter: Letter) -> tuple[str, list[str]]:
+    def _address(self, letter: StoredDeadLetter) -> tuple[str, list[str]]:
         """The exchange and the keys that a message goes back with."""
         told, target = letter.told, self.target
         own = letter.routing_key.decode(errors="replace")
@@ -302,7 +302,7 @@ class Redrive:
         return target.exchange, keys if target.routing_key is None else [target.routing_key]
 
     def _targets(
-        self, letter: Letter, exchange: str, keys: list[str], header: bytes, flags: int
+        self, letter: StoredDeadLetter, exchange: str, keys: list[str], header: bytes, flags: int
     ) -> Iterable[OpenQueue]:
         """Who gets a message. Nobody, where it is not known where it came from."""
         if self.target.exchange is None:
@@ -341,7 +341,7 @@ class Redrive:
             return
         self._refuse(moved)
 
-    def _refuse(self, refused: list[Letter]) -> None:
+    def _refuse(self, refused: list[StoredDeadLetter]) -> None:
         """Somebody had no room: go on with one at a time, and pass over whom nothing helps."""
         self._at_once = 1
         self._refusals += 1

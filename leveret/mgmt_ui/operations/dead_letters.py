@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.dead_letters import letters
+from leveret.core.dead_letters import scan
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.administration import AdministrationError
 from leveret.features.redrive import RATE_MAX, Selection
 from leveret.mgmt_ui.operations.shown import headers_of, integer, payload, properties
 
 if TYPE_CHECKING:
-    from leveret.core.dead_letters.letters import Letter
     from leveret.core.dead_letters.redrive import Redrive, Redrives
+    from leveret.core.dead_letters.scan import StoredDeadLetter
     from leveret.core.queues.queue import Queue
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
@@ -33,7 +33,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
     after = parameters["after"]
     first = queue.log.first if after is None else integer("after", after) + 1
     rows: list[dict[str, object]] = []
-    async for found in letters.letters(queue, selection, first, queue.log.committed):
+    async for found in scan.scan(queue, selection, first, queue.log.committed):
         rows += map(_row, found[: limit + 1 - len(rows)])
         if len(rows) > limit:
             break
@@ -49,7 +49,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
 async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
     queue, offset = _queue(node, parameters), integer("offset", parameters["offset"])
     behind = min(offset + 1, queue.log.committed)
-    async for found in letters.letters(queue, Selection(), offset, behind):
+    async for found in scan.scan(queue, Selection(), offset, behind):
         for letter in found:
             return {
                 **_row(letter),
@@ -99,7 +99,7 @@ async def _delete(node: Administered, parameters: Parameters) -> int:
     queue, selection = _queue(node, parameters), _selection(parameters)
     if selection == Selection():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
-    count = await letters.delete(queue, selection)
+    count = await scan.delete(queue, selection)
     _tell(node, queue, count)
     return count
 
@@ -161,7 +161,7 @@ def _is_number(value: object) -> bool:
 # -- what is answered
 
 
-def _row(letter: Letter) -> dict[str, object]:
+def _row(letter: StoredDeadLetter) -> dict[str, object]:
     told = letter.told
     return {
         "offset": told.offset,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.dead_letters import letters
+from leveret.core.dead_letters import scan
 from leveret.core.dead_letters.redrive import Target
 from leveret.core.definitions.well_formed import AdministrationError
 from leveret.core.live.browsing import find
@@ -238,9 +238,9 @@ def run(yard, work):
 
 def test_dead_letters_are_deleted_by_what_they_tell(yard):
     dead = yard.die(5)
-    assert run(yard, letters.delete(dead, Selection(message_ids=frozenset({"id1", "id3"})))) == 2
+    assert run(yard, scan.delete(dead, Selection(message_ids=frozenset({"id1", "id3"})))) == 2
     held, _ = dead.get()
-    assert run(yard, letters.delete(dead, Selection(reason="rejected"))) == 2
+    assert run(yard, scan.delete(dead, Selection(reason="rejected"))) == 2
     assert dead.message_count == 0
     assert run(yard, find(dead, held)).message.body == b"0"
     assert run(yard, find(dead, 1)) is None

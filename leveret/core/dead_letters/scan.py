@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.ports.records import Batch
 
-__all__ = ["Letter", "delete", "letter_at", "letters"]
+__all__ = ["StoredDeadLetter", "dead_letter_at", "delete", "scan"]
 
 
-class Letter(NamedTuple):
+class StoredDeadLetter(NamedTuple):
     """One message with what it tells of its death."""
 
     flags: int
@@ -34,7 +34,7 @@ class Letter(NamedTuple):
     told: DeadLetter
 
 
-def letter_at(batch: Batch, offset: int) -> Letter:
+def dead_letter_at(batch: Batch, offset: int) -> StoredDeadLetter:
     """The message of a batch; properties that cannot be read are none."""
     flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
     message = StoredMessage(exchange, routing_key, header, body, flags)
@@ -44,12 +44,12 @@ def letter_at(batch: Batch, offset: int) -> Letter:
         message.open_headers,
         is_dead_letter=bool(flags & RecordFlag.DEAD_LETTERED),
     )
-    return Letter(flags, time_ms, exchange, routing_key, header, body, told)
+    return StoredDeadLetter(flags, time_ms, exchange, routing_key, header, body, told)
 
 
-async def letters(
+async def scan(
     queue: Queue, selection: Selection, first: int, stop: int
-) -> AsyncIterator[list[Letter]]:
+) -> AsyncIterator[list[StoredDeadLetter]]:
     """Those of [first, stop) that are selected and not settled, a window of the log at a time.
 
     Raises StorageError; what is lost to damage is left to whoever must have it.
@@ -61,11 +61,11 @@ async def letters(
         behind = min(batches[-1].stop_offset, stop)
         unsettled = list(queue.log.settled.gaps(offset, behind))
         yield [
-            letter
+            found
             for batch in batches
             for low, high in unsettled
             for at in range(max(low, batch.base_offset), min(high, batch.stop_offset))
-            if selection.has((letter := letter_at(batch, at)).told)
+            if selection.has((found := dead_letter_at(batch, at)).told)
         ]
         offset = queue.log.settled.gaps(behind, stop).first
 
@@ -76,7 +76,7 @@ async def delete(queue: Queue, selection: Selection) -> int:
     first, stop = queue.log.first, queue.log.committed
     if selection.offsets:
         first, stop = max(first, min(selection.offsets)), min(stop, max(selection.offsets) + 1)
-    async for found in letters(queue, selection, first, stop):
+    async for found in scan(queue, selection, first, stop):
         # Nothing else happens between these two: what was withdrawn is nobody's.
         withdrawn = queue.machine.withdraw([(at, at + 1) for at in (x.told.offset for x in found)])
         queue.settle(withdrawn)
