@@ -23,7 +23,7 @@ from leveret.amqp.timeouts import DeliveryAges, Leases
 from leveret.amqp.unacked import Unacked
 from leveret.core.access.authentication import authorise, authorise_topic
 from leveret.core.chores import drain
-from leveret.core.dead_letters.discards import Reason
+from leveret.core.dead_letters.worker import Reason
 from leveret.core.intake import Concern
 from leveret.core.names import resource, stripped
 from leveret.core.queues.queue import Queue

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
-from leveret.core.dead_letters.discards import Reason
+from leveret.core.dead_letters.worker import Reason
 from leveret.errors import ChannelError
 from leveret.features.leases import Extensions, Terms, rounded_end
 

@@ -74,7 +74,7 @@ class Bench:
             lambda *report: self.reported.append(report),
             Timers(self.clock.wall_ms, self.clock.call_later, self.clock.seconds),
             self.unused.append,
-            self.bury,
+            self.dead_letter,
         )
         self.queue = Queue(
             QueueDefinition("/", "q"),
@@ -84,7 +84,7 @@ class Bench:
             self.services,
         )
 
-    def bury(self, queue, windows, reason, publish=None):
+    def dead_letter(self, queue, windows, reason, publish=None):
         for batch, first, stop in windows:
             self.dead += [(offset, str(reason)) for offset in range(first, stop)]
             assert batch.base_offset <= first < stop <= batch.stop_offset

@@ -14,7 +14,7 @@ from leveret.core.queues.settings import DeadLetterStrategy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.core.dead_letters.discards import Reason
+    from leveret.core.dead_letters.worker import Reason
     from leveret.core.queues.queue import Queue
 
 __all__ = ["DISABLED", "DeadLetterCounters", "Death"]

@@ -99,4 +99,4 @@ class DeadLetterTopics:
         finally:
             self._keeping.discard(topic)
         for queue in self._unkept.pop(topic):
-            queue.bury_again()
+            queue.retry_dead_letters()

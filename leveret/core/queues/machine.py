@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.queues.delayed_requeue import DelayedRequeue
 from leveret.core.queues.offers import Deliver
-from leveret.core.queues.returned import Returned
 from leveret.core.queues.service_line import ServiceLine
 from leveret.ports.ranges import RangeSet
 from leveret.ports.returns import Returns
@@ -115,7 +115,7 @@ class QueueMachine:
         self._counts_every_return = counts_every_return
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
-        self.delayed = Returned()
+        self.delayed = DelayedRequeue()
         self.groups: GroupLedger | None = None  # where messages wait for others of their group
         self._active: Consumer | None = None  # the one served, where only one is
         self._exclusive = False  # whether the consumers are one that wants to be alone

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.core.access.rates import QueueRates
-    from leveret.core.dead_letters.discards import Reason
+    from leveret.core.dead_letters.worker import Reason
     from leveret.core.once.dedup import DedupServices
     from leveret.core.queues.queue import QueueServices
     from leveret.core.queues.sending import Runs

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from leveret.core.dead_letters.discards import Reason
+from leveret.core.dead_letters.worker import Reason
 from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS
 from leveret.core.filtering.filtered import check_filterable
 from leveret.core.queues.sending import send_each

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from leveret.core.dead_letters.counters import DeadLetterCounters
-from leveret.core.dead_letters.discards import DeadLetterSink, Discards, Reason, Window, drop
+from leveret.core.dead_letters.worker import DeadLetterSink, DeadLetterWorker, Reason, Window, drop
 from leveret.core.filtering.arguments import record_filter
 from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.ledgers.groups import GroupLedger
@@ -21,13 +21,13 @@ from leveret.core.ledgers.priorities import PriorityLedger
 from leveret.core.logs.appender import AfterBoth
 from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
+from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
 from leveret.core.queues.farewell import say_farewell
-from leveret.core.queues.idleness import Idleness
 from leveret.core.queues.machine import QueueMachine
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue
+from leveret.core.queues.queue_expiry import QueueExpiry
 from leveret.core.queues.sending import count, cut
-from leveret.core.queues.upkeep import Upkeep
-from leveret.core.retry.order import KeptOrder
+from leveret.core.retry.key_order import KeyOrder
 from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.ports.records import RecordFlag
 
@@ -85,18 +85,18 @@ class Queue(OpenQueue):
 
     __slots__ = (
         "_backlog",
-        "_discards",
+        "_dead_letter_worker",
+        "_expiry_and_limits",
         "_filtered",
-        "_idleness",
         "_learner",
         "_learns",
         "_lease_next",
         "_noted",
+        "_queue_expiry",
         "_rests",
         "_retry_timer",
         "_searching",
         "_undone_stop",
-        "_upkeep",
         "died_count",
         "eta_hold",
         "is_learning",
@@ -121,18 +121,18 @@ class Queue(OpenQueue):
         self.is_learning = False  # what the backlog's priorities are: until then nothing is offered
         # What few queues need is made when it is needed: of queues there are many.
         self._backlog: Backlog | None = None
-        self._discards: Discards | None = None
-        self._idleness: Idleness | None = None
+        self._dead_letter_worker: DeadLetterWorker | None = None
+        self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
         self._rests = False  # nothing is handed out: it learns, or is paused
         self._undone_stop = 0  # some records before it are of atomic writes that were undone
         self.machine = self._make_machine()
         self.reader = QueueReader(self, self.touch)
         self.retry_topic = self._find_retry_topic()
-        self.order: KeptOrder | None = None  # by key, while failed messages are tried again
+        self.order: KeyOrder | None = None  # by key, while failed messages are tried again
         self._keep_order()
         self.eta_hold = self._find_eta_hold()
-        self._upkeep: Upkeep | None = None
+        self._expiry_and_limits: ExpiryAndLimits | None = None
         self._searching: FilteredDelivery | None = None  # once somebody came with a filter
         self._filtered: FilteredDelivery | None = None  # while such a consumer is there
         self.used()
@@ -161,8 +161,8 @@ class Queue(OpenQueue):
 
     def backlog_learned(self) -> None:
         """All is known of it that must be: it may be handed out."""
-        if self._upkeep is not None:
-            self._upkeep.capacity.weigh()
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.overflow.weigh()
         self.is_learning = False
         self._follow_pause()
         self._show_committed()
@@ -207,9 +207,9 @@ class Queue(OpenQueue):
         """Serve messages in another order from now on. The backlog is learned as at a start."""
         assert self.can_reorder, "what is leased would be forgotten"
         consumers, exclusive = self.machine.consumers, self.machine.is_exclusive
-        if self._upkeep is not None:
-            self._upkeep.close()
-            self._upkeep = None
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.close()
+            self._expiry_and_limits = None
         super().reconfigure(settings)
         self.machine = self._make_machine()
         self.reader = QueueReader(self, self.touch)
@@ -251,20 +251,20 @@ class Queue(OpenQueue):
         )
         self._keep_order()
         self._follow_pause()
-        weighed = self._upkeep is not None and self._upkeep.weighs
+        weighed = self._expiry_and_limits is not None and self._expiry_and_limits.weighs
         self._keep_up()
-        if self._upkeep is not None and self._upkeep.weighs and not weighed:
+        if self._expiry_and_limits is not None and self._expiry_and_limits.weighs and not weighed:
             self._read_backlog()
-        if self._idleness is not None:
-            self._idleness.forget()
+        if self._queue_expiry is not None:
+            self._queue_expiry.forget()
         self.used()
 
     def _keep_up(self) -> None:
         """See to lifetimes and limits, if there are any."""
-        if self._upkeep is not None:
-            self._upkeep.reconfigure(self.settings)
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.reconfigure(self.settings)
         elif self.settings.message_ttl_ms is not None or self.settings.is_limited:
-            self._upkeep = Upkeep(self)
+            self._expiry_and_limits = ExpiryAndLimits(self)
 
     def touch(self) -> None:
         """Something is to be looked at in the next turn."""
@@ -299,14 +299,14 @@ class Queue(OpenQueue):
     @property
     def dead_letters_waiting(self) -> int:
         """See OpenQueue."""
-        return 0 if self._discards is None else self._discards.waiting_count
+        return 0 if self._dead_letter_worker is None else self._dead_letter_worker.waiting_count
 
     @property
     def held_bytes(self) -> int:
         """See OpenQueue."""
-        machine, upkeep = self.machine, self._upkeep
+        machine, rules = self.machine, self._expiry_and_limits
         known = machine.ledger.held_bytes + machine.delayed.held_bytes
-        known += 0 if upkeep is None else upkeep.expiry.held_bytes
+        known += 0 if rules is None else rules.expiry.held_bytes
         return super().held_bytes + known + self.reader.held_bytes
 
     def waits(self, offset: int) -> bool:
@@ -325,21 +325,21 @@ class Queue(OpenQueue):
     def _prepare(self) -> None:
         """Refuse what finds no room, and learn what is to be known of the rest."""
         builder = self.builder
-        if self._upkeep is None:
+        if self._expiry_and_limits is None:
             noted = builder.features & self._noted
             if not noted and self.dedup is None and self.eta_hold is None:
                 return
             if noted & RecordFlag.HAS_EXPIRATION:
-                self._upkeep = Upkeep(self)
-        if self._upkeep is not None:
-            self._upkeep.admit(builder)
+                self._expiry_and_limits = ExpiryAndLimits(self)
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.admit(builder)
         if self.eta_hold is not None and builder.count and self.eta_hold.admit():
             self._await_also(self.eta_hold)
         self.take_in(builder)
 
     def has_room(self, records: BatchBuilder) -> bool:
         """See Appender."""
-        return self._upkeep is None or self._upkeep.has_room(records)
+        return self._expiry_and_limits is None or self._expiry_and_limits.has_room(records)
 
     def take_in(self, records: BatchBuilder) -> None:
         """See Appender."""
@@ -347,25 +347,27 @@ class Queue(OpenQueue):
             return
         super().take_in(records)
         noted = records.features & self._noted
-        if records.count and (noted or (self._upkeep is not None and self._upkeep.weighs)):
+        if records.count and (
+            noted or (self._expiry_and_limits is not None and self._expiry_and_limits.weighs)
+        ):
             self.learn(records.preview(self.log.end))
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
         """Take in what a batch's records say of themselves, but those that are `settled`."""
         if self._learner is not None and batch.features & self._learns:
             self._learner.learn(batch)
-        if self._upkeep is None and batch.features & RecordFlag.HAS_EXPIRATION:
-            self._upkeep = Upkeep(self)
-        if self._upkeep is not None:
-            self._upkeep.learn(batch, settled)
+        if self._expiry_and_limits is None and batch.features & RecordFlag.HAS_EXPIRATION:
+            self._expiry_and_limits = ExpiryAndLimits(self)
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.learn(batch, settled)
         if self.order is not None and batch.features & RecordFlag.RETRIED:
             self.order.learn(batch, settled)
 
     def _forget_uncommitted(self) -> None:
         if self._learner is not None:
             self._learner.forget(self.log.end)
-        if self._upkeep is not None:
-            self._upkeep.forget(self.log.end)
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.forget(self.log.end)
         if self.order is not None:
             self.order.forget(self.log.end)
         super()._forget_uncommitted()
@@ -377,11 +379,11 @@ class Queue(OpenQueue):
             self._pass_over_undone()
         else:
             self.machine.ledger.commit(self.log.committed)
-        if self._upkeep is not None:
-            self._upkeep.expiry.more_is_ready()
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.expiry.more_is_ready()
             # Whoever asks for a count before the next turn must not see what nobody will get.
             if not self.machine.can_deliver():
-                self._upkeep.enforce()
+                self._expiry_and_limits.enforce()
 
     def _pass_over_undone(self) -> None:
         """Nothing becomes ready that was undone."""
@@ -470,32 +472,38 @@ class Queue(OpenQueue):
         if self.passed_over_in or not delivered:  # else there is nothing to note
             held_up = self.machine.ledger.ready_count > 0 and self.machine.is_held_up
             self._note_pump(delivered=delivered > 0, held_up=held_up)
-        return self._upkeep is not None and self._upkeep.enforce(delivered=delivered > 0)
+        return self._expiry_and_limits is not None and self._expiry_and_limits.enforce(
+            delivered=delivered > 0
+        )
 
     def _pump_resting(self) -> bool:
         """Lifetimes and limits go on while nothing is handed out."""
-        return not self.is_learning and self._upkeep is not None and self._upkeep.enforce()
+        return (
+            not self.is_learning
+            and self._expiry_and_limits is not None
+            and self._expiry_and_limits.enforce()
+        )
 
     def _pump_filtered(self, filtered: FilteredDelivery) -> bool:
         delivered, more = filtered.pump()
         held_up = self.machine.ready_count > 0 and filtered.is_held_up
         self._note_pump(delivered=delivered > 0, held_up=held_up)
-        if more or self._upkeep is None:
+        if more or self._expiry_and_limits is None:
             return more
-        return self._upkeep.enforce(delivered=delivered > 0)
+        return self._expiry_and_limits.enforce(delivered=delivered > 0)
 
     def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
         """What of these ready runs has not expired, and waits for nobody."""
-        if self._upkeep is not None:
-            runs = self._upkeep.discard_expired(runs, batches)
+        if self._expiry_and_limits is not None:
+            runs = self._expiry_and_limits.discard_expired(runs, batches)
         return runs if self.order is None else self.order.let_pass(runs, batches)
 
     def deliver(self, offer: Deliver, batches: list[Batch]) -> int:
         """Send one offer. Returns how many records were sent (at least one), or expired."""
         if offer.is_partial and self.machine.groups is None:
             return self._deliver_runs(offer, batches)
-        if self._upkeep is not None:
-            stop, expired = self._upkeep.alive(offer.first, offer.stop, batches)
+        if self._expiry_and_limits is not None:
+            stop, expired = self._expiry_and_limits.alive(offer.first, offer.stop, batches)
             if expired:
                 self.give_up(self.machine.withdraw([(offer.first, stop)]), Reason.EXPIRED)
                 return stop - offer.first
@@ -540,7 +548,7 @@ class Queue(OpenQueue):
             self.used()
         while not self.deleted and (leased := self._lease_next()) is not None:
             offset = leased[0]
-            looked_at = self._upkeep is not None or self.order is not None
+            looked_at = self._expiry_and_limits is not None or self.order is not None
             batch = self.reader.batch_at_hand(offset) if looked_at else None
             if batch is None or not self._gives_up(batch, offset):
                 return leased
@@ -548,7 +556,9 @@ class Queue(OpenQueue):
 
     def _gives_up(self, batch: Batch, offset: int) -> bool:
         """Whether a leased record is not to be handed out: it has expired, or waits for another."""
-        if self._upkeep is not None and self._upkeep.has_expired(batch, offset):
+        if self._expiry_and_limits is not None and self._expiry_and_limits.has_expired(
+            batch, offset
+        ):
             self.give_up([(offset, offset + 1)], Reason.EXPIRED)
             return True
         return self.order is not None and self.order.parks(batch, offset)
@@ -568,9 +578,9 @@ class Queue(OpenQueue):
     def used(self) -> None:
         """See OpenQueue: a queue that expires begins its time anew."""
         if self.settings.expires_ms is not None and not self.deleted:
-            if self._idleness is None:
-                self._idleness = Idleness(self)
-            self._idleness.end()
+            if self._queue_expiry is None:
+                self._queue_expiry = QueueExpiry(self)
+            self._queue_expiry.end()
 
     # -- settling
 
@@ -631,22 +641,24 @@ class Queue(OpenQueue):
             self._more_is_ready()
 
     def _more_is_ready(self) -> None:
-        if self._upkeep is not None:
-            self._upkeep.expiry.more_is_ready()
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.expiry.more_is_ready()
         self._turn.touch(self)
 
     def give_up(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
         """Records that are leased, and belong to no consumer, are dead, or are to be retried."""
         if not ranges:
             return
-        if self._discards is None:
-            self._discards = Discards(self, self.services.dead_letter, self.services.timers)
-        self._discards.add(ranges, reason)
+        if self._dead_letter_worker is None:
+            self._dead_letter_worker = DeadLetterWorker(
+                self, self.services.dead_letter, self.services.timers
+            )
+        self._dead_letter_worker.add(ranges, reason)
 
-    def bury_again(self) -> None:
+    def retry_dead_letters(self) -> None:
         """Somebody takes dead letters now that could not before."""
-        if self._discards is not None:
-            self._discards.try_again()
+        if self._dead_letter_worker is not None:
+            self._dead_letter_worker.try_again()
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Consumers gave the records up."""
@@ -687,7 +699,7 @@ class Queue(OpenQueue):
                 order, self.order = self.order, None
                 order.end()
         elif self.order is None:
-            self.order = KeptOrder(self)
+            self.order = KeyOrder(self)
             self._noted |= RecordFlag.RETRIED
 
     def unpark(self, ranges: list[tuple[int, int]]) -> None:
@@ -729,16 +741,18 @@ class Queue(OpenQueue):
         """
         if self._backlog is not None:
             self._backlog.let_go()
-        if self._idleness is not None:
-            self._idleness.close()
+        if self._queue_expiry is not None:
+            self._queue_expiry.close()
         if self._retry_timer is not None:
             self._retry_timer.close()
-        if self._upkeep is not None:
-            self._upkeep.close()
-        if self._discards is not None:
-            self._discards.close()
+        if self._expiry_and_limits is not None:
+            self._expiry_and_limits.close()
+        if self._dead_letter_worker is not None:
+            self._dead_letter_worker.close()
         self.reader.close()
-        self._backlog = self._idleness = self._retry_timer = self._upkeep = self._discards = None
+        self._backlog = self._queue_expiry = self._retry_timer = self._expiry_and_limits = (
+            self._dead_letter_worker
+        ) = None
         self._searching = self._filtered = None
 
 

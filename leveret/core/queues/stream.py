@@ -29,7 +29,7 @@ from leveret.errors import CorruptBatchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from leveret.core.dead_letters.discards import Reason
+    from leveret.core.dead_letters.worker import Reason
     from leveret.core.filtering.filters import RecordFilter
     from leveret.core.queues.queue import QueueServices
     from leveret.core.queues.settings import QueueSettings

@@ -10,11 +10,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.dead_letters.discards import RETRY_MS, Reason, Window
+from leveret.core.dead_letters.worker import RETRY_MS, Reason, Window
 from leveret.core.logs.window import LogWindow
 from leveret.core.names import NAME_BYTES_MAX
 from leveret.core.queues.settings import Overflow
-from leveret.core.retry.order import KeptOrder, key_of
+from leveret.core.retry.key_order import KeyOrder, key_of
 from leveret.errors import ChannelError, StorageError
 from leveret.features.retry import (
     Attempts,
@@ -284,7 +284,7 @@ class RetryTopic:
         if self._queue.order is not None:
             self._queue.order.cancelled(offset)
 
-    async def learn_keys(self, order: KeptOrder) -> None:
+    async def learn_keys(self, order: KeyOrder) -> None:
         """Say whose keys are held by messages that an earlier run has left here."""
         log = self.room.log
         window = LogWindow(log)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.core.dead_letters.packing import LETTERS_MAX
+from leveret.core.dead_letters.packing import TEMPLATES_MAX
 from leveret.core.queues.queue import Reason, Window
 from leveret.core.queues.settings import resolve_settings
 from leveret.ports.contents import headers_table, with_properties
@@ -25,7 +25,7 @@ class Yard:
         self.stage = Stage()
         self.broker = self.stage.broker
         self.vhost = self.broker.vhosts["/"]
-        self.bury = self.broker._opener.services.dead_letter
+        self.dead_letter = self.broker._opener.services.dead_letter
 
     def declare(self, name, exchange=None, key=None):
         arguments = {}
@@ -50,7 +50,7 @@ class Yard:
         batch = self.stage.log(name).batches[-1]
         first, stop = first + batch.base_offset, stop or batch.stop_offset
         queue = self.stage.queue(name)
-        found = self.bury(queue, [Window(batch, first, stop)], reason)
+        found = self.dead_letter(queue, [Window(batch, first, stop)], reason)
         self.stage.run()
         return sorted(target.name for target in found)
 
@@ -260,13 +260,13 @@ def test_many_kinds_of_records_share_a_call(yard):
     yard.declare("b")
     yard.bind("b", "dlx")
     builder = yard.stage.queue("a").builder
-    for number in range(3 * LETTERS_MAX):
+    for number in range(3 * TEMPLATES_MAX):
         key = b"%d" % (number // 2)
         builder.add(0, 0, b"x", key, content(b"%d" % number), b"%d" % number)
     yard.stage.queue("a").flush()
     yard.die("a", first=1)
     dead = yard.letters("b")
-    assert [found.body for found in dead] == [b"%d" % n for n in range(1, 3 * LETTERS_MAX)]
+    assert [found.body for found in dead] == [b"%d" % n for n in range(1, 3 * TEMPLATES_MAX)]
     assert all(
         found.key == b"%d" % (n // 2) == found.headers["x-death"][0]["routing-keys"][0].encode()
         for n, found in enumerate(dead, 1)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.dead_letters.discards import ASIDE_MAX, RETRY_MS
 from leveret.core.dead_letters.publish import DeadLetterPublish
+from leveret.core.dead_letters.worker import ASIDE_MAX, RETRY_MS
 from leveret.core.queues.settings import resolve_settings
 from leveret.ports import Durability
 from leveret.ports.ranges import RangeSet

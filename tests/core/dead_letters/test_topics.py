@@ -4,8 +4,8 @@ import pytest
 from pamqp import commands
 
 from leveret.core.access.limits import NodeLimits
-from leveret.core.dead_letters.discards import RETRY_MS
 from leveret.core.dead_letters.topics import dead_letter_topic
+from leveret.core.dead_letters.worker import RETRY_MS
 from leveret.errors import StorageError
 from leveret.ports.contents import headers_table
 from leveret.ports.definitions import PolicyDefinition

@@ -42,7 +42,7 @@ class Window(Bench):
                 self.clock.wall_ms, self.clock.call_later, self.clock.seconds
             ),
             self.unused.append,
-            self.bury,
+            self.dead_letter,
             dedup=DedupServices(
                 self.state,
                 self.write,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.queues.returned import Returned
+from leveret.core.queues.delayed_requeue import DelayedRequeue
 from leveret.core.queues.settings import Overflow, QueueSettings, RetryDelay
 from leveret.core.queues.sizes import BodySizes
 from leveret.ports.records import BatchBuilder
@@ -24,7 +24,7 @@ def got(consumer):
 
 
 def test_who_waits_until_the_same_moment_comes_in_the_old_order():
-    delayed = Returned()
+    delayed = DelayedRequeue()
     for first, due_ms in [(6, 9), (2, 9), (0, 12), (4, 9), (8, 3)]:
         delayed.add(first, first + 1, due_ms)
     assert (delayed.count, delayed.next_ms) == (5, 3)
@@ -35,7 +35,7 @@ def test_who_waits_until_the_same_moment_comes_in_the_old_order():
 
 
 def test_what_is_weighed_counts_until_it_goes():
-    builder, sizes, delayed = BatchBuilder(), BodySizes(), Returned()
+    builder, sizes, delayed = BatchBuilder(), BodySizes(), DelayedRequeue()
     for size in (1, 20, 300):
         flags, header = content_header(size)
         builder.add(flags, 0, b"", b"q", header, b"x" * size)

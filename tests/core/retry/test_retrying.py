@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.core.dead_letters.discards import RETRY_MS, Reason
+from leveret.core.dead_letters.worker import RETRY_MS, Reason
 from leveret.core.queues.settings import resolve_settings
 from leveret.errors import DiskFullError
 from leveret.ports.contents import headers_table

@@ -25,7 +25,7 @@ UNLIMITED = (1 << 64) - 1
 NEXT_RECORDS = 256
 
 
-class Capacity:
+class OverflowPolicy:
     """How much one queue holds. With a limit of bytes, the machine's ledger is made to weigh."""
 
     def __init__(self, machine: QueueMachine, log: TopicLog, settings: QueueSettings) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.core.dead_letters import discards
-from leveret.core.dead_letters.discards import RETRY_MS
+from leveret.core.dead_letters import worker
+from leveret.core.dead_letters.worker import RETRY_MS
 from leveret.core.queues.settings import QueueSettings
 from leveret.errors import StorageError
 from tests.support.queue_bench import Bench
@@ -55,10 +55,10 @@ def test_a_deleted_queue_gives_up_nothing_more(bench):
 
 
 def test_large_messages_go_a_portion_at_a_time(bench, monkeypatch):
-    monkeypatch.setattr(discards, "PORTION_BYTES", 1)
+    monkeypatch.setattr(worker, "PORTION_BYTES", 1)
     bench.log.at_hand = True
     bench.queue.discard([(0, 3)])
-    bench.queue.bury_again()  # does not hurry it
+    bench.queue.retry_dead_letters()  # does not hurry it
     assert bench.dead == [(0, "rejected")]
     bench.advance(0)
     assert bench.dead == [(0, "rejected"), (1, "rejected"), (2, "rejected")]
@@ -66,7 +66,7 @@ def test_large_messages_go_a_portion_at_a_time(bench, monkeypatch):
 
 
 def test_a_queue_deleted_between_two_portions_gives_up_nothing_more(bench, monkeypatch):
-    monkeypatch.setattr(discards, "PORTION_BYTES", 1)
+    monkeypatch.setattr(worker, "PORTION_BYTES", 1)
     bench.log.at_hand = True
     bench.queue.discard([(0, 3)])
     bench.queue.mark_deleted()

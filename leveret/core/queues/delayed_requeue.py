@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.sizes import BodySizes
 
 
-class Returned:
+class DelayedRequeue:
     """Offsets that came back and wait. Once `weigh` was told of sizes, `bytes` are theirs."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
 
 
-class Idleness:
+class QueueExpiry:
     """How long one queue has rested. Whoever has a consumer is in use all the time.
 
     The timer is not set anew with each use: when it comes, it looks how much is left.

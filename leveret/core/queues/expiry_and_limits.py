@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.dead_letters.discards import Reason, Window
-from leveret.core.queues.capacity import Capacity
+from leveret.core.dead_letters.worker import Reason, Window
 from leveret.core.queues.expiry import Expiry
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX
+from leveret.core.queues.overflow import OverflowPolicy
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch, BatchBuilder
 
 
-class Upkeep:
+class ExpiryAndLimits:
     """The lifetimes and limits of one queue."""
 
     def __init__(self, queue: Queue) -> None:
@@ -34,18 +34,18 @@ class Upkeep:
         # What lies below has been offered to consumers before, and may have expired since.
         self._offered_stop = queue.machine.ledger.committed
         self.expiry = Expiry(queue.machine, queue.settings.message_ttl_ms)
-        self.capacity = Capacity(queue.machine, queue.log, queue.settings)
+        self.overflow = OverflowPolicy(queue.machine, queue.log, queue.settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
         """Other lifetimes and limits hold from now on."""
         self.expiry.set_ttl(settings.message_ttl_ms)
-        self.capacity.reconfigure(settings)
+        self.overflow.reconfigure(settings)
 
     # -- around an append
 
     def admit(self, builder: BatchBuilder) -> None:
         """Refuse what finds no room."""
-        refused = self.capacity.refuse(builder)
+        refused = self.overflow.refuse(builder)
         queue = self._queue
         if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
             window = Window(refused, refused.base_offset, refused.stop_offset)
@@ -54,23 +54,23 @@ class Upkeep:
 
     def has_room(self, records: BatchBuilder) -> bool:
         """Whether nothing of an atomic write would be refused."""
-        return self.capacity.has_room(records)
+        return self.overflow.has_room(records)
 
     @property
     def weighs(self) -> bool:
         """Whether it must learn of every batch."""
-        return self.capacity.sizes is not None
+        return self.overflow.sizes is not None
 
     def learn(self, batch: Batch, settled: RangeSet | None) -> None:
         """Take in what a batch's records say of themselves, but those that are `settled`."""
         if batch.features & RecordFlag.HAS_EXPIRATION:
             self.expiry.learn(batch)
-        self.capacity.learn(batch, settled)
+        self.overflow.learn(batch, settled)
 
     def forget(self, offset: int) -> None:
         """Records from `offset` on are lost; others will take their numbers."""
         self.expiry.forget(offset)
-        self.capacity.forget(offset)
+        self.overflow.forget(offset)
 
     # -- around a delivery
 
@@ -115,7 +115,7 @@ class Upkeep:
         self._timer.set(self.expiry.next_deadline())
         if delivered and self._is_draining():
             return True
-        queue.give_up(self.capacity.overflowing(), Reason.MAX_LENGTH)
+        queue.give_up(self.overflow.overflowing(), Reason.MAX_LENGTH)
         return more
 
     def _is_draining(self) -> bool:

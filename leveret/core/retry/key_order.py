@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.core.queues.queue import Queue
     from leveret.ports.records import Batch
 
-__all__ = ["KeptOrder", "key_of"]
+__all__ = ["KeyOrder", "key_of"]
 
 GROUP = "x-message-group"
 
@@ -34,7 +34,7 @@ def key_of(flags: int, exchange: bytes, routing_key: bytes, header: bytes) -> by
     return b"key " + routing_key
 
 
-class KeptOrder:
+class KeyOrder:
     """The keys of one queue that are held, and what is parked for them."""
 
     def __init__(self, queue: Queue) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Count = Callable[[Iterable[tuple[int, int]]], None]
 
-# Dead letters that must arrive and found nobody who takes them are tried again after so long.
+# DeadRange letters that must arrive and found nobody who takes them are tried again after so long.
 RETRY_MS = 5_000
 # What a queue gives up of large messages goes a portion at a time: each of them is written once
 # more, with what it died of.
@@ -95,7 +95,7 @@ def drop(
     return ()
 
 
-class Dead(NamedTuple):
+class DeadRange(NamedTuple):
     """The offsets [first, stop), which died of `reason`; the queues of `written` have them."""
 
     first: int
@@ -104,7 +104,7 @@ class Dead(NamedTuple):
     written: Written = NOWHERE
 
 
-class Discards:
+class DeadLetterWorker:
     """What one queue gives up. All of it is leased, and belongs to no consumer any more."""
 
     def __init__(self, queue: Queue, dead_letter: DeadLetterSink, timers: Timers) -> None:
@@ -112,8 +112,8 @@ class Discards:
         self._dead_letter = dead_letter
         self._counters = queue.services.dead_letter_counters
         self._window = LogWindow(queue.log)
-        self._waiting: deque[Dead] = deque()
-        self._aside: list[Dead] = []  # until it is time to try again
+        self._waiting: deque[DeadRange] = deque()
+        self._aside: list[DeadRange] = []  # until it is time to try again
         self._told = False  # whether the operator knows that some are put aside
         self._busy = False  # reading, or waiting for the targets' commits
         self._working = False
@@ -124,7 +124,7 @@ class Discards:
 
     @property
     def waiting_count(self) -> int:
-        """Dead letters that somebody should have taken, and that are tried again."""
+        """DeadRange letters that somebody should have taken, and that are tried again."""
         return sum(dead.stop - dead.first for dead in self._aside)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Discards:
             self._counters.died(self._queue, reason, ranges)
             self._queue.settle(ranges)
             return
-        self._waiting.extend(Dead(first, stop, reason) for first, stop in ranges)
+        self._waiting.extend(DeadRange(first, stop, reason) for first, stop in ranges)
         self.work()
 
     def work(self) -> None:
@@ -174,7 +174,7 @@ class Discards:
             self._busy = True
             self._queue.services.spawn(self._fetch(first))
         else:
-            self._bury(batches)
+            self._publish(batches)
 
     async def _fetch(self, offset: int) -> None:
         try:
@@ -202,7 +202,7 @@ class Discards:
         self._busy = False
         self.work()
 
-    def _bury(self, batches: list[Batch]) -> None:
+    def _publish(self, batches: list[Batch]) -> None:
         """Deposit what waits alike, as far as it is at hand."""
         queue = self._queue
         kind = self._waiting[0]
@@ -235,7 +235,7 @@ class Discards:
             topic = self._queue.open_retry_topic()
         except StorageError as error:
             self._queue.reader.complaints.complain(error)
-            self._aside += [Dead(*each, reason) for each in _ranges(windows)]
+            self._aside += [DeadRange(*each, reason) for each in _ranges(windows)]
             self._try_later()
             return []
         retried, exhausted = topic.take(windows, reason)
@@ -248,9 +248,9 @@ class Discards:
     def _await(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
         """Settle what is discarded once it is safe, and count it then."""
         self._busy = True
-        publish.begin(lambda: self._buried(publish, reason, count))
+        publish.begin(lambda: self._published(publish, reason, count))
 
-    def _take(self, batches: list[Batch], kind: Dead) -> list[Window]:
+    def _take(self, batches: list[Batch], kind: DeadRange) -> list[Window]:
         """What waits alike and is at hand, as much as there is room for in this portion."""
         windows: list[Window] = []
         for batch in batches:
@@ -267,14 +267,16 @@ class Discards:
                 windows.append(Window(batch, first, taken))
         return windows
 
-    def _buried(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
+    def _published(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
         """The targets have said what they hold of what was deposited."""
         held_by_all, missing = publish.outcome()
         if held_by_all:
             count(held_by_all)
             self._queue.settle(held_by_all)
         if missing:
-            self._aside += [Dead(first, stop, reason, written) for first, stop, written in missing]
+            self._aside += [
+                DeadRange(first, stop, reason, written) for first, stop, written in missing
+            ]
             self._try_later()
             self._tell()
         elif not self._aside:
