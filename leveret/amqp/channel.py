@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from leveret.amqp.frames import ChannelSlot, Publish
     from leveret.amqp.transaction import Transaction
     from leveret.core.broker import Broker
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.exchange import Exchange
     from leveret.core.routing.message import Message

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, Holder
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Rights
     from leveret.ports.records import BatchBuilder

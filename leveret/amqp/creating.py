@@ -17,7 +17,7 @@ from leveret.errors import ChannelError
 if TYPE_CHECKING:
     from leveret.amqp.channel import Channel
     from leveret.core.broker import Broker
-    from leveret.core.logs.appender import Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.routing.bindings import QueueLike
 
 __all__ = ["KeptDefinitions", "missing_queue"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel
     from leveret.core.intake import Submission
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.vhost import Vhost
     from leveret.ports.definitions import Arguments
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.unfinished import Unfinished
     from leveret.core.clients import Endpoints
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.ports.authentication import Rights
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leveret.amqp.tls import TlsContexts
     from leveret.config import Configuration
     from leveret.core.broker import Broker
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.errors import AmqpError
     from leveret.ports.authentication import Rights
 

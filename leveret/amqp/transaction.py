@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.channel import Channel, Holding
     from leveret.amqp.frames import Publish
-    from leveret.core.logs.appender import Committing, Waiter
+    from leveret.core.logs.log_writer import Committing, Waiter
 
     Deposit = tuple[Publish, Destinations]
     Buffered = tuple[Publish, Destinations | Concern]

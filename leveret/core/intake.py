@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.routing.message import Message
     from leveret.core.telemetry.trace import Origin
     from leveret.core.vhost import Vhost

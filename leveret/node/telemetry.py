@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
     from leveret.core.broker import Broker
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.features.alerts import Alert
     from leveret.node.core import Core
     from leveret.node.process import Process

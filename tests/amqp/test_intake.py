@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands
 
 from leveret.core.intake import Submission
-from leveret.core.logs.appender import Waiter
+from leveret.core.logs.log_writer import Waiter
 from leveret.errors import ChannelError
 from leveret.ports.records import RecordFlag
 from tests.support.client import Client, message, wire

@@ -6,8 +6,8 @@ import asyncio
 from itertools import count
 from pathlib import Path
 
-from leveret.core.logs.appender import Appender
 from leveret.core.logs.atomic import AtomicWrites
+from leveret.core.logs.log_writer import LogWriter
 from leveret.core.turn import Turn
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
@@ -41,7 +41,7 @@ class MortalFiles(FaultyFileSystem):
         return made
 
 
-class Topic(Appender):
+class Topic(LogWriter):
     """A log with records that somebody takes; nothing is known of it but what the log says."""
 
     def _show_committed(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Count = Callable[[Iterable[tuple[int, int]]], None]
 
-# DeadRange letters that must arrive and found nobody who takes them are tried again after so long.
+# Dead letters that must arrive and found nobody who takes them are tried again after so long.
 RETRY_MS = 5_000
 # What a queue gives up of large messages goes a portion at a time: each of them is written once
 # more, with what it died of.
@@ -124,7 +124,7 @@ class DeadLetterWorker:
 
     @property
     def waiting_count(self) -> int:
-        """DeadRange letters that somebody should have taken, and that are tried again."""
+        """Dead letters that somebody should have taken, and that are tried again."""
         return sum(dead.stop - dead.first for dead in self._aside)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from leveret.core.delay.delayed_messages import DelayServices
     from leveret.core.intake import Submission
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leveret.core.dead_letters.publish import Missing, Ranges
-    from leveret.core.logs.appender import Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.queue import Queue
     from leveret.core.waiting.room import Waiting, WaitingRoom
     from leveret.core.waiting.rooms import WaitingRooms

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.schedules import Schedules
     from leveret.core.intake import Submission
-    from leveret.core.logs.appender import Committing, Waiter
+    from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.vhost import Vhost
 
     # Given the exchanges that its messages may wait for; how many messages it has changed.

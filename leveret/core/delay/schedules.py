@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.eta_hold import EtaHold
-    from leveret.core.logs.appender import Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.telemetry.events import Emit
     from leveret.core.waiting.room import Waiting, WaitingRoom
 

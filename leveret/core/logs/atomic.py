@@ -21,7 +21,7 @@ from leveret.ports.records import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leveret.core.logs.appender import Appender, Waiter
+    from leveret.core.logs.log_writer import LogWriter, Waiter
     from leveret.core.turn import Turn
     from leveret.ports import TopicLog, TopicStore
 
@@ -112,7 +112,7 @@ class AtomicWrite:
     def __init__(self, writes: AtomicWrites, transaction: int) -> None:
         self.transaction = transaction
         self._writes = writes
-        self._parts: dict[Appender, Part] = {}
+        self._parts: dict[LogWriter, Part] = {}
         self._waiter: Waiter | None = None
         self._unprepared = 0  # parts
         self._unseen = 0  # parts, once they are carried out
@@ -126,7 +126,7 @@ class AtomicWrite:
 
     def publish(  # noqa: PLR0917  # a record's fields, as BatchBuilder.add has them
         self,
-        target: Appender,
+        target: LogWriter,
         flags: int,
         exchange: bytes,
         routing_key: bytes,
@@ -137,14 +137,14 @@ class AtomicWrite:
         records = self._part(target).records
         records.add(flags, self._writes.wall_ms(), exchange, routing_key, header, body)
 
-    def settle(self, source: Appender, ranges: Sequence[tuple[int, int]]) -> None:
+    def settle(self, source: LogWriter, ranges: Sequence[tuple[int, int]]) -> None:
         """Settle records of `source`: leased ones of a queue, which nobody else will settle."""
         self._part(source).settles.extend(ranges)
 
-    def _part(self, appender: Appender) -> Part:
-        part = self._parts.get(appender)
+    def _part(self, writer: LogWriter) -> Part:
+        part = self._parts.get(writer)
         if part is None:
-            part = self._parts[appender] = Part()
+            part = self._parts[writer] = Part()
         return part
 
     def commit(self, waiter: Waiter) -> None:
@@ -161,14 +161,14 @@ class AtomicWrite:
 
     def logs(self) -> list[TopicLog]:
         """The logs that take part."""
-        return [appender.log for appender in self._parts]
+        return [writer.log for writer in self._parts]
 
     def prepare(self) -> None:
         """Write a part into every log."""
         self._leave_out_deleted()
-        for appender in self._parts:
-            if appender.held:
-                appender.when_released(partial(self._writes.commit, self))
+        for writer in self._parts:
+            if writer.held:
+                writer.when_released(partial(self._writes.commit, self))
                 return
         self._unprepared = 1
         try:
@@ -180,27 +180,27 @@ class AtomicWrite:
         self._answered()
 
     def _leave_out_deleted(self) -> None:
-        for appender in [appender for appender in self._parts if appender.deleted]:
-            del self._parts[appender]
+        for writer in [writer for writer in self._parts if writer.deleted]:
+            del self._parts[writer]
 
     def _has_room(self) -> bool:
-        for appender in self._parts:
-            appender.flush()  # what others have published goes before
-        return all(appender.has_room(part.records) for appender, part in self._parts.items())
+        for writer in self._parts:
+            writer.flush()  # what others have published goes before
+        return all(writer.has_room(part.records) for writer, part in self._parts.items())
 
     def _write_parts(self) -> None:
-        for appender, part in self._parts.items():
-            appender.take_in(part.records)
-            settles = part.settles if appender.settles_in_log else []
+        for writer, part in self._parts.items():
+            writer.take_in(part.records)
+            settles = part.settles if writer.settles_in_log else []
             if not part.records.count and not settles:
                 continue
             self._unprepared += 1
-            part.first = appender.log.end
+            part.first = writer.log.end
             part.stop = part.first + part.records.count
             part.is_written = True
             prepared = partial(self._part_prepared, part)
             try:
-                appender.prepare(self.transaction, part.records, settles, prepared, Seen(self))
+                writer.prepare(self.transaction, part.records, settles, prepared, Seen(self))
             except Exception as error:  # noqa: BLE001  # whatever it is, nothing may come of it
                 prepared(error)
                 return
@@ -229,14 +229,14 @@ class AtomicWrite:
             self._failed, self.error = True, error
             self._writes.report(self, error)
         if self._failed:
-            for appender, part in self._parts.items():
+            for writer, part in self._parts.items():
                 if part.is_written:
-                    appender.undo(self.transaction, part.first, part.stop)
+                    writer.undo(self.transaction, part.first, part.stop)
         else:
             # Others may stand before its records, undecided: they are seen when all are.
             self._unseen = sum(part.first < part.stop for part in self._parts.values())
-            for appender, part in self._parts.items():
-                appender.carry_out(self.transaction, part.settles)
+            for writer, part in self._parts.items():
+                writer.carry_out(self.transaction, part.settles)
         self._tell()
 
     def seen(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.logs.appender import Appender
+    from leveret.core.logs.log_writer import LogWriter
     from leveret.errors import StorageError
 
 __all__ = ["Complaints"]
@@ -22,8 +22,8 @@ class Complaints:
         "_report",
     )
 
-    def __init__(self, queue: Appender, report: Callable[[object, Exception], None]) -> None:
-        self._queue: Appender | None = queue
+    def __init__(self, queue: LogWriter, report: Callable[[object, Exception], None]) -> None:
+        self._queue: LogWriter | None = queue
         self._report = report
         self._latest = ""  # what was reported, until reading works again
 

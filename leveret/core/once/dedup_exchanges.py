@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.appender import Appender
+from leveret.core.logs.log_writer import LogWriter
 from leveret.core.once.dedup import DedupWindow
 from leveret.core.once.dedup_keys import message_key, text_key
 from leveret.features.dedup import WINDOW_MS_MAX
@@ -44,7 +44,7 @@ def key_in(exchange: bytes, message: Message) -> bytes | None:
     return None if key is None else exchange + b"\0" + key
 
 
-class SeenTopic(Appender):
+class SeenTopic(LogWriter):
     """The keys of one virtual host's exchanges. `held` until an earlier run's are known."""
 
     def __init__(
@@ -109,11 +109,11 @@ class SeenTopic(Appender):
     # -- atomic writes
 
     def take_in(self, records: BatchBuilder) -> None:
-        """See Appender. The writer has seen to it that there are no duplicates."""
+        """See LogWriter. The writer has seen to it that there are no duplicates."""
         self.window.learn(records.preview(self.log.end))
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
-        """See Appender."""
+        """See LogWriter."""
         if first < stop:
             self.window.forget(first, stop)
         super().undo(transaction, first, stop)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from leveret.core.broker import Broker
     from leveret.core.intake import Submission
-    from leveret.core.logs.appender import Committing
+    from leveret.core.logs.log_writer import Committing
     from leveret.core.once.dedup import DedupServices
     from leveret.core.vhost import Vhost
     from leveret.features.sequences import Claim

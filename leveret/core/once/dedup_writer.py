@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
-from leveret.core.logs.appender import tell_each
+from leveret.core.logs.log_writer import tell_each
 from leveret.core.once.dedup_exchanges import SEEN_FLAGS, SeenTopic
 from leveret.core.once.producers import Producer
 from leveret.core.turn import TouchedQueue
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.core.intake import Intake, Step, Submission
-    from leveret.core.logs.appender import Committing, Report, Waiter
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
+    from leveret.core.logs.log_writer import Committing, Report, Waiter
     from leveret.core.once.producers import Producers
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.telemetry.feature_counters import FeatureCounters

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from leveret.core.logs.appender import Appender
+from leveret.core.logs.log_writer import LogWriter
 from leveret.core.once.dedup_exchanges import key_in
 from leveret.core.routing.message import MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
@@ -93,7 +93,7 @@ class Pending:
         }
 
 
-class PreparedMessages(Appender):
+class PreparedMessages(LogWriter):
     """See the module. `held` until all that an earlier run has left is known."""
 
     def __init__(self, vhost: Vhost, log: TopicLog, services: PreparedServices) -> None:

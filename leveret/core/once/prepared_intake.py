@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from leveret.core.command_replies import CommandReplies
     from leveret.core.intake import Submission
-    from leveret.core.logs.appender import Committing, Waiter
     from leveret.core.logs.internal_topics import InternalTopics
+    from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.once.prepared import PreparedServices
     from leveret.core.vhost import Vhost
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.logs.appender import Appender
+from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.sequences import Position
 
@@ -57,7 +57,7 @@ class Known(NamedTuple):
     offset: int
 
 
-class Producers(Appender):
+class Producers(LogWriter):
     """The numbering publishers of one virtual host. `held` until all of them are known again."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Producers(Appender):
         return [item for item, _ in zip(self._known.items(), range(count), strict=False)]
 
     def take_in(self, records: BatchBuilder) -> None:  # noqa: ARG002  # it is one record
-        """See Appender."""
+        """See LogWriter."""
         self._offset = self.log.end
 
     def learn(self, record: bytes) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.appender import tell_each
+from leveret.core.logs.log_writer import tell_each
 from leveret.core.logs.window import LogWindow
 from leveret.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leveret.core.logs.appender import Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.queue import Queue
 
     Work = Callable[[], Coroutine[object, object, None]]

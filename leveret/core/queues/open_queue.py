@@ -1,6 +1,6 @@
 """What every kind of queue is: a definition and an open log that publishers append to.
 
-Publishing is the same for all (see Appender). What becomes of committed records is the business of
+Publishing is the same for all (see LogWriter). What becomes of committed records is the business of
 the kinds: `Queue` hands each out once, `Stream` keeps them for any number of readers.
 """
 
@@ -10,7 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.definitions.policies import NO_POLICY
-from leveret.core.logs.appender import Appender
+from leveret.core.logs.log_writer import LogWriter
 from leveret.core.once.dedup import DedupWindow
 from leveret.ports.counters import (
     BYTES_OUT,
@@ -78,7 +78,7 @@ class QueueConsumer(Protocol):
         ...
 
 
-class OpenQueue(Appender):
+class OpenQueue(LogWriter):
     """One queue of a virtual host, open, whatever its kind."""
 
     __slots__ = (
@@ -241,12 +241,12 @@ class OpenQueue(Appender):
         self.take_in(self.builder)
 
     def take_in(self, records: BatchBuilder) -> None:
-        """See Appender."""
+        """See LogWriter."""
         if self.dedup is not None:
             self.dedup.admit(records)
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
-        """See Appender. Whoever waits for the original of a duplicate may wait for one of these."""
+        """See LogWriter. A publish to a deleted queue is confirmed."""
         if self.dedup is not None and first < stop:
             self.dedup.forget(first, stop)
             self._refuse_waiting(stop)

@@ -18,7 +18,7 @@ from leveret.core.filtering.filtered import FilteredDelivery
 from leveret.core.ledgers.groups import GroupLedger
 from leveret.core.ledgers.ledger import Ledger
 from leveret.core.ledgers.priorities import PriorityLedger
-from leveret.core.logs.appender import AfterBoth
+from leveret.core.logs.log_writer import AfterBoth
 from leveret.core.logs.reading import QueueReader
 from leveret.core.queues.backlog import BACKLOGS_AT_ONCE_MAX, Backlog, FewAtATime
 from leveret.core.queues.expiry_and_limits import ExpiryAndLimits
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from leveret.core.delay.eta_hold import EtaHold, EtaHolds
-    from leveret.core.logs.appender import Waiter
+    from leveret.core.logs.log_writer import Waiter
     from leveret.core.once.dedup import DedupServices
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
@@ -338,11 +338,11 @@ class Queue(OpenQueue):
         self.take_in(builder)
 
     def has_room(self, records: BatchBuilder) -> bool:
-        """See Appender."""
+        """See LogWriter."""
         return self._expiry_and_limits is None or self._expiry_and_limits.has_room(records)
 
     def take_in(self, records: BatchBuilder) -> None:
-        """See Appender."""
+        """See LogWriter."""
         if not records.count:
             return
         super().take_in(records)
@@ -394,12 +394,12 @@ class Queue(OpenQueue):
             self._undone_stop = 0
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
-        """See Appender."""
+        """See LogWriter."""
         self._undone_stop = max(self._undone_stop, stop)
         super().undo(transaction, first, stop)
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Appender. Until the backlog is known, nothing can be said to be committed."""
+        """See LogWriter. Until the backlog is known, nothing can be said to be committed."""
         if self.is_learning and not self.deleted:
             assert self._backlog is not None, "it learns"
             self._backlog.await_learned(waiter)
@@ -412,7 +412,7 @@ class Queue(OpenQueue):
 
     @property
     def is_caught_up(self) -> bool:
-        """See Appender; said anew, as basic.get asks each time."""
+        """See LogWriter; said anew, as basic.get asks each time."""
         log = self.log
         return not (self.is_learning or self.builder.count) and log.committed == log.end
 

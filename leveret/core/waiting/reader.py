@@ -17,7 +17,7 @@ from leveret.features.due_list import record_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leveret.core.logs.appender import Appender
+    from leveret.core.logs.log_writer import LogWriter
     from leveret.ports import TopicLog
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
@@ -53,7 +53,7 @@ class WaitingReader:
 
     def __init__(
         self,
-        room: Appender,
+        room: LogWriter,
         report: Callable[[object, Exception], None],
         lost: Callable[[RangeSet], None],
     ) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.appender import Appender
+from leveret.core.logs.log_writer import LogWriter
 from leveret.core.waiting.index import INTERVAL_MS, WaitingIndex
 from leveret.core.waiting.reader import (
     Waiting,
@@ -58,7 +58,7 @@ class RoomServices:
     look: Callable[[], None]
 
 
-class WaitingRoom(Appender):
+class WaitingRoom(LogWriter):
     """One topic of waiting records; opened by `WaitingRooms`.
 
     `on_due(records)` is called with what is due, in the order of due times, those of the same

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.logs.appender import Waiter
+    from leveret.core.logs.log_writer import Waiter
 
 __all__ = ["has_failed"]
 

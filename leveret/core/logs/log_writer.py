@@ -75,14 +75,14 @@ class Gone:
     touched = deleted = True
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Appender: publishers to a deleted queue hear yes."""
+        """See LogWriter: publishers to a deleted queue hear yes."""
         waiter.done(failed=False)
 
 
 GONE = Gone()
 
 
-class Appender(ABC):
+class LogWriter(ABC):
     """One log that is appended to: by way of its builder, and by atomic writes (core.logs.atomic).
 
     `report(subject, error)` is told of records that could not be stored, and of waiters that
