@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.core.vhost import Vhost
     from leveret.ports.authentication import Kind, Permission, TopicPermission
-    from leveret.ports.counters import Counters, Outflow
+    from leveret.ports.counters import Counters, DeliveryStatistics
     from leveret.ports.records import Batch
 
     LeaseHolder = ChannelConsumer | Getter
@@ -71,7 +71,9 @@ COPIED_TOGETHER_BYTES = 1024 * 1024
 COPIED_PORTION_BYTES = COPIED_TOGETHER_BYTES // 4
 COPY_BYTES_MIN = 4096
 
-OUTFLOWS_MIN = 32  # queues that a channel counts for before it looks which of them are gone
+DELIVERY_STATISTICS_MIN = (
+    32  # queues that a channel counts for before it looks which of them are gone
+)
 
 BASIC_ACK = (60, 80)
 BASIC_REJECT = (60, 90)
@@ -105,8 +107,10 @@ class Channel:
         self._collected = 0  # publishes that stand in a confirm group
         self._taken_by: set[Committing] = set()  # with whom publishes are that were not routed
         self._getters: dict[OpenQueue, Getter] = {}
-        self.outflows: dict[OpenQueue, dict[int, Outflow]] = {}  # see outflow
-        self._outflows_max = OUTFLOWS_MIN
+        self.delivery_statistics_by_queue: dict[
+            OpenQueue, dict[int, DeliveryStatistics]
+        ] = {}  # see delivery_statistics
+        self._delivery_statistics_max = DELIVERY_STATISTICS_MIN
         self._readable: tuple[str, Queue, int] | None = None  # see readable_queue
 
     @property
@@ -413,20 +417,22 @@ class Channel:
             getter = self._getters[queue] = Getter(queue, self)
         return getter
 
-    def outflow(self, queue: OpenQueue, mode: int) -> Outflow:
+    def delivery_statistics(self, queue: OpenQueue, mode: int) -> DeliveryStatistics:
         """Return the counters of deliveries from a queue to this channel in one mode (GET …).
 
         All consumers of the channel and the queue share them. They stay when a consumer ends, since
         counters never become less.
         """
-        of_queue = self.outflows.get(queue)
+        of_queue = self.delivery_statistics_by_queue.get(queue)
         if of_queue is None:
-            if len(self.outflows) >= self._outflows_max:
+            if len(self.delivery_statistics_by_queue) >= self._delivery_statistics_max:
                 self._forget_deleted()
-            of_queue = self.outflows[queue] = {}
+            of_queue = self.delivery_statistics_by_queue[queue] = {}
         found = of_queue.get(mode)
         if found is None:
-            found = of_queue[mode] = self.broker.statistics.outflow(mode, queue, self.slot.counters)
+            found = of_queue[mode] = self.broker.statistics.delivery_statistics(
+                mode, queue, self.slot.counters
+            )
         return found
 
     def _forget_deleted(self) -> None:
@@ -434,14 +440,18 @@ class Channel:
 
         Called when there may be as many deleted ones as others, or a few.
         """
-        self.outflows = {q: of for q, of in self.outflows.items() if not q.deleted}
+        self.delivery_statistics_by_queue = {
+            q: of for q, of in self.delivery_statistics_by_queue.items() if not q.deleted
+        }
         self._getters = {q: getter for q, getter in self._getters.items() if not q.deleted}
-        self._outflows_max = max(OUTFLOWS_MIN, 2 * len(self.outflows))
+        self._delivery_statistics_max = max(
+            DELIVERY_STATISTICS_MIN, 2 * len(self.delivery_statistics_by_queue)
+        )
 
     def pairs(self) -> Iterator[Counters]:
         """All counters of what went between this channel and one exchange or queue."""
-        yield from self.slot.inflows.values()
-        for of_queue in self.outflows.values():
+        yield from self.slot.publish_statistics_by_exchange.values()
+        for of_queue in self.delivery_statistics_by_queue.values():
             yield from of_queue.values()
 
     def send_got(

@@ -54,7 +54,7 @@ class ChannelConsumer:
         self.added_again = added_again
         self.visibility_timeout_ms: int | None = arguments.get("x-visibility-timeout")
         self.in_flight = 0
-        self.counted = channel.outflow(queue, DELIVER_NO_ACK if no_ack else DELIVER)
+        self.counted = channel.delivery_statistics(queue, DELIVER_NO_ACK if no_ack else DELIVER)
         self.meter: ConsumeMeter | None = None  # where a rate limits what it is delivered
 
     def capacity(self, *, once_sent: bool = False) -> int:
@@ -176,8 +176,8 @@ class Getter:
 
     def __init__(self, queue: OpenQueue, channel: Channel) -> None:
         self.queue = queue
-        self.counted = channel.outflow(queue, GET)
-        self.counted_no_ack = channel.outflow(queue, GET_NO_ACK)
+        self.counted = channel.delivery_statistics(queue, GET)
+        self.counted_no_ack = channel.delivery_statistics(queue, GET_NO_ACK)
 
     def release(self, count: int) -> None:
         """Gets are not counted against any prefetch."""

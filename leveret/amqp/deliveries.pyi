@@ -1,6 +1,6 @@
 from leveret.amqp.added import AddedField
 from leveret.amqp.frames import ChannelSlot
-from leveret.ports.counters import Counters, Outflow
+from leveret.ports.counters import Counters, DeliveryStatistics
 from leveret.ports.records import Batch
 from leveret.ports.traffic import Traffic
 
@@ -33,7 +33,7 @@ class Outbox:
         stop: int,
         redelivered: bool,
         added: AddedField | None = None,
-        counted: Outflow | None = None,
+        counted: DeliveryStatistics | None = None,
     ) -> int: ...
     def deliver_runs(
         self,
@@ -43,7 +43,7 @@ class Outbox:
         runs: list[tuple[int, int]],
         redelivered: bool,
         added: AddedField | None = None,
-        counted: Outflow | None = None,
+        counted: DeliveryStatistics | None = None,
     ) -> int: ...
     def get_ok(
         self,
@@ -53,6 +53,6 @@ class Outbox:
         redelivered: bool,
         message_count: int,
         added: AddedField | None = None,
-        counted: Outflow | None = None,
+        counted: DeliveryStatistics | None = None,
     ) -> None: ...
     def confirm(self, slot: ChannelSlot, tag: int, multiple: bool, nack: bool) -> None: ...

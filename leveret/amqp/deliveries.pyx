@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from leveret.amqp.added cimport AddedField
 from leveret.amqp.frames cimport ChannelSlot
 from leveret.ports.contents cimport open_header_of
-from leveret.ports.counters cimport Counters, Outflow, _CONFIRM, _SEND_CNT, _SEND_OCT
+from leveret.ports.counters cimport Counters, DeliveryStatistics, _CONFIRM, _SEND_CNT, _SEND_OCT
 from leveret.ports.records cimport BLIND_COPIED, Batch, RecordView
 from leveret.ports.traffic cimport Traffic
 
@@ -271,7 +271,7 @@ cdef class Outbox:
 
     def deliver(
         self, ChannelSlot slot, bytes consumer_tag, list batches, uint64_t first, uint64_t stop,
-        bint redelivered, AddedField added=None, Outflow counted=None,
+        bint redelivered, AddedField added=None, DeliveryStatistics counted=None,
     ):
         """Append basic.deliver for the records [first, stop), numbered on from the slot's delivery tag.
 
@@ -302,7 +302,7 @@ cdef class Outbox:
 
     def deliver_runs(
         self, ChannelSlot slot, bytes consumer_tag, list batches, list runs, bint redelivered,
-        AddedField added=None, Outflow counted=None,
+        AddedField added=None, DeliveryStatistics counted=None,
     ):
         """As `deliver`, for the records of several runs [(first, stop)], in order."""
         cdef Py_ssize_t at = 0, i
@@ -336,7 +336,7 @@ cdef class Outbox:
 
     cdef uint64_t _deliver_from(
         self, Batch batch, ChannelSlot slot, bytes consumer_tag, uint64_t first, uint64_t stop,
-        bint redelivered, AddedField added, Outflow counted,
+        bint redelivered, AddedField added, DeliveryStatistics counted,
     ) except? 0:
         cdef size_t position = batch.locate(first)
         cdef uint8_t tag_size = <uint8_t>len(consumer_tag)
@@ -385,7 +385,7 @@ cdef class Outbox:
 
     def get_ok(
         self, ChannelSlot slot, Batch batch, uint64_t offset, bint redelivered, uint32_t message_count,
-        AddedField added=None, Outflow counted=None,
+        AddedField added=None, DeliveryStatistics counted=None,
     ):
         """Append basic.get-ok for one record, with the slot's next delivery tag; `added` as above."""
         cdef RecordView record
@@ -412,7 +412,7 @@ cdef class Outbox:
         self.count(counted, 1, record.size, redelivered, batch.time_of(&record))
 
     cdef void count(
-        self, Outflow counted, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since
+        self, DeliveryStatistics counted, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since
     ) noexcept:
         self.sent.add(messages, stored)
         if counted is not None:

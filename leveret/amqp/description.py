@@ -41,11 +41,18 @@ def describe_flows(connection: Connection) -> list[ChannelFlows]:
 
 
 def _describe_flows(channel: Channel) -> ChannelFlows:
-    outflows = channel.outflows.items()
+    delivery_statistics_by_queue = channel.delivery_statistics_by_queue.items()
     return ChannelFlows(
         number=channel.number,
-        published={name.decode(): inflow for name, inflow in channel.slot.inflows.items()},
-        handed_out={queue.name: tuple(of.values()) for queue, of in outflows if not queue.deleted},
+        published={
+            name.decode(): publish_statistics
+            for name, publish_statistics in channel.slot.publish_statistics_by_exchange.items()
+        },
+        handed_out={
+            queue.name: tuple(of.values())
+            for queue, of in delivery_statistics_by_queue
+            if not queue.deleted
+        },
     )
 
 

@@ -17,7 +17,7 @@ cdef class Buffer:
     cdef void clear(self) noexcept
 
 
-cdef class Inflow(Counters):
+cdef class PublishStatistics(Counters):
     cdef RouteCache cache       # None while the user's permission is not known
 
 
@@ -36,9 +36,9 @@ cdef class ChannelSlot:
     cdef public uint64_t settled_tag    # the highest that was settled so far
     cdef public bint has_free_tags      # some deliveries needed no acknowledgement
 
-    cdef readonly dict inflows          # bytes → Inflow, by exchange
+    cdef readonly dict publish_statistics_by_exchange          # bytes → PublishStatistics, by exchange
     cdef bytes exchange
-    cdef Inflow inflow                  # of `exchange`; None where that is not known
+    cdef PublishStatistics publish_statistics                  # of `exchange`; None where that is not known
     cdef RouteCache cache               # the same's, and the same
     cdef bytes key
     cdef Route route
@@ -66,7 +66,7 @@ cdef class ChannelSlot:
     cdef int close_run(self) except -1
     cdef int settle(self, int kind, uint64_t tag, bint multiple) except -1
     cdef bint is_settling_surely(self) noexcept
-    cdef Inflow inflow_to(self, bytes exchange, RouteCache cache)
+    cdef PublishStatistics statistics_of(self, bytes exchange, RouteCache cache)
     cdef void forget_content(self) noexcept
 
 
@@ -98,7 +98,7 @@ cdef class FrameReader:
     cdef public Counters vhost          # what counts for the virtual host
     cdef public Histogram message_sizes
     # Publishes in a row on one channel to one exchange are counted together, at their end: until then,
-    # the channel's `inflow` and `cache` stay what they are.
+    # the channel's `publish_statistics` and `cache` stay what they are.
     cdef ChannelSlot publishing
     cdef uint64_t uncounted_after       # of `publishing.published`
     cdef uint64_t routed
@@ -120,7 +120,7 @@ cdef class FrameReader:
     cdef int mark(self, ChannelSlot slot) except -1
     cdef void begin_run(self, ChannelSlot slot) noexcept
     cdef void end_run(self) noexcept
-    cdef void count_unroutable(self, ChannelSlot slot, Inflow inflow, int counter, uint64_t count) noexcept
+    cdef void count_unroutable(self, ChannelSlot slot, PublishStatistics publish_statistics, int counter, uint64_t count) noexcept
     cdef size_t frame_length(self, const uint8_t* p) except 0
     cdef object frame(self, const uint8_t* p, size_t available)
     cdef object method(self, ChannelSlot slot, uint16_t number, const uint8_t* p, size_t total, size_t available)

@@ -11,7 +11,7 @@ COPIED_BYTES_MAX: Final[int]
 SETTLE: Final[int]
 RETURN: Final[int]
 DISCARD: Final[int]
-INFLOWS_MAX: Final[int]
+PUBLISH_STATISTICS_MAX: Final[int]
 REJECT: Final[int]
 ALL_TAGS: Final[int]
 UNLIMITED: Final[int]
@@ -39,7 +39,7 @@ class Publish:
     @property
     def requests(self) -> int: ...
 
-class Inflow(Counters): ...
+class PublishStatistics(Counters): ...
 
 class ChannelSlot:
     closing: bool
@@ -55,7 +55,7 @@ class ChannelSlot:
     @property
     def counters(self) -> Counters: ...
     @property
-    def inflows(self) -> Mapping[bytes, Inflow]: ...
+    def publish_statistics_by_exchange(self) -> Mapping[bytes, PublishStatistics]: ...
     @property
     def number(self) -> int: ...
     @property

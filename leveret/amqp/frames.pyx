@@ -25,7 +25,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.tuple cimport PyTuple_GET_SIZE
 
 from leveret.core.ledgers.groups cimport check_group
-from leveret.core.logs.origins cimport Origins
+from leveret.core.logs.publish_tags cimport PublishTags
 from leveret.core.routing.routes cimport Route, RouteCache
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.counters cimport (
@@ -116,7 +116,7 @@ ALL_TAGS = _ALL_TAGS
 
 # With so many exchanges, a channel's counts for those are dropped that it may no longer publish to: a
 # client that makes an exchange for each of its tasks must not grow the node.
-INFLOWS_MAX = 1024
+PUBLISH_STATISTICS_MAX = 1024
 
 
 cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
@@ -216,7 +216,7 @@ cdef class Publish:
     """
 
 
-cdef class Inflow(Counters):
+cdef class PublishStatistics(Counters):
     """What one channel has published to one exchange, and where that leads."""
 
 
@@ -227,13 +227,13 @@ cdef class ChannelSlot:
     after None, with which the message leaves as an event; it raises what a
     publish to that exchange deserves. `one_by_one` sends every publish out as a Publish event,
     `escalates_unrouted` those that no queue is for, mandatory or not.
-    `inflows` says what was published to which exchange; of those that are gone some may be forgotten.
+    `publish_statistics_by_exchange` says what was published to which exchange; of those that are gone some may be forgotten.
     """
 
     def __init__(self, uint16_t number, channel):
         self.number = number
         self.channel = channel
-        self.inflows = {}
+        self.publish_statistics_by_exchange = {}
         self.counters = Counters()
         self.begin_round()
         self.settles = []
@@ -321,24 +321,24 @@ cdef class ChannelSlot:
 
     def forget_routes(self):
         """Drop what was remembered of exchanges: one was deleted or a permission changed."""
-        cdef Inflow inflow
-        for inflow in self.inflows.values():
-            inflow.cache = None
+        cdef PublishStatistics publish_statistics
+        for publish_statistics in self.publish_statistics_by_exchange.values():
+            publish_statistics.cache = None
         self.exchange = None
-        self.inflow = None
+        self.publish_statistics = None
         self.cache = None
         self.key = None
         self.route = None
 
-    cdef Inflow inflow_to(self, bytes exchange, RouteCache cache):
+    cdef PublishStatistics statistics_of(self, bytes exchange, RouteCache cache):
         """Note where publishes to an exchange lead from now on."""
-        cdef Inflow inflow = self.inflows.get(exchange)
-        if inflow is None:
-            if len(self.inflows) >= INFLOWS_MAX:
-                self.inflows = {name: kept for name, kept in self.inflows.items() if (<Inflow>kept).cache is not None}
-            inflow = self.inflows[exchange] = Inflow()
-        inflow.cache = cache
-        return inflow
+        cdef PublishStatistics publish_statistics = self.publish_statistics_by_exchange.get(exchange)
+        if publish_statistics is None:
+            if len(self.publish_statistics_by_exchange) >= PUBLISH_STATISTICS_MAX:
+                self.publish_statistics_by_exchange = {name: kept for name, kept in self.publish_statistics_by_exchange.items() if (<PublishStatistics>kept).cache is not None}
+            publish_statistics = self.publish_statistics_by_exchange[exchange] = PublishStatistics()
+        publish_statistics.cache = cache
+        return publish_statistics
 
     cdef void forget_content(self) noexcept:
         self.expecting = EXPECT_METHOD
@@ -863,35 +863,35 @@ cdef class FrameReader:
             self.vhost.add(_RECEIVED_CONFIRM, count)
         if cache is not None:
             cache.counters.add(_PUBLISH_IN, count)
-            slot.inflow.add(_PUBLISH, count)
+            slot.publish_statistics.add(_PUBLISH, count)
         if self.routed:
             self.vhost.add(_PUBLISH_OUT, self.routed)
             if cache is not None:
                 cache.counters.add(_PUBLISH_OUT, self.routed)
             self.routed = 0
         if self.dropped:
-            self.count_unroutable(slot, slot.inflow, _DROP_UNROUTABLE, self.dropped)
+            self.count_unroutable(slot, slot.publish_statistics, _DROP_UNROUTABLE, self.dropped)
             self.dropped = 0
 
-    cdef void count_unroutable(self, ChannelSlot slot, Inflow inflow, int counter, uint64_t count) noexcept:
+    cdef void count_unroutable(self, ChannelSlot slot, PublishStatistics publish_statistics, int counter, uint64_t count) noexcept:
         slot.counters.add(counter, count)
         self.vhost.add(counter, count)
-        if inflow is not None:
-            inflow.add(counter, count)
-            if inflow.cache is not None:
-                inflow.cache.counters.add(counter, count)
+        if publish_statistics is not None:
+            publish_statistics.add(counter, count)
+            if publish_statistics.cache is not None:
+                publish_statistics.cache.counters.add(counter, count)
 
     def routed_singly(self, ChannelSlot slot, bytes exchange, uint64_t queues):
         """Count where a Publish event's message went."""
-        cdef Inflow inflow = slot.inflows.get(exchange)
+        cdef PublishStatistics publish_statistics = slot.publish_statistics_by_exchange.get(exchange)
         self.vhost.add(_PUBLISH_OUT, queues)
-        if inflow is not None and inflow.cache is not None:
-            inflow.cache.counters.add(_PUBLISH_OUT, queues)
+        if publish_statistics is not None and publish_statistics.cache is not None:
+            publish_statistics.cache.counters.add(_PUBLISH_OUT, queues)
 
     def unroutable(self, ChannelSlot slot, bytes exchange, bint returned):
         """Count a Publish event's message that went nowhere, or back."""
         self.count_unroutable(
-            slot, slot.inflows.get(exchange), _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1
+            slot, slot.publish_statistics_by_exchange.get(exchange), _RETURN_UNROUTABLE if returned else _DROP_UNROUTABLE, 1
         )
 
     cdef int check(self, ChannelSlot slot, int flags, Properties* properties) except -1:
@@ -918,25 +918,25 @@ cdef class FrameReader:
         """The route of an address; None where the whole message must be seen to route it."""
         cdef const uint8_t* key = address + 1 + address[0]
         cdef RouteCache cache = slot.cache
-        cdef Inflow inflow
+        cdef PublishStatistics publish_statistics
         cdef bytes exchange = slot.exchange
         cdef Py_ssize_t known
         if cache is None or len(exchange) != address[0] or memcmp(<const char*>exchange, address + 1, address[0]):
             exchange = (<const char*>address + 1)[: address[0]]
-            inflow = slot.inflows.get(exchange)
-            cache = None if inflow is None else inflow.cache
+            publish_statistics = slot.publish_statistics_by_exchange.get(exchange)
+            cache = None if publish_statistics is None else publish_statistics.cache
             if cache is None:
                 cache = slot.channel.route_cache(exchange)
                 if cache is None:
                     self.end_run()
                     slot.exchange = None
-                    slot.inflow = None
+                    slot.publish_statistics = None
                     slot.cache = None
                     return None  # the user's permission must be asked for first
-                inflow = slot.inflow_to(exchange, cache)
+                publish_statistics = slot.statistics_of(exchange, cache)
             self.end_run()
             slot.exchange = exchange
-            slot.inflow = inflow
+            slot.publish_statistics = publish_statistics
             slot.cache = cache
             slot.key = None
         if not cache.cacheable:
@@ -972,8 +972,8 @@ cdef class FrameReader:
             )
             if confirming:
                 slot.touch(builder)
-                if builder.origins is not None:
-                    (<Origins>builder.origins).note(slot.channel, slot.published, builder.count - 1)
+                if builder.publish_tags is not None:
+                    (<PublishTags>builder.publish_tags).note(slot.channel, slot.published, builder.count - 1)
             if self.packed is not None:
                 self.packed.add(builder)
         return 0

@@ -37,7 +37,7 @@ cdef class Counters:
         self.moved = True
 
 
-cdef class Outflow(Counters):
+cdef class DeliveryStatistics(Counters):
     cdef readonly Counters queue
     cdef readonly Counters channel
     cdef readonly Counters vhost

@@ -77,7 +77,7 @@ cdef class Counters:
         return {NAMES[i]: self.values[i] for i in range(_COUNTERS) if self.values[i]}
 
 
-cdef class Outflow(Counters):
+cdef class DeliveryStatistics(Counters):
     """What one consumer, or one who gets, is handed out of one queue: counted for all concerned.
 
     `mode` is the counter of how it is handed out (DELIVER, GET_NO_ACK …), `kind` what all queues of a

@@ -81,7 +81,7 @@ cdef class BatchBuilder:
     cdef public bint parked         # whoever packs into it next must say so: its queue is parked (core.turn)
     cdef uint64_t noted_in          # where somebody has noted last that it was packed into (amqp.frames)
     cdef public object owner
-    cdef public object origins      # who published what, where somebody asks (core.logs.origins), else None
+    cdef public object publish_tags      # who published what, where somebody asks (core.logs.publish_tags), else None
     cdef public Counters counters   # where what is sealed counts as published, else None
 
     cdef int append(

@@ -84,7 +84,7 @@ class Batch:
 
 class BatchBuilder:
     owner: Any
-    origins: Any
+    publish_tags: Any
     counters: Counters | None
     parked: bool
     @property

@@ -573,7 +573,7 @@ def test_consumers_of_one_queue_share_what_counts_for_their_channel(client):
     client.send(commands.Basic.Consume(queue="q", consumer_tag="b"))
     client.send(commands.Basic.Ack(delivery_tag=4, multiple=True))
     (channel,) = client.connection.channels.by_number.values()
-    ((queue, ways),) = channel.outflows.items()
+    ((queue, ways),) = channel.delivery_statistics_by_queue.items()
     assert queue.name == "q"
     assert ways[GET].counted() == {}
     assert (ways[GET_NO_ACK].value(GET_NO_ACK), ways[GET_NO_ACK].value(ACK)) == (1, 0)
@@ -581,13 +581,13 @@ def test_consumers_of_one_queue_share_what_counts_for_their_channel(client):
 
 
 def test_queues_that_come_and_go_do_not_grow_a_channel(client, monkeypatch):
-    monkeypatch.setattr(channel_module, "OUTFLOWS_MIN", 3)
+    monkeypatch.setattr(channel_module, "DELIVERY_STATISTICS_MIN", 3)
     (channel,) = client.connection.channels.by_number.values()
-    channel._outflows_max = 3
+    channel._delivery_statistics_max = 3
     for number in range(10):
         client.declare(f"q{number}")
         client.send(commands.Basic.Get(queue=f"q{number}"))
         client.send(commands.Queue.Delete(queue=f"q{number}"))
         client.received()
-        assert len(channel.outflows) <= 3
+        assert len(channel.delivery_statistics_by_queue) <= 3
         assert len(channel._getters) <= 3

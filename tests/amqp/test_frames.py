@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
 from leveret.amqp import frames as compiled
-from leveret.amqp.frames import DISCARD, INFLOWS_MAX, REJECT, RETURN, SETTLE, FrameReader, Publish
+from leveret.amqp.frames import (
+    DISCARD,
+    PUBLISH_STATISTICS_MAX,
+    REJECT,
+    RETURN,
+    SETTLE,
+    FrameReader,
+    Publish,
+)
 from leveret.core.routing.routes import Route, RouteCache
 from leveret.errors import ChannelError, ConnectionClosingError
 from leveret.ports.records import BatchBuilder, RecordFlag
@@ -693,7 +701,10 @@ def test_a_changed_route_counts_for_the_very_next_message():
 
 
 def published_by_exchange(slot):
-    return {name: inflow.counted() for name, inflow in slot.inflows.items()}
+    return {
+        name: publish_statistics.counted()
+        for name, publish_statistics in slot.publish_statistics_by_exchange.items()
+    }
 
 
 def test_publishes_are_counted_by_exchange():
@@ -733,12 +744,12 @@ def test_what_goes_nowhere_is_counted_for_its_exchange():
 def test_exchanges_that_come_and_go_do_not_grow_a_channel():
     reader = FrameReader(FRAME_MAX, MESSAGE_SIZE_MAX)
     slot = reader.open_channel(1, Broker())
-    for number in range(2 * INFLOWS_MAX):
+    for number in range(2 * PUBLISH_STATISTICS_MAX):
         reader.forget_routes()
         reader.receive(publish(b"a", b"%d" % number) + head(0), NOW)
         while next_event(reader) is not None:
             pass
-        assert len(slot.inflows) <= INFLOWS_MAX
+        assert len(slot.publish_statistics_by_exchange) <= PUBLISH_STATISTICS_MAX
 
 
 def test_strategies_use_every_exchange_that_the_broker_knows():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.ports import counters
-from leveret.ports.counters import ACK, DELIVER, NAMES, Counters, Histogram, Outflow
+from leveret.ports.counters import ACK, DELIVER, NAMES, Counters, DeliveryStatistics, Histogram
 
 
 def test_each_counter_has_its_name():
@@ -28,7 +28,7 @@ def test_there_are_no_others(counter):
     with pytest.raises(IndexError):
         Counters().value(counter)
     with pytest.raises(IndexError):
-        Outflow(counter, *(Counters() for _ in range(4)))
+        DeliveryStatistics(counter, *(Counters() for _ in range(4)))
 
 
 def test_who_has_counted_something_has_moved():
@@ -45,7 +45,7 @@ def test_who_has_counted_something_has_moved():
 def test_what_is_handed_out_counts_for_all_concerned():
     latency = Histogram((10,))
     concerned = [Counters() for _ in range(4)]
-    flow = Outflow(DELIVER, *concerned, latency)
+    flow = DeliveryStatistics(DELIVER, *concerned, latency)
     flow.delivered(3, 100, False, 0)
     flow.delivered(2, 50, True, 0)
     flow.acknowledged(4)
@@ -58,7 +58,9 @@ def test_what_is_handed_out_counts_for_all_concerned():
 
 def test_a_message_from_the_future_has_not_waited():
     latency = Histogram((10,))
-    Outflow(DELIVER, *(Counters() for _ in range(4)), latency).delivered(1, 1, False, 1 << 62)
+    DeliveryStatistics(DELIVER, *(Counters() for _ in range(4)), latency).delivered(
+        1, 1, False, 1 << 62
+    )
     assert (latency.counts, latency.sum) == ((1, 0), 0)
 
 

@@ -11,7 +11,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from leveret.core.logs.origins cimport Origins
+from leveret.core.logs.publish_tags cimport PublishTags
 from leveret.ports.contents cimport Piece, Properties, read_properties, rewrite
 from leveret.ports.headers cimport field_end, field_is
 from leveret.ports.records cimport (
@@ -131,8 +131,8 @@ cdef class DeadLetterWriter:
                 record.body, record.body_size,
             )
             self.touched.add(builder)
-            if self.publish is not None and builder.origins is not None:
-                (<Origins>builder.origins).note(self.publish.acknowledgement(builder), offset, builder.count - 1)
+            if self.publish is not None and builder.publish_tags is not None:
+                (<PublishTags>builder.publish_tags).note(self.publish.acknowledgement(builder), offset, builder.count - 1)
         return len(builders) > 0
 
     cdef DeadLetterTemplate template_for(self, RecordView* record, int found, Properties* properties, bytes headers):

@@ -93,7 +93,7 @@ class PublishAcknowledgement:
         self._publish = publish
 
     def refused(self, first: int, stop: int) -> None:
-        """Find no room for the records [first, stop) (see leveret.core.logs.origins)."""
+        """Find no room for the records [first, stop) (see leveret.core.logs.publish_tags)."""
         self.refusals.add(first, stop)
 
     def done(self, *, failed: bool) -> None:

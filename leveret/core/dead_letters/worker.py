@@ -180,7 +180,7 @@ class DeadLetterWorker:
         try:
             lost = not await self._queue.reader.fill(self._window, offset, leased=True)
         except StorageError as error:
-            self._queue.reader.complaints.complain(error)
+            self._queue.reader.errors.report(error)
             self._try_later()
             return
         self._busy = False
@@ -234,7 +234,7 @@ class DeadLetterWorker:
         try:
             topic = self._queue.open_retry_topic()
         except StorageError as error:
-            self._queue.reader.complaints.complain(error)
+            self._queue.reader.errors.report(error)
             self._aside += [DeadRange(*each, reason) for each in _ranges(windows)]
             self._try_later()
             return []

@@ -110,8 +110,8 @@ class DueDelivery:
                 continue
             builder.add(flags, self._now_ms, exchange, routing_key, header, body)
             self._touched.add(builder)
-            if builder.origins is not None:
-                builder.origins.add(
+            if builder.publish_tags is not None:
+                builder.publish_tags.add(
                     self._publish.acknowledgement(builder), offset, builder.count - 1
                 )
 

@@ -271,7 +271,7 @@ class FilteredDelivery:
             if await queue.reader.fill(window, offset):
                 self._windows.appendleft(window)
         except StorageError as error:
-            queue.reader.complaints.complain(error)
+            queue.reader.errors.report(error)
             return  # it goes on when the queue is touched the next time
         finally:
             search.waits = False

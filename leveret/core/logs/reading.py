@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.complaints import Complaints
-from leveret.core.logs.loss import loss_error
+from leveret.core.logs.data_loss import loss_error
+from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.window import LogWindow, ScatteredWindow, batch_of
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.callbacks import do_nothing
@@ -31,7 +31,7 @@ class QueueReader:
         "_queue",
         "_spawn",
         "_window",
-        "complaints",
+        "errors",
         "fetching",
         "head",
     )
@@ -44,7 +44,7 @@ class QueueReader:
         # Groups take turns, and their messages may lie far from each other.
         scattered = queue.settings.group_ordering
         self._window = ScatteredWindow(queue.log) if scattered else LogWindow(queue.log)
-        self.complaints = Complaints(queue, queue.services.report)
+        self.errors = ErrorThrottle(queue, queue.services.report)
         self.fetching = False
         self._last: Batch | None = None  # whose records are asked for one by one
         self.head: tuple[int, int | None] | None = None  # see core.queues.head
@@ -66,7 +66,7 @@ class QueueReader:
         try:
             await self.fill(self._window, offset)
         except StorageError as error:
-            self.complaints.complain(error)
+            self.errors.report(error)
             return
         finally:
             self.fetching = False
@@ -117,7 +117,7 @@ class QueueReader:
             if await self._set_aside(offset, leased=leased):
                 return False
             await window.fill(offset)
-        self.complaints.end()
+        self.errors.end()
         return True
 
     async def _set_aside(self, offset: int, *, leased: bool) -> bool:
@@ -135,7 +135,7 @@ class QueueReader:
             lost.add(offset, offset + 1)
         queue.log.settle(list(lost))
         if lost or damage.kept:
-            self.complaints.complain(loss_error(lost, damage.kept))
+            self.errors.report(loss_error(lost, damage.kept))
         return offset in damage.lost or offset in queue.log.settled
 
     def clear(self) -> None:
@@ -146,5 +146,5 @@ class QueueReader:
     def close(self) -> None:
         """The queue is gone: keep nothing, and tell nobody of anything any more."""
         self.clear()
-        self.complaints.close()
+        self.errors.close()
         self._queue, self._fetched = None, do_nothing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.ledgers.weighing import WeighedLedger
-from leveret.core.logs.origins import Origins
+from leveret.core.logs.publish_tags import PublishTags
 from leveret.core.queues.settings import Overflow
 from leveret.core.queues.sizes import BodySizes
 
@@ -40,7 +40,7 @@ class OverflowPolicy:
         self._keeps_rejected = settings.overflow is Overflow.REJECT_PUBLISH_DLX
         self._length = UNLIMITED if settings.max_length is None else settings.max_length
         self._bytes = UNLIMITED if settings.max_length_bytes is None else settings.max_length_bytes
-        self._log.builder.origins = Origins() if self._rejects else None
+        self._log.builder.publish_tags = PublishTags() if self._rejects else None
         ledger = self._machine.ledger
         if self._bytes == UNLIMITED:
             self.sizes = None
@@ -93,11 +93,11 @@ class OverflowPolicy:
         if not self._rejects:
             return None
         records_max, bytes_max = self._room(builder.count)
-        origins = builder.origins.take()
+        tags = builder.publish_tags.take()
         if builder.count <= records_max and builder.size <= bytes_max:
             return None
         refused, kept = builder.refuse(records_max, bytes_max, self._keeps_rejected)
-        for first_index, stop_index, publisher, tag in origins:
+        for first_index, stop_index, publisher, tag in tags:
             for first, stop in refused.gaps(first_index, stop_index).gaps(first_index, stop_index):
                 publisher.refused(tag + first - first_index, tag + stop - first_index)
         return kept

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from leveret.core.statistics.statistics import Statistics
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
-    from leveret.ports.counters import Outflow
+    from leveret.ports.counters import DeliveryStatistics
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
     from leveret.ports.usage import Account
@@ -192,7 +192,10 @@ class Pulls:
         leases = self._leases.get(queue)
         if leases is None:
             leases = self._leases[queue] = QueueLeases(
-                queue, self.timers, self._forget, self.statistics.outflow(GET, queue, Counters())
+                queue,
+                self.timers,
+                self._forget,
+                self.statistics.delivery_statistics(GET, queue, Counters()),
             )
         return leases
 
@@ -341,7 +344,11 @@ class QueueLeases:
     """
 
     def __init__(
-        self, queue: Queue, timers: Timers, idle: Callable[[Queue], None], counted: Outflow
+        self,
+        queue: Queue,
+        timers: Timers,
+        idle: Callable[[Queue], None],
+        counted: DeliveryStatistics,
     ) -> None:
         definition = queue.definition
         self.counted = counted

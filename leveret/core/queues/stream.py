@@ -11,8 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.filtering.arguments import record_filter
-from leveret.core.logs.complaints import Complaints
-from leveret.core.logs.loss import loss_error
+from leveret.core.logs.data_loss import loss_error
+from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.farewell import say_farewell
 from leveret.core.queues.open_queue import PUMP_RECORDS_MAX, OpenQueue, QueueConsumer
@@ -76,7 +76,7 @@ class Stream(OpenQueue):
         self._ready: dict[Cursor, None] = {}  # who may have something to get, in order of service
         self._nothing = LogWindow(log)  # what cursors hold that have not read or caught up
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
-        self._complaints = Complaints(self, services.report)
+        self._errors = ErrorThrottle(self, services.report)
         self._held_up = False  # whether somebody waits for what other queues' consumers take, too
 
     def reconfigure(self, settings: QueueSettings) -> None:
@@ -260,7 +260,7 @@ class Stream(OpenQueue):
         try:
             await work
         except StorageError as error:
-            self._complaints.complain(error)
+            self._errors.report(error)
             return  # it goes on when it is woken the next time
         finally:
             cursor.waits = False
@@ -272,7 +272,7 @@ class Stream(OpenQueue):
             cursor.offset = await self.log.offset_at(time_ms)
         except StorageError as error:
             cursor.offset = self.first  # rather too much than too little
-            self._complaints.complain(error)
+            self._errors.report(error)
 
     async def _fetch(self, cursor: Cursor, window: LogWindow) -> None:
         """Read at the cursor's place, unless that was given up meanwhile."""
@@ -289,7 +289,7 @@ class Stream(OpenQueue):
                 return
             await window.fill(cursor.offset)
         self._share(cursor, window)
-        self._complaints.end()
+        self._errors.end()
 
     async def _set_aside(self, offset: int) -> None:
         """Give up what can be read no more, and say so."""
@@ -298,7 +298,7 @@ class Stream(OpenQueue):
             return
         self.log.settle(list(damage.lost))
         if damage.lost or damage.kept:
-            self._complaints.complain(loss_error(damage.lost, damage.kept))
+            self._errors.report(loss_error(damage.lost, damage.kept))
 
     # -- settling: credit is the consumer's business, and the record stays
 
@@ -326,5 +326,5 @@ class Stream(OpenQueue):
         self._ready.clear()
         consumers = list(self._cursors)
         self._cursors.clear()
-        self._complaints.close()
+        self._errors.close()
         say_farewell(self._turn, consumers)

@@ -206,8 +206,8 @@ class RetryTopic:
                 continue
             _, _, flags, exchange, routing_key, header, body = record
             builder.add(flags, now, exchange, routing_key, header, body)
-            if builder.origins is not None:
-                builder.origins.add(coming, len(coming.records), builder.count - 1)
+            if builder.publish_tags is not None:
+                builder.publish_tags.add(coming, len(coming.records), builder.count - 1)
             self._coming.add(record.offset)
             coming.records.append(record)
         if coming.records:
@@ -330,7 +330,7 @@ class Homecoming:
         self._refused = RangeSet()
 
     def refused(self, first: int, stop: int) -> None:
-        """Find no room in the queue (see leveret.core.logs.origins)."""
+        """Find no room in the queue (see leveret.core.logs.publish_tags)."""
         if not self._topic.is_refusal_final:
             self._refused.add(first, stop)
 

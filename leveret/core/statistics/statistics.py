@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.core.queues.arguments import TYPES, type_of
 from leveret.core.statistics.churn import Churn
-from leveret.ports.counters import MESSAGE_SIZE_BOUNDS, Counters, Histogram, Outflow
+from leveret.ports.counters import MESSAGE_SIZE_BOUNDS, Counters, DeliveryStatistics, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,13 +89,15 @@ class Statistics:
         if gone is not None:
             self._deleted.take_in(gone)
 
-    def outflow(self, mode: int, queue: CountedQueue, channel: Counters) -> Outflow:
+    def delivery_statistics(
+        self, mode: int, queue: CountedQueue, channel: Counters
+    ) -> DeliveryStatistics:
         """What a consumer or getter of `queue` counts in; `mode` is how it is handed messages.
 
         Streams are read from wherever their readers like, so their records' age means nothing.
         """
         kind = type_of(queue.definition.arguments)
-        return Outflow(
+        return DeliveryStatistics(
             mode,
             queue.counters,
             channel,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from leveret.core.logs.complaints import Complaints
-from leveret.core.logs.loss import loss_error
+from leveret.core.logs.data_loss import loss_error
+from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.core.logs.window import batch_of
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.features.due_list import record_of
@@ -59,7 +59,7 @@ class WaitingReader:
     ) -> None:
         self._log: TopicLog = room.log
         self._lost = lost
-        self._complaints = Complaints(room, report)
+        self._errors = ErrorThrottle(room, report)
 
     def at_hand(self, offsets: Sequence[int], reads_max: int) -> tuple[list[Raw], int]:
         """The first of ascending committed `offsets` that can be had without waiting.
@@ -95,7 +95,7 @@ class WaitingReader:
                     continue
                 batches = fetched
             _note(found, batches, offset)
-        self._complaints.end()
+        self._errors.end()
         return found
 
     async def stretch(self, offset: int, bytes_max: int) -> list[Batch]:
@@ -113,14 +113,14 @@ class WaitingReader:
                 damage = await self._log.set_aside(offset)
                 self._lost(damage.lost)
                 if damage.lost or damage.kept:
-                    self._complaints.complain(loss_error(damage.lost, damage.kept))
+                    self._errors.report(loss_error(damage.lost, damage.kept))
                 if offset in self._log.settled or offset in damage.lost:
                     return None
         return _checked(await self._log.fetch(offset, READ_BYTES_MAX), offset)
 
-    def complain(self, error: StorageError) -> None:
+    def report(self, error: StorageError) -> None:
         """Tell the operator of what could not be read, once."""
-        self._complaints.complain(error)
+        self._errors.report(error)
 
 
 def _holds(batches: list[Batch], offset: int) -> bool:

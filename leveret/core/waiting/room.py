@@ -166,7 +166,7 @@ class WaitingRoom(LogWriter):
                     self._settle_done()
                     await self._index.round(timers.wall_ms(), self._complete)
                 except StorageError as error:
-                    self._reader.complain(error)
+                    self._reader.report(error)
                     wakes_ms = timers.wall_ms() + RETRY_MS
                     break
                 if not self._is_scanning and not self._index.hurried:

@@ -166,7 +166,7 @@ class Stage:
         try:
             found = await self._reader.fetch(offsets)
         except StorageError as error:
-            self._reader.complain(error)
+            self._reader.report(error)
             self._retry(offsets)
         else:
             self._take_over(lane, found)

@@ -86,7 +86,7 @@ class Reading:
             if wanted is None or client.vhost.name in wanted
         ]
 
-    def inflows(self) -> Iterator[Flow]:
+    def publish_statistics_by_exchange(self) -> Iterator[Flow]:
         """What channels have published, by exchange."""
         for client in self.clients():
             for flows in client.channel_flows():
@@ -95,7 +95,7 @@ class Reading:
                     if name in client.vhost.exchanges:
                         yield Flow(channel, client.vhost.name, name, (counters,))
 
-    def outflows(self) -> Iterator[Flow]:
+    def delivery_statistics_by_queue(self) -> Iterator[Flow]:
         """What channels were handed out, by queue within the scope."""
         wanted = self.scope.queues
         for client in self.clients():

@@ -261,7 +261,7 @@ GROUPS: tuple[Group[Any], ...] = (
     # Of channels there are sums only, unless somebody names the family: each is a new series.
     Group(
         "channel_exchange_metrics",
-        lambda r: r.inflows(),
+        lambda r: r.publish_statistics_by_exchange(),
         _INFLOW,
         inflow_labels,
         totals=_CHANNEL_EXCHANGE,
@@ -269,7 +269,7 @@ GROUPS: tuple[Group[Any], ...] = (
     ),
     Group(
         "channel_queue_metrics",
-        lambda r: r.outflows(),
+        lambda r: r.delivery_statistics_by_queue(),
         _outflow("channel", _of_flow),
         outflow_labels,
         totals=_outflow("channel", _node),

@@ -3,7 +3,9 @@
 import pytest
 from pamqp import commands
 
-from leveret.amqp.channel import OUTFLOWS_MIN  # a channel counts for as many that are gone
+from leveret.amqp.channel import (
+    DELIVERY_STATISTICS_MIN,  # a channel counts for as many that are gone
+)
 from tests.support.client import Client
 from tests.support.cycles import left_in_cycles
 from tests.support.stage import Stage
@@ -53,6 +55,6 @@ def test_a_deleted_queue_leaves_no_cycle(stage, client, kind):
     use(client, "first", KINDS[kind])  # what is made once for all
     use(client, "second", KINDS[kind])
     with left_in_cycles() as left:
-        for number in range(OUTFLOWS_MIN + 8):
+        for number in range(DELIVERY_STATISTICS_MIN + 8):
             use(client, f"q{number}", KINDS[kind])
     assert left == []

@@ -327,7 +327,7 @@ def publish_numbered(bench, count, publisher=None, first_tag=1, **options):
     for number in range(count):
         bench.publish(**options)
         if publisher is not None:
-            bench.queue.builder.origins.add(
+            bench.queue.builder.publish_tags.add(
                 publisher, first_tag + number, bench.queue.builder.count - 1
             )
 

@@ -29,8 +29,8 @@ def test_a_deleted_virtual_host_still_counts_for_the_node():
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 def test_what_is_handed_out_counts_for_the_type_of_queue(kind):
     statistics, source, channel = Statistics(), queue(kind), Counters()
-    statistics.outflow(DELIVER, source, channel).delivered(2, 10, False, 0)
-    statistics.outflow(GET, source, channel).delivered(1, 5, False, 0)
+    statistics.delivery_statistics(DELIVER, source, channel).delivered(2, 10, False, 0)
+    statistics.delivery_statistics(GET, source, channel).delivered(1, 5, False, 0)
     counted = {"deliver": 2, "get": 1, "bytes_out": 15, "deliver_get": 3}
     assert statistics.of(source) == statistics.totals() == counted
     assert statistics.by_queue_type[kind].value(DELIVER) == 2

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 
-cdef class Origins:
+cdef class PublishTags:
     cdef list runs              # finished ones: (first index, stop index, publisher, first tag)
     cdef object publisher       # of the run that may go on
     cdef uint32_t first

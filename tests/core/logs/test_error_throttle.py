@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leveret.core.logs.complaints import Complaints
+from leveret.core.logs.error_throttle import ErrorThrottle
 from leveret.errors import StorageError
 
 
@@ -15,18 +15,18 @@ def queue():
 
 def test_the_same_trouble_is_reported_once_until_reading_works_again(queue):
     told = []
-    complaints = Complaints(queue, lambda subject, error: told.append((subject, str(error))))
+    throttle = ErrorThrottle(queue, lambda subject, error: told.append((subject, str(error))))
     for text in ("disk gone", "disk gone", "disk slow", "disk gone"):
-        complaints.complain(StorageError(text))
+        throttle.report(StorageError(text))
     assert told == [(queue, "disk gone"), (queue, "disk slow"), (queue, "disk gone")]
-    complaints.end()
-    complaints.complain(StorageError("disk gone"))
+    throttle.end()
+    throttle.report(StorageError("disk gone"))
     assert len(told) == 4
 
 
 def test_a_deleted_queue_has_nothing_to_complain_of(queue):
     told = []
-    complaints = Complaints(queue, lambda subject, error: told.append((subject, error)))
+    throttle = ErrorThrottle(queue, lambda subject, error: told.append((subject, error)))
     queue.deleted = True
-    complaints.complain(StorageError("no such file"))
+    throttle.report(StorageError("no such file"))
     assert told == []

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import LogWriter
     from leveret.errors import StorageError
 
-__all__ = ["Complaints"]
+__all__ = ["ErrorThrottle"]
 
 
-class Complaints:
+class ErrorThrottle:
     """The complaints of one queue; `report(queue, error)` passes them on."""
 
     __slots__ = (
@@ -27,7 +27,7 @@ class Complaints:
         self._report = report
         self._latest = ""  # what was reported, until reading works again
 
-    def complain(self, error: StorageError) -> None:
+    def report(self, error: StorageError) -> None:
         """Report an error unless it was the latest; nobody minds those of a deleted queue."""
         queue = self._queue
         if queue is not None and str(error) != self._latest and not queue.deleted:

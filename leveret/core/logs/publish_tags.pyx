@@ -7,7 +7,7 @@ that it packs, which publisher waits for which confirm; neighbours with consecut
 from libc.stdint cimport uint32_t, uint64_t
 
 
-cdef class Origins:
+cdef class PublishTags:
     """Runs of records by the publishers who want to hear of them; others are not noted."""
 
     def __init__(self):
