@@ -34,7 +34,7 @@ def login_refused(connection: Connection, user: str, reason: str) -> None:
 def _login(connection: Connection, key: str, user: str, **more: object) -> None:
     events = connection.broker.events
     if events.wanted:
-        ends = connection.link.endpoints
+        ends = connection.transport.endpoints
         headers = {
             "connection_type": "network",
             "name": user,
@@ -56,7 +56,7 @@ def connection_opened(connection: Connection) -> None:
     if not events.wanted:
         events.churn.happened("connection.created")
     else:
-        ends = connection.link.endpoints
+        ends = connection.transport.endpoints
         events.emit(
             "connection.created",
             {

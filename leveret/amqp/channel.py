@@ -234,7 +234,7 @@ class Channel:
         if committing is None:
             return False
         self._taken_by.update(committing)
-        self.connection.mind_alarms()
+        self.connection.check_alarms()
         return True
 
     def _check_topics(self, publish: Publish) -> None:

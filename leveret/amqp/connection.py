@@ -1,9 +1,9 @@
 """One AMQP connection as a machine: bytes in, bytes into its outbox, and calls into the broker.
 
-The listener owns the socket and the clock; it feeds `received`, sends what the outbox holds, and is
-asked through `link` to pause, to wait and to close. Frames are handled one after the other; where
-an operation must wait (a definition on its way to disk, a password check), the connection stops
-reading until it is done.
+The listener owns the socket and the clock: it calls `received`, sends what the outbox holds, and
+pauses, waits and closes when it is asked to through `transport`. Frames are handled one after the
+other; where an operation must wait (a definition on its way to disk, a password check), the
+connection stops reading until it is done.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pamqp import base
 
     from leveret.amqp.channel import Channel
-    from leveret.amqp.link import Link
     from leveret.amqp.rate_hold import ConnectionLimits, RateHold
+    from leveret.amqp.transport import Transport
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.core.clients import ChannelFacts, ChannelFlows, ClientFacts, Holder
@@ -91,7 +91,6 @@ class Connection:
         "counters",
         "holds",
         "limits",
-        "link",
         "mechanism",
         "name",
         "outbox",
@@ -99,6 +98,7 @@ class Connection:
         "rights",
         "state",
         "touch",
+        "transport",
         "tuned",
         "user",
         "vhost",
@@ -106,9 +106,9 @@ class Connection:
 
     operations = OPERATIONS
 
-    def __init__(self, link: Link, broker: Broker, configuration: Configuration) -> None:
-        self.link = link
-        self.touch = link.touch  # there is output to be sent at the end of the turn
+    def __init__(self, transport: Transport, broker: Broker, configuration: Configuration) -> None:
+        self.transport = transport
+        self.touch = transport.touch  # there is output to be sent at the end of the turn
         self.broker = broker
         self.configuration = configuration
         self.state = HEADER
@@ -217,7 +217,7 @@ class Connection:
         if self.reader.lost:
             self._look_for_close_ok(data)
             return
-        self.reader.receive(data, self.link.wall_ms())
+        self.reader.receive(data, self.transport.wall_ms())
         self._advance()
 
     def _look_for_close_ok(self, data: memoryview) -> None:
@@ -263,7 +263,7 @@ class Connection:
 
     def _has_had_its_share(self) -> bool:
         """Whether the rest must wait; the clock is asked from the second step on."""
-        now_ns = self.link.monotonic_ns()
+        now_ns = self.transport.monotonic_ns()
         self._stop_ns = self._stop_ns or now_ns + self._turn_ns
         return now_ns >= self._stop_ns
 
@@ -276,7 +276,7 @@ class Connection:
             self._event = event
             self._handle(*event)
             if self.outbox.is_full and not self._waits:
-                self.wait_for(self.link.room())  # answers are no way to fill the memory
+                self.wait_for(self.transport.room())  # answers are no way to fill the memory
             # What came before the event was taken in before it was handled.
             return reader.unread > 0 or self._rate_hold is not None
         if reader.paused:
@@ -293,7 +293,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
         if not self._waits:
-            self.link.defer()
+            self.transport.defer()
 
     def _publish(self, number: int, publish: Publish) -> None:
         """Route a message that left the fast path.
@@ -341,22 +341,22 @@ class Connection:
         else:
             for builder in filled:
                 turn.touch(builder.owner)
-        self.mind_alarms()
+        self.check_alarms()
 
     async def _flushed(self, number: int) -> None:
         """Until what was parked is flushed: one message to thousands of queues is memory enough."""
         while not self.broker.turn.is_flushed(number):
-            await self.link.others()
+            await self.transport.others()
 
     def note_unfinished(self) -> None:
         """Tell the node how much this connection has half sent; it may have to wait."""
         self.reader.noted = self.reader.unfinished
         half_sent = self.reader.unfinished + self._transaction_bytes
         if half_sent >= NOTED_BYTES_MIN:
-            self.mind_alarms()
-            self.link.unfinished.note(self, half_sent)
+            self.check_alarms()
+            self.transport.unfinished.note(self, half_sent)
         elif self._is_noted:
-            self.link.unfinished.note(self, 0)
+            self.transport.unfinished.note(self, 0)
         self._is_noted = half_sent >= NOTED_BYTES_MIN
 
     def count_transaction(self, size: int) -> None:
@@ -364,7 +364,7 @@ class Connection:
         self._transaction_bytes += size
         self.note_unfinished()
 
-    def mind_alarms(self) -> None:
+    def check_alarms(self) -> None:
         """Something was published: while there is an alarm, nothing more is read."""
         if self.broker.alarms.reason:
             self.holds.begin(Cause.ALARM, self.broker.alarms.reason)
@@ -428,7 +428,7 @@ class Connection:
         """Read nothing until `work` is done, if there is any."""
         if work is not None:
             self._waits += 1
-            self.link.wait_for(work)
+            self.transport.wait_for(work)
 
     def take_time(self, steps: Iterator[None]) -> None:
         """Do what may be much, step by step: at once for a turn's share, the rest in later turns.
@@ -440,13 +440,13 @@ class Connection:
             self.wait_for(self._take_all_steps())
 
     async def _take_all_steps(self) -> None:
-        await self.link.others()
+        await self.transport.others()
         while not self._take_steps():
-            await self.link.others()
+            await self.transport.others()
 
     def _take_steps(self) -> bool:
         """Work for a turn's share. Returns whether all is done."""
-        now_ns, steps = self.link.monotonic_ns, self._steps
+        now_ns, steps = self.transport.monotonic_ns, self._steps
         stop_ns = now_ns() + self._turn_ns
         with acting_as(self.user):
             while steps:
@@ -478,7 +478,9 @@ class Connection:
             return data[:0]
         self._header = b""
         self.state = State.START
-        mechanisms = offered(self.link.certificate_login, self.configuration.anonymous_login_user)
+        mechanisms = offered(
+            self.transport.certificate_login, self.configuration.anonymous_login_user
+        )
         broker = self.broker
         name = broker.parameters.cluster_name
         self.send(handshake.start(self.configuration, broker.platform, mechanisms, name))
@@ -489,7 +491,7 @@ class Connection:
         self.user, self.rights = rights.user, rights
         self._generation = -1
         self.reader.accept_user_id(None if IMPERSONATOR in rights.tags else self.user)
-        self.link.set_expiry(rights.expires_at_ms)
+        self.transport.set_expiry(rights.expires_at_ms)
 
     def credential_expired(self) -> None:
         """The proof of who the client is has ended, and no new one has come."""
@@ -525,7 +527,7 @@ class Connection:
         reports.connection_failed(self, error)
         self.state = State.CLOSING
         self.send(closing(commands.Connection.Close, error))
-        self.link.close(after_seconds=self.configuration.handshake_timeout_seconds)
+        self.transport.close(after_seconds=self.configuration.handshake_timeout_seconds)
         self.release()
 
     def close_socket(self) -> None:
@@ -535,7 +537,7 @@ class Connection:
 
     def _ending(self) -> Iterator[None]:
         yield from self._releasing()
-        self.link.close()
+        self.transport.close()
 
     def release(self) -> None:
         """Give back all that the connection held. Called at its end, however it comes."""
@@ -602,12 +604,12 @@ class Connection:
     @property
     def can_send(self) -> bool:
         """Whether deliveries may be added to the output."""
-        return not self.outbox.is_full and self.link.writable and self.state is RUNNING
+        return not self.outbox.is_full and self.transport.writable and self.state is RUNNING
 
     @property
     def keeps_up(self) -> bool:
         """Whether the peer takes what it is sent."""
-        return self.link.writable and self.state is RUNNING
+        return self.transport.writable and self.state is RUNNING
 
     def send(self, method: base.Frame) -> None:
         """Queue a method of channel 0."""
@@ -622,4 +624,4 @@ class Connection:
 
     async def committed(self, queues: Collection[Committing]) -> bool:
         """Until all that was published to `queues` so far is committed; False if some was lost."""
-        return await self.link.committed(queues)
+        return await self.transport.committed(queues)

@@ -16,7 +16,7 @@ def describe(connection: Connection) -> ClientFacts:
     """The facts of an open connection at this moment."""
     tuned = connection.tuned
     return ClientFacts(
-        endpoints=connection.link.endpoints,
+        endpoints=connection.transport.endpoints,
         state="blocked" if connection.is_held else "running",
         mechanism=connection.mechanism,
         connected_at_ms=connection.connected_at_ms,

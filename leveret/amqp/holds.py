@@ -57,7 +57,7 @@ class Holds:
             if connection.client_understands("connection.blocked"):
                 text = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
                 connection.send(build(commands.Connection.Blocked, reason=text))
-            connection.link.hold(held=True)
+            connection.transport.hold(held=True)
 
     def end(self, cause: Cause) -> None:
         """This cause is over."""
@@ -67,10 +67,10 @@ class Holds:
         if not self._causes:
             if self._connection.client_understands("connection.blocked"):
                 self._connection.send(commands.Connection.Unblocked())
-            self._connection.link.hold(held=False)
+            self._connection.transport.hold(held=False)
 
     def give_up(self) -> None:
         """Read again, whatever the causes: the connection is closing, and waits for a close-ok."""
         if self._causes:
             self._causes.clear()
-            self._connection.link.hold(held=False)
+            self._connection.transport.hold(held=False)

@@ -1,6 +1,6 @@
 """The rim of the AMQP side: sockets, timers and the loop around `Connection` machines.
 
-What precedes AMQP on a socket, a PROXY header or a TLS handshake, stands in `leveret.amqp.arrival`.
+A PROXY header or a TLS handshake, which precede AMQP on a socket, are read by `amqp/acceptor.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from leveret.amqp.arrival import BACKLOG, ArrivalServer
+from leveret.amqp.acceptor import BACKLOG, Acceptor
 from leveret.amqp.connection import Connection
 from leveret.amqp.deliveries import OUTBOX_BYTES_MAX
 from leveret.amqp.handshake import State
@@ -30,8 +30,8 @@ from leveret.ports.log_text import one_line
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
-    from leveret.amqp.link import LogLevel
     from leveret.amqp.tls import TlsContexts
+    from leveret.amqp.transport import LogLevel
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.core.logs.log_writer import Committing
@@ -232,7 +232,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         self._resume_reading()
 
     def opened(self) -> None:
-        """See Link."""
+        """See Transport."""
         self._is_stranger = False
         self._buffer = self._listener.buffer
         if self._unserved and self._transport is not None:
@@ -294,7 +294,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
             clogged, self._clogged = self._clogged, None
             clogged.set_result(None)
 
-    # -- what the connection asks for (leveret.amqp.connection.Link)
+    # -- what the connection asks for (leveret.amqp.transport.Transport)
 
     monotonic_ns = staticmethod(time.monotonic_ns)
 
@@ -543,7 +543,7 @@ class AmqpListener:
             + configuration.message_bytes_max
         )
         self.arriving = 0  # sockets that have not come as far as AMQP
-        self._servers: list[asyncio.Server | ArrivalServer] = []
+        self._servers: list[asyncio.Server | Acceptor] = []
 
     async def start(self) -> list[Listening]:
         """Listen. Raises LeveretError where an address or a certificate cannot be had."""
@@ -563,7 +563,7 @@ class AmqpListener:
         try:
             if tls is None and not self.configuration.proxy_protocol:
                 return Listening(protocol, *await self._open_server(host, port))
-            arrivals = ArrivalServer(self, tls)
+            arrivals = Acceptor(self, tls)
             self._servers.append(arrivals)
             return Listening(protocol, *await arrivals.open(host, port))
         except OSError as error:

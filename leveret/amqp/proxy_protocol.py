@@ -9,7 +9,7 @@
                 16  source, destination: 4, 16 or 108 bytes each; then ports, 2 each, except Unix
                     TLVs, which nobody here asks about
 
-The specification is HAProxy's `proxy-protocol.txt`. Nothing of sockets: `leveret.amqp.arrival`
+The specification is HAProxy's `proxy-protocol.txt`. Nothing of sockets: `leveret.amqp.acceptor`
 feeds it, and reads no byte more than `wanted`, so that what follows the header is still in the
 socket for whoever reads next, TLS for one.
 """

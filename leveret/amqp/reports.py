@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pamqp import commands
 
 from leveret.amqp.handshake import State
-from leveret.amqp.link import LogLevel
+from leveret.amqp.transport import LogLevel
 from leveret.errors import REPLY_NAMES
 from leveret.ports.log_text import one_line, quoted
 
@@ -44,7 +44,7 @@ HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"P
 
 def connection_opened(connection: Connection) -> None:
     """Tell who has entered which virtual host."""
-    secured = " over TLS" if connection.link.endpoints.is_secure else ""
+    secured = " over TLS" if connection.transport.endpoints.is_secure else ""
     _tell(
         connection,
         LogLevel.INFO,
@@ -91,21 +91,21 @@ def connection_failed(connection: Connection, error: AmqpError) -> None:
 
 def channel_failed(connection: Connection, number: int, error: AmqpError) -> None:
     """Tell the error that closes one channel."""
-    connection.link.log(
+    connection.transport.log(
         CHANNEL,
         LogLevel.ERROR if error.code == INTERNAL_ERROR else LogLevel.WARNING,
-        f"channel {number} of connection {connection.link.endpoints} closed with {_error(error)}"
-        f"{_about(connection)}",
+        f"channel {number} of connection {connection.transport.endpoints} closed with"
+        f" {_error(error)}{_about(connection)}",
         {**_fields(connection), "channel": number, "code": error.code},
     )
 
 
 def login_refused(connection: Connection, user: str, reason: str) -> None:
     """Tell why somebody was not let in; the client is told that the log has it."""
-    connection.link.log(
+    connection.transport.log(
         CONNECTION,
         LogLevel.WARNING,
-        f"connection {connection.link.endpoints}: refused the login of user {quoted(user)} by "
+        f"connection {connection.transport.endpoints}: refused the login of user {quoted(user)} by "
         f"{one_line(connection.mechanism)}: {reason}{_client(connection)}",
         {**_fields(connection), "user": user},
     )
@@ -130,8 +130,8 @@ def _guess(header: bytes) -> str:
 
 
 def _tell(connection: Connection, level: LogLevel, text: str, **more: object) -> None:
-    line = f"connection {connection.link.endpoints} {text}"
-    connection.link.log(CONNECTION, level, line, {**_fields(connection), **more})
+    line = f"connection {connection.transport.endpoints} {text}"
+    connection.transport.log(CONNECTION, level, line, {**_fields(connection), **more})
 
 
 def _error(error: AmqpError) -> str:
@@ -170,14 +170,14 @@ def _software(connection: Connection) -> list[str]:
 
 
 def _after(connection: Connection) -> str:
-    seconds = (connection.link.wall_ms() - connection.connected_at_ms) / 1000
+    seconds = (connection.transport.wall_ms() - connection.connected_at_ms) / 1000
     lasted = f", after {max(seconds, 0):.1f} s" if connection.name else ""
     return f"{lasted}{_about(connection)}"
 
 
 def _fields(connection: Connection) -> dict[str, object]:
     """For lines of JSON."""
-    fields: dict[str, object] = {"connection": str(connection.link.endpoints)}
+    fields: dict[str, object] = {"connection": str(connection.transport.endpoints)}
     if connection.user:
         fields["user"] = connection.user
     if connection.name:

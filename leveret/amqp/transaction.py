@@ -197,7 +197,7 @@ class Commit:
         """Begin, and tell `waiter` how it ended."""
         self._waiter = waiter
         if self.publishes:
-            self._channel.connection.mind_alarms()
+            self._channel.connection.check_alarms()
         self._write.commit(self)
 
     def done(self, *, failed: bool) -> None:

@@ -30,7 +30,7 @@ def told(stage, *unwanted):
 @pytest.mark.covers("B-178")
 def test_a_connection_and_its_channel(stage):
     client = Client(stage).open()
-    client.link.lose()
+    client.transport.lose()
     ends = {
         "host": "{127,0,0,1}",
         "peer_host": "{127,0,0,1}",
@@ -90,7 +90,7 @@ def test_a_refused_login(stage):
     properties = {"capabilities": {"authentication_failure_close": True}, "connection_name": "me"}
     client.send(commands.Connection.StartOk(properties, "PLAIN", "\0guest\0wrong"), channel=0)
     stage.advance(1)
-    client.link.lose()
+    client.transport.lose()
     [(key, headers)] = told(stage)
     assert key == "user.authentication.failure"
     assert (headers["name"], headers["error"]) == ("guest", "user 'guest' - invalid credentials")
@@ -127,7 +127,7 @@ def test_a_consumer_whose_queue_is_deleted_is_told_once(stage):
     client.consume("q")
     heard(stage)
     client.send(commands.Queue.Delete(queue="q"))
-    client.link.lose()
+    client.transport.lose()
     keys = [event.key for event in heard(stage)]
     assert sorted(keys) == [
         "channel.closed",
@@ -142,6 +142,6 @@ def test_what_goes_with_a_connection_was_its_users_doing(stage):
     client.declare("mine", exclusive=True)
     [created] = [event for event in heard(stage) if event.key == "queue.created"]
     assert created.headers["owner_pid"] == NAME
-    client.link.lose()
+    client.transport.lose()
     [deleted] = [event for event in heard(stage) if event.key == "queue.deleted"]
     assert deleted.headers["user_who_performed_action"] == "guest"

@@ -28,7 +28,7 @@ def test_a_channel_that_cannot_end_keeps_no_other_from_ending(stage, client, mon
         raise ZeroDivisionError
 
     monkeypatch.setattr(client.connection.channels.by_number[1], "releasing", broken)
-    client.link.lose()
+    client.transport.lose()
     ((subject, error),) = stage.reported
     assert subject is client.connection
     assert isinstance(error, ZeroDivisionError)

@@ -69,7 +69,7 @@ def answers(step):
     client.open_channel(1)
     client.step = step
     client.feed(conversation())
-    assert client.link.closed
+    assert client.transport.closed
     assert stage.reported == []
     found = client.received()
     return {
@@ -279,12 +279,14 @@ def test_reused_channel_numbers_begin_anew(client):
 def test_errors_that_close_the_connection(client, method, expected):
     client.send(method)
     assert client.methods(0) == [expected]
-    assert client.link.close_after_seconds == client.stage.configuration.handshake_timeout_seconds
+    assert (
+        client.transport.close_after_seconds == client.stage.configuration.handshake_timeout_seconds
+    )
     client.send(commands.Queue.Declare(queue="q"))
     client.publish("q", b"m")
     assert client.received() == []
     client.send(commands.Connection.CloseOk(), channel=0)
-    assert client.link.closed
+    assert client.transport.closed
 
 
 @pytest.mark.covers("B-308", "B-310")
@@ -399,7 +401,7 @@ def test_a_bug_closes_its_connection_only_and_is_reported(stage, client, monkeyp
     assert isinstance(error, ZeroDivisionError)
     stage.reported.clear()
     client.send(commands.Connection.CloseOk(), channel=0)
-    assert client.link.closed
+    assert client.transport.closed
     other.declare("q")
 
 
@@ -453,7 +455,7 @@ def test_a_connection_lost_while_an_operation_waits_holds_nothing():
     client.declare("q", durable=True)
     client.publish("q", b"m", delivery_mode=2)
     client.send(commands.Basic.Get(queue="q"))
-    client.link.lose()
+    client.transport.lose()
     stage.log("q").commit()
     stage.run()
     assert stage.queue("q").machine.leased_count == 0
@@ -471,7 +473,7 @@ def test_a_connection_shut_while_the_password_is_checked_stays_shut(stage):
     stage.run()
     assert client.names() == ["Connection.Start", "Connection.Close"]
     client.send(commands.Connection.CloseOk(), channel=0)
-    assert client.link.closed
+    assert client.transport.closed
 
 
 # -- the end
@@ -481,7 +483,7 @@ def test_a_connection_shut_while_the_password_is_checked_stays_shut(stage):
 def test_a_polite_end(client):
     answer = client.call(commands.Connection.Close(200, "bye", 0, 0), 0)
     assert answer.name == "Connection.CloseOk"
-    assert client.link.closed
+    assert client.transport.closed
     assert client.stage.broker.connections == set()
 
 
@@ -497,7 +499,7 @@ def test_exclusive_queues_go_with_their_connection(stage, client):
     client.declare("mine", exclusive=True)
     other.send(commands.Queue.Declare(queue="mine", passive=True))
     assert other.methods()[0][:2] == ("Channel.Close", 405)
-    client.link.lose()
+    client.transport.lose()
     assert "mine" not in stage.broker.vhosts["/"].queues
     assert stage.log("mine").deleted
 
@@ -557,25 +559,25 @@ def test_a_publisher_is_held_by_an_alarm_and_told_so(stage):
     stage.broker.alarms.set(Resource.DISK, low=True)
     assert client.received() == []
     client.publish("q", b"m")
-    assert client.link.held
+    assert client.transport.held
     ((_, blocked),) = client.received()
     assert blocked.reason == "low on disk"
     stage.broker.alarms.set(Resource.DISK, low=False)
     assert client.names() == ["Connection.Unblocked"]
-    assert not client.link.held
+    assert not client.transport.held
 
 
 def test_a_held_connection_can_be_shut(stage, client):
     client.declare("q")
     client.publish("q", b"m")
     stage.broker.alarms.set(Resource.MEMORY, low=True)
-    assert client.link.held
+    assert client.transport.held
     client.connection.shut(ConnectionClosingError(320, "bye"))
-    assert not client.link.held
+    assert not client.transport.held
     stage.broker.alarms.set(Resource.MEMORY, low=False)
     client.send(commands.Connection.CloseOk(), channel=0)
     assert client.names() == ["Connection.Close"]
-    assert client.link.closed
+    assert client.transport.closed
 
 
 # -- after the end was said
@@ -597,4 +599,4 @@ def test_the_close_ok_is_found_behind_a_frame_that_is_too_large(client, step):
     assert [method[:2] for method in client.methods(0)] == [("Connection.Close", 501)]
     client.step = step
     client.feed(b"x" * 100 + wire(commands.Connection.CloseOk(), 0))
-    assert client.link.closed
+    assert client.transport.closed

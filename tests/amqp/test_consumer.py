@@ -157,10 +157,10 @@ def test_gets_do_not_count(client):
 
 def test_a_peer_that_does_not_read_gets_nothing_until_it_does(client):
     client.consume("q")
-    client.link.writable = False
+    client.transport.writable = False
     client.publish("q", *numbered(0, 5))
     assert client.received() == []
-    client.link.writable = True
+    client.transport.writable = True
     client.connection.channels.wake_consumers()
     assert bodies(client) == numbered(0, 5)
 
@@ -169,7 +169,7 @@ def test_others_get_what_a_slow_peer_does_not(stage, client):
     other = Client(stage).open()
     client.consume("q")
     other.consume("q")
-    client.link.writable = False
+    client.transport.writable = False
     client.publish("q", *numbered(0, 5))
     assert client.received() == []
     assert bodies(other) == numbered(0, 5)
@@ -179,9 +179,9 @@ def test_one_turn_sends_one_outbox_at_most(client, monkeypatch):
     client.connection.outbox.size_max = 1000
     client.consume("q")
     sizes = []
-    send_pending = client.link.send_pending
+    send_pending = client.transport.send_pending
     monkeypatch.setattr(
-        client.link,
+        client.transport,
         "send_pending",
         lambda: (sizes.append(client.connection.outbox.size), send_pending()),
     )
@@ -375,7 +375,7 @@ def test_what_a_channel_held_goes_to_others(stage, client, end):
     elif end == "error":
         client.send(commands.Queue.Purge(queue="missing"))
     elif end == "lose":
-        client.link.lose()
+        client.transport.lose()
     else:
         client.send(commands.Connection.Close(200, "", 0, 0), channel=0)
     assert other.deliveries() == [
@@ -549,7 +549,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(stage, client):
     other.consume("temporary", "others")
     client.call(commands.Basic.Cancel("mine"))
     assert "temporary" in stage.broker.vhosts["/"].queues
-    other.link.lose()
+    other.transport.lose()
     assert "temporary" not in stage.broker.vhosts["/"].queues
     assert stage.log("temporary").deleted
 
@@ -557,7 +557,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(stage, client):
 @pytest.mark.covers("B-125")
 def test_an_auto_delete_queue_that_never_had_a_consumer_stays(stage, client):
     client.declare("temporary", auto_delete=True)
-    client.link.lose()
+    client.transport.lose()
     assert "temporary" in stage.broker.vhosts["/"].queues
 
 

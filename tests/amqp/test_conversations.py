@@ -78,7 +78,7 @@ def seen(data, cuts):
         name: (queue.message_count, queue.machine.leased_count)
         for name, queue in stage.broker.vhosts["/"].queues.items()
     }
-    return lines, confirmed, queued, client.link.close_after_seconds
+    return lines, confirmed, queued, client.transport.close_after_seconds
 
 
 def as_line(value):

@@ -100,7 +100,7 @@ def test_an_address_ends_with_its_channel(stage, requester, responder, ending):
     if ending == "channel":
         assert requester.call(commands.Channel.Close(200, "", 0, 0)).name == "Channel.CloseOk"
     else:
-        requester.link.lose()
+        requester.transport.lose()
     assert stage.broker.reply_consumers == {}
     responder.publish(address, b"late")
     assert responder.received() == []

@@ -46,7 +46,7 @@ def test_two_consumers_and_two_groups(stage, client, kind):
     first, second = bodies(client), bodies(other)
     assert sorted(first + second) == [b"a1", b"b1"]
     client.send(commands.Basic.Ack(0, multiple=True))
-    other.link.lose()
+    other.transport.lose()
     stage.run()
     assert len(bodies(client)) == 2
 

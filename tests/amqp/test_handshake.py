@@ -83,7 +83,7 @@ def test_what_was_not_offered_is_refused(stage, answer, text):
 def test_heartbeats_are_the_clients_choice(stage):
     client = logged_in(stage)
     client.send(commands.Connection.TuneOk(1, 4096, 7), channel=0)
-    assert client.link.heartbeat_seconds == 7
+    assert client.transport.heartbeat_seconds == 7
 
 
 @pytest.mark.covers("B-006", "B-310")
@@ -172,8 +172,8 @@ def test_headers_that_are_understood(stage, data, step):
 def test_other_headers_are_answered_with_ours(stage, data, step):
     client = Client(stage, step)
     client.feed(data)
-    assert client.link.sent == PROTOCOL_HEADER
-    assert client.link.closed
+    assert client.transport.sent == PROTOCOL_HEADER
+    assert client.transport.closed
 
 
 def test_a_header_and_what_follows_may_come_at_once(stage):
@@ -193,7 +193,7 @@ def test_a_wrong_password_is_answered_late_and_told_who_understands(stage):
     assert client.received() == []
     stage.advance(0.2)
     assert closes(client) == [(403, REFUSED, 0, 0)]
-    (line,) = [text for _, _, text in client.link.logged]
+    (line,) = [text for _, _, text in client.transport.logged]
     assert "refused the login of user 'guest' by PLAIN: wrong password" in line
 
 
@@ -203,7 +203,7 @@ def test_a_wrong_password_is_not_told_who_does_not_understand(stage):
     client.send(start_ok("\0guest\0wrong"), channel=0)
     stage.advance(3.1)
     assert client.received() == []
-    assert client.link.closed
+    assert client.transport.closed
 
 
 @pytest.mark.covers("B-301")
@@ -217,7 +217,7 @@ def test_an_unknown_user_is_answered_alike(stage):
 @pytest.mark.covers("B-013")
 def test_guest_must_come_from_this_machine(stage):
     client = begun(stage)
-    client.link.peer_is_loopback = False
+    client.transport.peer_is_loopback = False
     client.send(start_ok(authentication_failure_close=True), channel=0)
     stage.advance(3.1)
     assert closes(client) == [(403, REFUSED, 0, 0)]
@@ -235,7 +235,7 @@ def test_a_client_gone_while_its_password_is_checked(stage):
     stage.password_checks = Gate()
     client = begun(stage)
     client.send(start_ok(), channel=0)
-    client.link.lose()
+    client.transport.lose()
     stage.password_checks.open()
     stage.run()
     assert client.connection.state is handshake.State.CLOSED
@@ -271,7 +271,7 @@ def test_opening_before_tuning(stage):
 def test_a_client_may_leave_at_any_time(stage):
     client = logged_in(stage)
     assert client.call(commands.Connection.Close(200, "", 0, 0), 0).name == "Connection.CloseOk"
-    assert client.link.closed
+    assert client.transport.closed
 
 
 @pytest.mark.covers("B-302")
@@ -358,7 +358,7 @@ def test_an_operator_may_allow_longer_tokens():
     token = "t" * 60_000
     client.send(commands.Connection.StartOk({}, "PLAIN", f"\0guest\0{token}"), channel=0)
     stage.advance(3)
-    assert "refused the login of user 'guest' by PLAIN: " in client.link.logged[-1][2]
+    assert "refused the login of user 'guest' by PLAIN: " in client.transport.logged[-1][2]
 
 
 def test_a_long_method_is_not_kept_when_it_was_handled(stage):

@@ -74,7 +74,7 @@ def test_only_failures_count_where_that_was_chosen():
     assert headers(client) == [None, *({"x-acquired-count": count} for count in range(1, 6))]
     client.send(commands.Basic.Reject(6))
     assert headers(client) == [{"x-delivery-count": 1, "x-acquired-count": 6}]
-    client.link.lose()
+    client.transport.lose()
     assert Client(stage).open().count("q") == 0
 
 

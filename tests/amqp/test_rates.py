@@ -64,22 +64,22 @@ def test_a_publisher_over_its_rate_is_blocked_told_and_unblocked():
     client.declare("q")
     client.publish("q", *bodies(10))
     assert stored(stage) == 10
-    assert not client.link.held
+    assert not client.transport.held
     assert client.received() == []
     client.publish("q", *bodies(5, 10))
     assert stored(stage) == 10
-    assert client.link.held
+    assert client.transport.held
     ((channel, blocked),) = client.received()
     assert (channel, blocked.name) == (0, "Connection.Blocked")
     assert blocked.reason == "over the publish-rate of vhost '/' (10/s)"
     stage.advance(0.1)
-    assert client.link.held  # a quarter of a second's worth, two messages, must be there
+    assert client.transport.held  # a quarter of a second's worth, two messages, must be there
     stage.advance(0.1)
     assert stored(stage) == 12
     assert client.names() == ["Connection.Unblocked", "Connection.Blocked"]
     stage.advance(0.5)
     assert stored(stage) == 15
-    assert not client.link.held
+    assert not client.transport.held
     assert client.names()[-1] == "Connection.Unblocked"
     client.consume("q", no_ack=True)
     assert [delivery.body for delivery in client.deliveries()] == bodies(15)
@@ -154,10 +154,10 @@ def test_the_rate_of_a_user_is_for_all_connections_together():
     first.publish("q", *bodies(6))
     second.publish("q", *bodies(6))
     assert stored(stage) == 10
-    assert (first.link.held, second.link.held) == (False, True)
+    assert (first.transport.held, second.transport.held) == (False, True)
     other.publish("q", *bodies(50))
     assert stored(stage) == 60
-    assert not other.link.held
+    assert not other.transport.held
 
 
 @pytest.mark.covers("C-216")
@@ -171,13 +171,13 @@ def test_a_queue_slows_those_who_publish_to_it_and_nobody_else():
     first.publish("q", *bodies(10, 20))
     second.publish("free", *bodies(600))
     assert stored(stage, "free") == 600
-    assert not second.link.held
-    assert first.link.held
+    assert not second.transport.held
+    assert first.transport.held
     ((_, blocked),) = first.received()
     assert blocked.reason == "over the publish-rate of queue 'q' in vhost '/' (10/s)"
     stage.advance(5)
     assert stored(stage) == 30
-    assert not first.link.held
+    assert not first.transport.held
 
 
 def test_a_policy_gives_a_queue_a_rate_and_takes_it():
@@ -189,11 +189,11 @@ def test_a_policy_gives_a_queue_a_rate_and_takes_it():
     stage.broker.apply_policies("/")
     client.publish("q", *bodies(15))
     client.publish("q", *bodies(5, 15))
-    assert client.link.held
+    assert client.transport.held
     stage.broker.policies.remove("/", "p", operator=False)
     stage.broker.apply_policies("/")
     stage.advance(0)
-    assert not client.link.held
+    assert not client.transport.held
     assert stored(stage) == 20
     assert stage.queue("q").rates is None
     client.publish("q", *bodies(1000))
@@ -208,7 +208,7 @@ def test_a_limit_that_is_lifted_frees_at_once_and_zero_admits_nothing():
     client.publish("q", b"m")
     stage.advance(1000)
     assert stored(stage) == 0
-    assert client.link.held
+    assert client.transport.held
     vhost_limits(stage, publish_rate=-1)
     stage.advance(0)
     assert stored(stage) == 1
@@ -220,7 +220,7 @@ def test_a_client_that_would_not_understand_is_not_told():
     client = Client(stage).open()
     client.declare("q")
     client.publish("q", b"1", b"2")
-    assert client.link.held
+    assert client.transport.held
     stage.advance(1)
     assert client.received() == []
     assert stored(stage) == 2
@@ -234,9 +234,9 @@ def test_alarm_and_rate_together_tell_the_client_once():
     client.publish("q", b"1", b"2")
     stage.broker.alarms.set(Resource.DISK, low=True)
     stage.advance(1)
-    assert client.link.held
+    assert client.transport.held
     stage.broker.alarms.set(Resource.DISK, low=False)
-    assert not client.link.held
+    assert not client.transport.held
     assert client.names() == ["Connection.Blocked", "Connection.Unblocked"]
 
 
@@ -247,10 +247,10 @@ def test_a_held_connection_can_be_shut():
     client.publish("q", b"1", b"2", b"3")
     client.received()
     client.connection.shut(ConnectionClosingError(320, "bye"))
-    assert not client.link.held
+    assert not client.transport.held
     client.send(commands.Connection.CloseOk(), channel=0)
     assert client.names() == ["Connection.Close"]
-    assert client.link.closed
+    assert client.transport.closed
     stage.advance(10)
 
 
@@ -259,7 +259,7 @@ def test_a_held_connection_can_be_lost():
     client = opened(stage)
     client.declare("q")
     client.publish("q", b"1", b"2", b"3")
-    client.link.lose()
+    client.transport.lose()
     stage.advance(10)
     assert stored(stage) == 1
     assert stage.reported == []

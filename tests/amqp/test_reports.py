@@ -3,7 +3,7 @@
 import pytest
 from pamqp import commands
 
-from leveret.amqp.link import LogLevel
+from leveret.amqp.transport import LogLevel
 from tests.support.client import Client
 from tests.support.stage import Stage
 
@@ -15,7 +15,7 @@ def stage():
 
 def lines(client, category="connection"):
     """Levels and texts of a category."""
-    return [(level, text) for about, level, text in client.link.logged if about == category]
+    return [(level, text) for about, level, text in client.transport.logged if about == category]
 
 
 def last(client, category="connection"):
@@ -37,7 +37,7 @@ def test_opened_and_closed_connection(stage):
     level, text = last(client)
     assert level == LogLevel.INFO
     assert "closed by the client, after 0.0 s (user 'guest', vhost '/')" in text
-    client.link.lose()
+    client.transport.lose()
     assert len(lines(client)) == 2
 
 
@@ -75,7 +75,7 @@ def test_connection_error_is_told(stage):
 
 def test_lost_connection_is_told_once(stage):
     client = Client(stage).open()
-    client.link.lose()
+    client.transport.lose()
     level, text = last(client)
     assert level == LogLevel.WARNING
     assert "lost: the client closed the socket without connection.close, after 0.0 s" in text
@@ -83,7 +83,7 @@ def test_lost_connection_is_told_once(stage):
 
 def test_port_check_is_no_news(stage):
     client = Client(stage)
-    client.link.lose()
+    client.transport.lose()
     assert last(client)[0] == LogLevel.DEBUG
 
 
@@ -99,7 +99,7 @@ def test_port_check_is_no_news(stage):
 )
 def test_strange_protocol_is_named(stage, said, text):
     client = Client(stage)
-    client.link.connection.received(memoryview(said))
+    client.transport.connection.received(memoryview(said))
     level, line = last(client)
     assert level == LogLevel.WARNING
     assert text in line

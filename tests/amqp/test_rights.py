@@ -137,7 +137,7 @@ def test_a_connection_that_ends_while_it_waits_for_an_answer_is_left_in_peace():
     client, rights = connected()
     rights.gate.is_open = False
     client.publish("q", b"1")
-    client.link.lose()
+    client.transport.lose()
     rights.gate.open()
     client.stage.run()
     assert client.stage.reported == []
@@ -151,7 +151,7 @@ def test_a_connection_that_is_shut_while_it_waits_for_an_answer():
     rights.gate.open()
     assert client.names() == ["Connection.Close"]
     client.send(commands.Connection.CloseOk(), channel=0)
-    assert client.link.closed
+    assert client.transport.closed
     assert client.stage.reported == []
 
 
@@ -203,10 +203,10 @@ def test_topics_are_asked_for_key_by_key():
 def test_a_new_secret_brings_new_rights_and_more_time():
     client, rights = connected()
     client.declare("q")
-    assert client.link.expires_at_ms == EXPIRY_MS
+    assert client.transport.expires_at_ms == EXPIRY_MS
     answer = client.call(commands.Connection.UpdateSecret("good", "soon over"), channel=0)
     assert answer.name == "Connection.UpdateSecretOk"
-    assert client.link.expires_at_ms == EXPIRY_MS + 60_000
+    assert client.transport.expires_at_ms == EXPIRY_MS + 60_000
     asked_before = len(rights.asked)
     client.declare("q")
     assert len(rights.asked) == asked_before  # the new ones were asked
@@ -233,4 +233,4 @@ def test_a_users_password_needs_no_renewal():
     client = Client(Stage()).open()
     answer = client.call(commands.Connection.UpdateSecret("anything", ""), channel=0)
     assert answer.name == "Connection.UpdateSecretOk"
-    assert client.link.expires_at_ms is None
+    assert client.transport.expires_at_ms is None

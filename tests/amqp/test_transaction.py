@@ -200,7 +200,7 @@ def test_a_connection_that_is_lost_while_its_commit_waits_takes_its_acks_back_or
         assert [delivery.body for delivery in client.deliveries()] == [b"m"]
         client.publish("to", b"m", delivery_mode=2)
         client.send(commands.Basic.Ack(1), commands.Tx.Commit())
-        client.link.lose()
+        client.transport.lose()
         stage.topics.decide_error = outcome
         for name in ("from", "to"):
             stage.log(name).commit()
@@ -241,10 +241,10 @@ def test_a_commit_that_publishes_is_held_by_an_alarm_behind_it(stage):
     begin(client)
     stage.broker.alarms.set(Resource.DISK, low=True)
     commit(client)
-    assert not client.link.held
+    assert not client.transport.held
     client.publish("q", b"m")
     client.send(commands.Tx.Commit())
-    assert client.link.held
+    assert client.transport.held
     assert set(client.names()) == {"Tx.CommitOk", "Connection.Blocked"}
 
 
@@ -316,7 +316,7 @@ def test_what_was_not_committed_goes_back_when_the_channel_ends(stage, client, e
     if end == "close":
         client.call(commands.Channel.Close(200, "", 0, 0))
     else:
-        client.link.lose()
+        client.transport.lose()
     other.consume("q")
     found = other.deliveries()
     assert [(delivery.body, delivery.redelivered) for delivery in found] == [

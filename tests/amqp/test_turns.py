@@ -47,10 +47,10 @@ def test_methods_are_worked_through_for_a_millisecond(stage, client):
     stage.look_ns = 300_000  # each method takes so long
     read(client, *declares(FIRST))
     assert len(stage.broker.vhosts["/"].queues) == 5  # the first before the clock runs
-    assert client.link.deferred == 1
+    assert client.transport.deferred == 1
     stage.run()
     assert len(stage.broker.vhosts["/"].queues) == FIRST
-    assert client.link.deferred == 19  # the last five were the end of it
+    assert client.transport.deferred == 19  # the last five were the end of it
     assert client.names() == ["Queue.DeclareOk"] * FIRST
 
 
@@ -65,7 +65,7 @@ def test_others_are_served_in_between(stage, client):
 def test_a_read_that_is_worked_through_in_time_is_not_put_off(stage, client):
     read(client, *declares(FIRST))
     assert len(stage.broker.vhosts["/"].queues) == FIRST
-    assert client.link.deferred == 0
+    assert client.transport.deferred == 0
 
 
 def test_publishes_with_ever_new_keys_end_with_the_time(stage, client):
@@ -107,7 +107,7 @@ def test_errors_take_time_too(stage, client):
     stage.look_ns = 300_000
     missing = commands.Queue.Declare(queue="missing", passive=True)
     read(client, *(wire(missing, number) for number in range(2, FIRST + 2)))
-    assert client.link.deferred == 1
+    assert client.transport.deferred == 1
     stage.run()
     closed = [method.name for _, method in client.received()]
     assert closed == ["Channel.Close"] * FIRST
@@ -116,7 +116,7 @@ def test_errors_take_time_too(stage, client):
 def test_what_was_put_off_ends_with_the_connection(stage, client):
     stage.look_ns = 300_000
     read(client, *declares(FIRST))
-    client.link.lose()
+    client.transport.lose()
     assert len(stage.broker.vhosts["/"].queues) == 5
 
 
@@ -195,7 +195,7 @@ def test_recovery_is_answered_when_all_is_back(stage, client):
     client.received()
     read(client, wire(commands.Basic.Recover(requeue=True)))
     assert 0 < stage.queue("q").message_count < HOLES
-    assert client.link.sent == b""
+    assert client.transport.sent == b""
     stage.run()
     assert client.names() == ["Basic.RecoverOk"]
     assert stage.queue("q").message_count == HOLES
@@ -214,7 +214,7 @@ def test_a_channel_is_closed_when_all_is_back(stage, client):
 def test_a_lost_connection_gives_back_in_slices(stage, client):
     holding_holes(stage, client)
     client.declare("mine", exclusive=True)
-    client.link.closed = True
+    client.transport.closed = True
     client.connection.lost()
     assert 0 < stage.queue("q").message_count < HOLES
     stage.run()
@@ -226,9 +226,9 @@ def test_a_lost_connection_gives_back_in_slices(stage, client):
 def test_close_ok_says_that_all_is_back(stage, client):
     holding_holes(stage, client)
     read(client, wire(commands.Connection.Close(200, "", 0, 0), 0))
-    assert not client.link.closed
+    assert not client.transport.closed
     stage.run()
-    assert client.link.closed
+    assert client.transport.closed
     assert client.names() == ["Connection.CloseOk"]
     assert stage.queue("q").message_count == HOLES
 
@@ -254,7 +254,7 @@ def test_a_connection_that_is_shut_while_it_gives_back_ends_once(stage, client):
     assert stage.queue("q").message_count == HOLES
     assert client.names() == ["Connection.Close", "Channel.CloseOk"]
     client.send(commands.Connection.CloseOk(), channel=0)
-    assert client.link.closed
+    assert client.transport.closed
 
 
 def test_consumers_of_a_deleted_queue_are_told_by_and_by(stage, client):
@@ -305,7 +305,7 @@ def test_who_publishes_to_many_queues_waits_for_them_and_goes_on(stage, client):
     stage.run_once()
     assert 0 < sum(counts(stage)) < 10
     assert client.connection.is_waiting
-    assert not client.link.sent
+    assert not client.transport.sent
     stage.run()
     assert not client.connection.is_waiting
     assert counts(stage) == [2] * MANY
@@ -322,7 +322,7 @@ def test_others_are_confirmed_in_the_turn_meanwhile(stage, client):
     read(other, message("other", b"m"), message(f"q{MANY - 1}", b"behind"))
     stage.run_once()
     assert not other.connection.is_waiting
-    assert other.link.sent
+    assert other.transport.sent
     assert bodies(stage, f"q{MANY - 1}") == [b"m", b"behind"]
     assert client.connection.is_waiting
     assert other.names() == ["Basic.Ack"]
@@ -354,7 +354,7 @@ def test_what_is_parked_is_stored_although_its_connection_is_lost(stage, client)
     fan_out(stage, client)
     read(client, to_all(b"m"))
     stage.run_once()
-    client.link.lose()
+    client.transport.lose()
     assert counts(stage) == [1] * MANY
 
 
@@ -378,7 +378,7 @@ def test_a_get_from_a_parked_queue_finds_the_message(stage, client):
     read(other, wire(commands.Basic.Get(queue=f"q{MANY - 1}", no_ack=True)))
     stage.run_once()
     assert client.connection.is_waiting
-    assert other.link.sent
+    assert other.transport.sent
     assert other.names() == ["Basic.GetOk"]
 
 
@@ -508,13 +508,13 @@ COUNT = 2000  # publishes, or settlements, of one transaction
 
 def between_turns(client, look):
     """What `look` sees whenever others are let in."""
-    seen, others = [], client.link.others
+    seen, others = [], client.transport.others
 
     def looking():
         seen.append(look())
         return others()
 
-    client.link.others = looking
+    client.transport.others = looking
     return seen
 
 
@@ -547,9 +547,9 @@ def test_what_a_commit_returns_is_told_in_slices(stage, client):
     client.publish("nobody", *[b"m"] * COUNT, mandatory=True)
     stage.look_ns = 300_000
     read(client, wire(commands.Tx.Commit()))
-    told = between_turns(client, lambda: len(client.link.sent) + client.connection.outbox.size)
+    told = between_turns(client, lambda: len(client.transport.sent) + client.connection.outbox.size)
     stage.run()
-    assert any(0 < size < len(client.link.sent) // 2 for size in told)
+    assert any(0 < size < len(client.transport.sent) // 2 for size in told)
     assert client.names() == ["Basic.Return"] * COUNT + ["Tx.CommitOk"]
 
 
@@ -583,7 +583,7 @@ def test_a_connection_that_ends_while_a_commit_is_gathered_commits_nothing(stage
         stage.run()
         assert client.names() == ["Connection.Close"]
     else:
-        client.link.lose()
+        client.transport.lose()
     assert stage.queue("to").message_count == 0
     assert stage.queue("from").message_count == COUNT
     assert stage.queue("from").leased_count == 0
@@ -663,7 +663,7 @@ def test_copies_that_take_many_bytes_are_made_in_portions(stage, client, options
     read(client, message("", BIG, exchange="amq.fanout", **options), to_all(b"next"))
     stage.run_once()
     assert 0 < sum(counts(stage)) < MANY
-    assert not client.link.sent
+    assert not client.transport.sent
     other = Client(stage).open()
     other.declare("other")
     other.publish("other", b"m")
@@ -692,7 +692,7 @@ def test_copies_go_on_without_their_connection(stage, client):
     stage.look_ns = 600_000
     read(client, to_all(BIG))
     stage.run_once()
-    client.link.lose()
+    client.transport.lose()
     stage.run()
     assert counts(stage) == [1] * MANY
 

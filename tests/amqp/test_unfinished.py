@@ -27,7 +27,7 @@ def half(client, size=SIZE, channel=1):
 
 
 def held(clients):
-    return [client.link.held for client in clients]
+    return [client.transport.held for client in clients]
 
 
 def test_one_at_a_time_goes_on_while_too_much_is_unfinished(stage):
@@ -57,8 +57,8 @@ def test_clients_are_told(stage):
     for client in clients:
         half(client)
     assert clients[3].names() == ["Connection.Blocked"]
-    clients[0].link.lose()
-    clients[1].link.lose()
+    clients[0].transport.lose()
+    clients[1].transport.lose()
     assert clients[3].names() == ["Connection.Unblocked"]
 
 
@@ -68,7 +68,7 @@ def test_whoever_holds_most_is_closed_when_nobody_finishes(stage):
     for client in small:
         half(client, 200_000)
     rest = half(large, 900_000)
-    assert large.link.held
+    assert large.transport.held
     stage.advance(1.9)
     assert large.names() == []
     stage.advance(0.2)
@@ -108,11 +108,11 @@ def test_nobody_is_closed_while_an_alarm_keeps_them_from_finishing(stage):
 def test_who_begins_to_publish_is_held_by_an_alarm(stage):
     client = Client(stage).open()
     stage.broker.alarms.set(Resource.MEMORY, low=True)
-    assert not client.link.held
+    assert not client.transport.held
     half(client)
-    assert client.link.held
+    assert client.transport.held
     stage.broker.alarms.set(Resource.MEMORY, low=False)
-    assert not client.link.held
+    assert not client.transport.held
 
 
 def test_who_has_begun_to_publish_is_held_by_an_alarm(stage):
@@ -129,15 +129,15 @@ def test_transactions_count(stage):
     client.publish("q", b"x" * 700_000)
     assert stage.unfinished.total >= 700_000
     half(other)
-    assert other.link.held
+    assert other.transport.held
     assert client.call(commands.Tx.Commit()).name == "Tx.CommitOk"
-    assert not other.link.held
+    assert not other.transport.held
     assert stage.unfinished.total < MIB // 2
     client.publish("q", b"x" * 700_000)
     client.call(commands.Tx.Rollback())
     client.publish("q", b"x" * 700_000)
     client.call(commands.Channel.Close(200, "", 0, 0))
-    other.link.lose()
+    other.transport.lose()
     assert stage.unfinished.total == 0
 
 
@@ -148,7 +148,7 @@ def test_a_channel_that_is_closed_keeps_nothing(stage):
     assert stage.unfinished.total > NOTED_BYTES_MIN
     client.feed(message("q", b"x" * 10, 2)[:20])  # strays on a closed channel
     client.send(commands.Channel.CloseOk(), channel=2)
-    client.link.lose()
+    client.transport.lose()
     assert stage.unfinished.total == 0
 
 

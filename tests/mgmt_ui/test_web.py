@@ -314,7 +314,7 @@ async def test_connections(site, amqp):
     assert (await site.json("/api/connections"))[0]["state"] == "blocked"
     site.add_user("u", "management")
     assert await site.json("/api/connections", "u") == []
-    amqp.link.lose()
+    amqp.transport.lose()
     assert await site.json("/api/connections") == []
 
 

@@ -139,8 +139,8 @@ class Client:
     def __init__(self, stage: Stage, step: int = 0) -> None:
         self.stage = stage
         self.step = step
-        self.link = FakeLink(stage)
-        self.connection = self.link.connection
+        self.transport = FakeLink(stage)
+        self.connection = self.transport.connection
         self.frames: list[tuple[int, object]] = []  # received and not asked for yet
 
     # -- sending
@@ -169,12 +169,12 @@ class Client:
     # -- receiving
 
     def _receive(self) -> None:
-        data = self.link.sent
+        data = self.transport.sent
         while data and not data.startswith(b"AMQP"):
             size, channel, value = frame.unmarshal(data)
             self.frames.append((channel, value))
             data = data[size:]
-        self.link.sent = data
+        self.transport.sent = data
 
     def received(self) -> list[tuple[int, object]]:
         """(channel, frame) of everything that came since the last look."""

@@ -167,7 +167,7 @@ async def _get_within_rates(channel: Channel, queue: Queue, *, no_ack: bool) -> 
         wait_ms = meter.wait_ms()
         if not wait_ms:
             break
-        await connection.link.pause(min(wait_ms, GET_PAUSE_MS_MAX) / 1000)
+        await connection.transport.pause(min(wait_ms, GET_PAUSE_MS_MAX) / 1000)
     if not channel.alive:
         return
     before = channel.slot.delivery_tag

@@ -78,14 +78,14 @@ async def start_ok(connection: Connection, method: commands.Connection.StartOk) 
 
 async def _authenticated(connection: Connection, method: commands.Connection.StartOk) -> Rights:
     """What the user may do who is proved. Raises ConnectionClosingError 403 and 503."""
-    link, configuration = connection.link, connection.configuration
-    if link.rights is not None:
-        return link.rights
+    transport, configuration = connection.transport, connection.configuration
+    if transport.rights is not None:
+        return transport.rights
     try:
         credentials = parse_response(
             method.mechanism,
             _octets(method.response),
-            link.certificate_login,
+            transport.certificate_login,
             configuration.anonymous_login_user,
         )
     except ConnectionClosingError as error:
@@ -94,14 +94,14 @@ async def _authenticated(connection: Connection, method: commands.Connection.Sta
         raise
     user, reason = credentials.user, ""
     try:
-        rights = await connection.broker.authenticate(*credentials, link.endpoints.peer_host)
+        rights = await connection.broker.authenticate(*credentials, transport.endpoints.peer_host)
     except TooManyGuessesError as error:
         rights = None
         reason = f"too many failed logins, the next one counts in {error.wait_ms / 1000:.1f} s"
     if rights is None:
         access, backends = connection.broker.access, configuration.auth_backends
         reason = reason or explain_refusal(access, backends, user)
-    elif not link.peer_is_loopback and rights.user in configuration.loopback_users:
+    elif not transport.peer_is_loopback and rights.user in configuration.loopback_users:
         reason = "this user may connect from this machine only (loopback_users)"
     if rights is None or reason:
         announcements.login_refused(connection, user, reason)
@@ -124,7 +124,7 @@ def _read_properties(connection: Connection, method: commands.Connection.StartOk
 
 async def _refuse_login(connection: Connection, method: commands.Connection.StartOk) -> None:
     """Slow guessing down; tell only clients that have said they understand (B-008)."""
-    await connection.link.pause(connection.configuration.login_delay_seconds)
+    await connection.transport.pause(connection.configuration.login_delay_seconds)
     _read_properties(connection, method)
     if not connection.client_understands("authentication_failure_close"):
         connection.close_socket()
@@ -135,7 +135,7 @@ def tune_ok(connection: Connection, method: commands.Connection.TuneOk) -> None:
     tuned = connection.tuned = handshake.negotiate(connection.configuration, method)
     connection.reader.set_frame_max(tuned.frame_max)
     connection.outbox.frame_size_max = tuned.frame_max - FRAME_OVERHEAD_BYTES
-    connection.link.set_heartbeat(tuned.heartbeat_seconds)
+    connection.transport.set_heartbeat(tuned.heartbeat_seconds)
     connection.state = State.OPEN
 
 
@@ -149,11 +149,11 @@ def open_vhost(connection: Connection, method: commands.Connection.Open) -> None
     check_vhost(connection.rights, name)
     connection.vhost = vhost
     connection.reader.vhost = connection.outbox.vhost = vhost.counters
-    connection.name = str(connection.link.endpoints)
-    connection.connected_at_ms = connection.link.wall_ms()
+    connection.name = str(connection.transport.endpoints)
+    connection.connected_at_ms = connection.transport.wall_ms()
     connection.broker.connections.add(connection)
     connection.state = State.RUNNING
-    connection.link.opened()
+    connection.transport.opened()
     connection.limits = ConnectionLimits(connection)
     connection.follow_rates()
     connection.send(commands.Connection.OpenOk())

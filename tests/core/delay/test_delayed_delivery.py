@@ -227,7 +227,7 @@ class TestUnroutable:
 
     def test_nobody_is_told_who_has_left(self, stage: Stage, client: Client) -> None:
         later(client, b"m", key="none", mandatory=True)
-        client.link.lose()
+        client.transport.lose()
         wait(stage, 1)
         assert stage.broker.delayed.find("/").unroutable == 1
         assert not stage.reported

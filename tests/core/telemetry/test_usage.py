@@ -115,7 +115,7 @@ def test_the_last_messages_of_those_who_end_count(stage):
     client.declare("q")
     client.publish("q", b"x")
     stage.broker.delete_queue(stage.broker.vhosts["/"], stage.queue("q"))
-    client.link.lose()
+    client.transport.lose()
     used = look(stage)
     assert used[GUEST].messages_in == used[QUEUE].messages_in == 1
     assert look(stage) == {}

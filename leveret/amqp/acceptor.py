@@ -1,6 +1,6 @@
 """Sockets before their first byte of AMQP: the PROXY header, the TLS handshake, a time limit.
 
-The listener opens an `ArrivalServer` for each address that needs one of the two. Whoever sends
+The listener opens an `Acceptor` for each address that needs one of the two. Whoever sends
 neither a header nor a handshake costs one socket for the time limit, and nobody else notices.
 """
 
@@ -38,7 +38,7 @@ def _tell(level: int, peer: Endpoints, text: str) -> None:
     logger.log(level, "connection from %s %s", name, text, extra=source)
 
 
-class ArrivalServer:
+class Acceptor:
     """Accepts sockets on one address and brings each as far as its AMQP protocol."""
 
     def __init__(self, listener: AmqpListener, tls: TlsContexts | None) -> None:

@@ -23,7 +23,7 @@ class LogLevel(IntEnum):
     ERROR = 40
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """What a connection asks of the socket's side."""
 
     @property
