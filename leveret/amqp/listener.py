@@ -201,7 +201,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
                 self._pace()
         finally:
             turn.end_read(more=more)
-        if turn.is_lonely:
+        if turn.has_single_reader:
             listener.poller.expect_more()
 
     def _keep(self, nbytes: int) -> None:

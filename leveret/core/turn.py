@@ -57,9 +57,9 @@ class Sender(Protocol):
 PASSED_OVER_IN = attrgetter("passed_over_in")
 WAS_SEALED = attrgetter("was_sealed")
 # A turn is worked off within a read after this many turns in a row that had one read only …
-LONE_READS_MIN = 4
+SINGLE_READS_MIN = 4
 # … and every so many such turns one is scheduled again, to see whether it is still so.
-LONE_TURNS_MAX = 16
+INLINE_TURNS_MAX = 16
 # After so long a turn begins no search for what filters want: thousands of queues that search take
 # it by turns. What needs no search is delivered as fast as it is read, and is bounded in records.
 SEARCH_NS_MAX = 2_000_000
@@ -101,10 +101,10 @@ class Turn:
         self._scheduled = False
         self._reading = False
         self._reads = 0  # since the last turn
-        self._lone_reads = 0  # turns in a row that had one read
-        self._lone_turns = 0  # worked off within their read, since the last scheduled one
+        self._single_reads = 0  # turns in a row that had one read
+        self._inline_turns = 0  # worked off within their read, since the last scheduled one
         self.pump_number = 0  # of the pump under way, or of the last one
-        self.is_lonely = False  # whether clients of late have waited for every answer
+        self.has_single_reader = False  # whether clients of late have waited for every answer
 
     def begin_read(self) -> None:
         """A socket is being read: what it touches waits for `end_read`."""
@@ -115,20 +115,20 @@ class Turn:
         """The socket was read. `more`: its peer sends faster than it is read."""
         self._reading = False
         if more:
-            self._lone_reads = 0
-            self.is_lonely = False
+            self._single_reads = 0
+            self.has_single_reader = False
         if self._scheduled:
             return
         if not (self._queues or self._senders or self.parked):
             self._reads = 0  # an ack, say: it shares a turn with nobody
             return
-        if self._lone_reads < LONE_READS_MIN:
+        if self._single_reads < SINGLE_READS_MIN:
             self._ensure_scheduled()
             return
-        self._lone_turns += 1
-        if self._lone_turns == LONE_TURNS_MAX:
-            self._lone_turns = 0
-            self._lone_reads = LONE_READS_MIN - 1
+        self._inline_turns += 1
+        if self._inline_turns == INLINE_TURNS_MAX:
+            self._inline_turns = 0
+            self._single_reads = SINGLE_READS_MIN - 1
         self._work()
 
     def touch(self, queue: TouchedQueue) -> None:
@@ -223,8 +223,8 @@ class Turn:
 
     def run(self) -> None:
         """Work off what was touched. What touches again meanwhile waits for the next turn."""
-        self._lone_reads = self._lone_reads + 1 if self._reads <= 1 else 0
-        self.is_lonely = self._lone_reads >= LONE_READS_MIN - 1
+        self._single_reads = self._single_reads + 1 if self._reads <= 1 else 0
+        self.has_single_reader = self._single_reads >= SINGLE_READS_MIN - 1
         self._work()
 
     def _work(self) -> None:

@@ -3,11 +3,11 @@
 import pytest
 
 from leveret.core.turn import (
-    LONE_READS_MIN,
-    LONE_TURNS_MAX,
+    INLINE_TURNS_MAX,
     MADE_TOGETHER_MAX,
     PARKED_NS_MAX,
     SEARCH_NS_MAX,
+    SINGLE_READS_MIN,
     TOUCHED_TOGETHER_MAX,
     Turn,
 )
@@ -235,7 +235,7 @@ def test_reads_of_one_pass_share_a_turn(loop):
 
 
 def grow_lonely(loop, events):
-    for _ in range(LONE_READS_MIN):
+    for _ in range(SINGLE_READS_MIN):
         read(loop, Queue("a", events))
         loop.run()
     events.clear()
@@ -252,7 +252,7 @@ def test_lone_reads_are_worked_off_at_once(loop):
 def test_company_is_noticed_within_some_turns(loop):
     events = []
     grow_lonely(loop, events)
-    for _ in range(LONE_TURNS_MAX):
+    for _ in range(INLINE_TURNS_MAX):
         read(loop, Queue("a", events))
     events.clear()
     read(loop, Queue("a", events))
@@ -284,12 +284,12 @@ def test_what_a_lone_turn_touches_again_is_scheduled(loop):
 
 def test_reads_that_touch_nothing_are_no_company(loop):
     events = []
-    for _ in range(LONE_READS_MIN):
+    for _ in range(SINGLE_READS_MIN):
         loop.turn.begin_read()
         loop.turn.end_read(more=False)
         read(loop, Queue("a", events))
         loop.run()
-    assert loop.turn.is_lonely
+    assert loop.turn.has_single_reader
 
 
 def test_a_turn_that_takes_long_leaves_searches_to_the_next_which_begins_with_them(loop):
@@ -459,7 +459,7 @@ def test_many_that_are_touched_already_are_flushed_in_this_turn(loop):
 
 
 def test_a_read_that_parks_is_followed_by_a_turn(loop):
-    for reads in range(3 * LONE_READS_MIN):
+    for reads in range(3 * SINGLE_READS_MIN):
         events = []
         builders = packed(loop, events)
         loop.turn.begin_read()
