@@ -25,10 +25,10 @@ from pathlib import Path
 
 import uvloop
 
+from leveret.core.delayed_store.stores import DelayedMessageStores
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.core.waiting.rooms import WaitingRooms
 from leveret.ports import Durability
 from leveret.storage.files import RealFileSystem
 from leveret.storage.state import LmdbStateStore
@@ -64,7 +64,7 @@ class Node:
         self.store = FileTopicStore(data, RealFileSystem(), self.state, loop, clock=self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.lateness: list[int] = []
-        self.rooms = WaitingRooms(
+        self.rooms = DelayedMessageStores(
             InternalTopics(self.store, Durability.OS),
             self.state,
             Turn(loop.call_soon, print),

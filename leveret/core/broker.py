@@ -20,6 +20,7 @@ from leveret.core.definitions.parameters import Parameters
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.delay.delayed_sending import DelayedSending
 from leveret.core.delay.eta_hold import EtaHolds
+from leveret.core.delayed_store.stores import DelayedMessageStores
 from leveret.core.intake import Intake
 from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.logs.internal_topics import InternalTopics
@@ -39,7 +40,6 @@ from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.core.telemetry.trace import Tracer
 from leveret.core.telemetry.usage import UsageMeter
 from leveret.core.vhost import Vhost
-from leveret.core.waiting.rooms import WaitingRooms
 from leveret.errors import (
     ChannelError,
     ConnectionClosingError,
@@ -135,7 +135,7 @@ class Broker:
             report,
         )
         self.internal_topics = InternalTopics(topics, settings.durability)
-        self.waiting_rooms = WaitingRooms(
+        self.delayed_stores = DelayedMessageStores(
             self.internal_topics, state, turn, self.timers, spawn, report
         )
         delayed = DelayedSending(self, environment, state)
@@ -169,8 +169,8 @@ class Broker:
             DeadLettering(self.vhosts, dead_letter_topics, turn, self.timers.wall_ms),
             self._settings.counts_every_return,
             dedup,
-            RetryTopics(self.waiting_rooms, self._environment.random_part),
-            EtaHolds(self.waiting_rooms),
+            RetryTopics(self.delayed_stores, self._environment.random_part),
+            EtaHolds(self.delayed_stores),
             feature_counters=self.feature_counters,
         )
 
@@ -287,7 +287,7 @@ class Broker:
         self._shut(reason, lambda connection: connection.vhost is vhost)
         self.delayed.forget(name)
         self.once.forget_vhost(name)
-        self.waiting_rooms.delete_of_vhost(name)
+        self.delayed_stores.delete_of_vhost(name)
         self.statistics.vhost_deleted(name)
         closing = self._closing[vhost] = self._close_vhost(vhost)
         self.chores.begin(closing)
@@ -412,7 +412,7 @@ class Broker:
         queues = (
             self._opened(queue) for vhost in self.vhosts.values() for queue in vhost.queues.values()
         )
-        await committed([*queues, *self.waiting_rooms.opened])
+        await committed([*queues, *self.delayed_stores.opened])
 
     def metered(self) -> Iterator[Metered]:
         """All whose usage counts."""

@@ -91,7 +91,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
             yield Core(broker, administration)
         finally:
             await _come_to_rest(broker)
-            await broker.waiting_rooms.close()
+            await broker.delayed_stores.close()
 
 
 async def _come_to_rest(broker: Broker) -> None:

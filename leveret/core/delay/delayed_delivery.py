@@ -57,7 +57,7 @@ class DelayedDelivery:
         except StorageError as error:
             raise ChannelError(506, f"cannot keep delayed messages: {error}") from error
         messages.add(draft, submission.channel if submission.mandatory else None)
-        return (messages.room,)
+        return (messages.store,)
 
     # -- what is kept
 
@@ -65,7 +65,7 @@ class DelayedDelivery:
         """The delayed messages of a virtual host. Raises StorageError."""
         messages = self._kept.get(vhost.name)
         if messages is None:
-            is_new = not self._services.rooms.exists(vhost.name, DELAYED_TOPIC)
+            is_new = not self._services.stores.exists(vhost.name, DELAYED_TOPIC)
             messages = DelayedMessages(vhost, self._services, is_new=is_new)
             self._kept[vhost.name] = messages
         return messages
@@ -77,11 +77,11 @@ class DelayedDelivery:
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Go on with what an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
-            if self._services.rooms.exists(vhost.name, DELAYED_TOPIC):
+            if self._services.stores.exists(vhost.name, DELAYED_TOPIC):
                 self.of(vhost)
 
     def forget(self, vhost: str) -> None:
-        """A virtual host is being deleted; its room is deleted with all others of it."""
+        """A virtual host is being deleted; its store is deleted with all others of it."""
         messages = self._kept.pop(vhost, None)
         if messages is not None:
             messages.close()

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
     from leveret.core.dead_letters.publish import Missing, Ranges, Written
     from leveret.core.delay.scheduled import Draft
+    from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
+    from leveret.core.delayed_store.stores import DelayedMessageStores
     from leveret.core.intake import Publisher
     from leveret.core.routing.message import Message
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
-    from leveret.core.waiting.room import Waiting, WaitingRoom
-    from leveret.core.waiting.rooms import WaitingRooms
     from leveret.ports import StateStore
     from leveret.ports.records import Batch
 
@@ -65,7 +65,7 @@ class DelayServices(NamedTuple):
     `unrouted(vhost, message)` is told of a message that no queue was for when it was due.
     """
 
-    rooms: WaitingRooms
+    stores: DelayedMessageStores
     state: StateStore
     turn: Turn
     timers: Timers
@@ -86,20 +86,24 @@ class DelayedMessages:
         self.unroutable = 0  # messages that no queue was for when they were due
         self.closed = False
         self._services = services
-        self._replaced: dict[int, Waiting | None] = {}  # each, if it has become due meanwhile
-        self._going_on: dict[int, Waiting] = {}  # delivered, and not kept for the next time yet
+        self._replaced: dict[
+            int, PendingMessage | None
+        ] = {}  # each, if it has become due meanwhile
+        self._going_on: dict[
+            int, PendingMessage
+        ] = {}  # delivered, and not kept for the next time yet
         self._publishers: dict[int, ref[Publisher]] = {}  # of mandatory messages
         self._held: dict[int, Written] = {}  # by whom, what others had no room for
-        self._early: list[Waiting] = []  # due before it is known what has taken whose place
+        self._early: list[PendingMessage] = []  # due before it is known what has taken whose place
         self._learning = True
         self._covered = 0
         self._missing_exchanges: set[bytes] = set()  # that the operator has heard of
         self._retry = services.timers.timer(self._go_on_again)
-        self.room: WaitingRoom = services.rooms.open(vhost.name, DELAYED_TOPIC, self._due)
+        self.store: DelayedMessageStore = services.stores.open(vhost.name, DELAYED_TOPIC, self._due)
         if is_new:
             self._learning = False
         else:
-            services.spawn(self._learn_ids(self.room.log.committed))
+            services.spawn(self._learn_ids(self.store.log.committed))
 
     def __str__(self) -> str:
         return f"delayed messages of vhost {quoted(self.vhost.name)}"
@@ -127,7 +131,7 @@ class DelayedMessages:
                 return offset
         return None
 
-    def replace(self, older: Waiting, draft: Draft) -> int:
+    def replace(self, older: PendingMessage, draft: Draft) -> int:
         """Keep a message in the place of a pending one. Returns its offset."""
         offset = self._write(draft)
         publisher = self._publishers.get(older.offset)
@@ -139,17 +143,17 @@ class DelayedMessages:
 
     def _write(self, draft: Draft) -> int:
         due_ms, flags, exchange, routing_key, header, body, _ = draft
-        offset = self.room.add(due_ms, flags, exchange, routing_key, header, body)
+        offset = self.store.add(due_ms, flags, exchange, routing_key, header, body)
         if offset >= self._covered + COVER_RECORDS:
             self._covered = offset
-            self.ids.cover(self.room.log.committed)
+            self.ids.cover(self.store.log.committed)
         return offset
 
     def _follow(self, key: ScheduleKey, older: int | None, offset: int) -> None:
         self.ids.begin(key, offset)
         if older is not None:
             self._replaced[older] = None
-        self.room.await_commit(_Succession(self, key, older, offset))
+        self.store.await_commit(_Succession(self, key, older, offset))
 
     def succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
         """A message that has an id is committed, or could not be written."""
@@ -169,7 +173,7 @@ class DelayedMessages:
             self._going_on.pop(older, None)
             self._settle(older)
 
-    def cancel(self, message: Waiting) -> bool:
+    def cancel(self, message: PendingMessage) -> bool:
         """Deliver a message never. False where it is too late for that."""
         if not self.is_pending(message.offset):
             return False
@@ -179,8 +183,8 @@ class DelayedMessages:
 
     def _settle(self, offset: int) -> None:
         self._publishers.pop(offset, None)
-        if not self.room.cancel(offset):
-            self.room.settle([(offset, offset + 1)])
+        if not self.store.cancel(offset):
+            self.store.settle([(offset, offset + 1)])
 
     # -- looking up
 
@@ -206,33 +210,33 @@ class DelayedMessages:
 
     def is_pending(self, offset: int) -> bool:
         """Whether a record of the topic waits for its time, and nothing has taken its place."""
-        return self.room.waits(offset) and offset not in self._replaced
+        return self.store.waits(offset) and offset not in self._replaced
 
     # -- delivering
 
-    def _due(self, messages: Sequence[Waiting]) -> None:
-        """See WaitingRooms.open: these are due, in the order in which they were published."""
+    def _due(self, messages: Sequence[PendingMessage]) -> None:
+        """Deliver messages that are due, in the order in which they were published."""
         if self._learning:
             self._early += messages
         else:
             self._deliver(messages)
 
-    def _deliver(self, messages: Sequence[Waiting]) -> None:
+    def _deliver(self, messages: Sequence[PendingMessage]) -> None:
         if self.closed:
             return
         if not self._held:
             self._deposit(messages, NOWHERE)
             return
-        by_holders: dict[Written, list[Waiting]] = {}
+        by_holders: dict[Written, list[PendingMessage]] = {}
         for message in messages:
             held = self._held.pop(message.offset, NOWHERE)
             by_holders.setdefault(held, []).append(message)
         for held, of_these in by_holders.items():
             self._deposit(of_these, held)
 
-    def _deposit(self, messages: Sequence[Waiting], held: Written) -> None:
-        marked: dict[int, Waiting] = {}
-        leaving: list[Waiting] = []
+    def _deposit(self, messages: Sequence[PendingMessage], held: Written) -> None:
+        marked: dict[int, PendingMessage] = {}
+        leaving: list[PendingMessage] = []
         for message in messages:
             offset = message.offset
             if offset in self._replaced:
@@ -256,7 +260,7 @@ class DelayedMessages:
             lambda ranges, missing: self._delivered(marked, ranges, missing),
         )
 
-    def _is_outlived(self, message: Waiting) -> bool:
+    def _is_outlived(self, message: PendingMessage) -> bool:
         """Whether another has taken its place, which the node died upon."""
         key = own_key(message)
         if key is None:
@@ -266,7 +270,7 @@ class DelayedMessages:
         newest = self.ids.find(key)
         return newest is not None and newest > message.offset
 
-    def _give_back(self, unrouted: list[Waiting], gone: set[bytes]) -> None:
+    def _give_back(self, unrouted: list[PendingMessage], gone: set[bytes]) -> None:
         """No queue is for these messages: their publishers hear of it, if they want to and can."""
         for message in unrouted:
             held = self._publishers.get(message.offset)
@@ -283,7 +287,7 @@ class DelayedMessages:
             self._services.report(self, LeveretError(text))
 
     def _delivered(
-        self, marked: dict[int, Waiting], ranges: Ranges, missing: list[Missing]
+        self, marked: dict[int, PendingMessage], ranges: Ranges, missing: list[Missing]
     ) -> None:
         """The queues have what they were given, or most of it."""
         if self.closed:
@@ -298,16 +302,16 @@ class DelayedMessages:
             elif offset in done:
                 self._forget_id(message)
         if done:
-            self.room.settle(list(done))
+            self.store.settle(list(done))
         if missing:
             self._hand_back(missing)
 
-    def _forget_id(self, message: Waiting) -> None:
+    def _forget_id(self, message: PendingMessage) -> None:
         key = own_key(message)
         if key is not None:
             self.ids.forget(key, message.offset)
 
-    def _goes_on(self, message: Waiting) -> bool:
+    def _goes_on(self, message: PendingMessage) -> bool:
         """Whether a message that was delivered is due again; then it is kept for that time."""
         following = next_occurrence(message, self._services.timers.wall_ms())
         if following is None:
@@ -322,7 +326,7 @@ class DelayedMessages:
             if held:
                 self._held.update(dict.fromkeys(range(first, stop), held))
         again_ms = self._services.timers.wall_ms() + RETRY_MS
-        self.room.hand_back([(first, stop) for first, stop, _ in missing], again_ms)
+        self.store.retry_later([(first, stop) for first, stop, _ in missing], again_ms)
 
     def _retry_later(self) -> None:
         if self._retry.due_ms is None:
@@ -339,14 +343,14 @@ class DelayedMessages:
     async def committed(self) -> None:
         """Until all that was taken so far is committed, or could not be."""
         gate = _Gate()
-        self.room.await_commit(gate)
+        self.store.await_commit(gate)
         await gate
 
     # -- opening and closing
 
     async def _learn_ids(self, stop: int) -> None:
         """Find what an earlier run wrote and did not note, and what had taken whose place."""
-        offset = max(self.ids.covered, self.room.log.first)
+        offset = max(self.ids.covered, self.store.log.first)
         try:
             while offset < stop and not self.closed:
                 batches = await self._read(offset)
@@ -364,13 +368,13 @@ class DelayedMessages:
         self._deliver(early)
 
     async def _read(self, offset: int) -> list[Batch]:
-        log = self.room.log
+        log = self.store.log
         batches = log.read(offset, LEARN_BYTES)
         return await log.fetch(offset, LEARN_BYTES) if batches is None else batches
 
     def _learn_from(self, batch: Batch, first: int) -> None:
         for offset, flags, _, _, _, header, _ in batch.records():
-            if offset < first or not flags & MARKED or offset in self.room.log.settled:
+            if offset < first or not flags & MARKED or offset in self.store.log.settled:
                 continue
             key = key_in(raw_headers(header))
             if key is None:
@@ -386,7 +390,7 @@ class DelayedMessages:
             self.ids.keep(key, offset)
 
     def close(self) -> None:
-        """The virtual host is gone, and so are its messages; the room is its owner's to delete."""
+        """The virtual host is gone, and so are its messages; the store is its owner's to delete."""
         self.closed = True
         self._retry.set(None)
         self.ids.clear()

@@ -33,7 +33,7 @@ class DelayedSending:
         self._broker = broker
         self.delivery = DelayedDelivery(
             DelayServices(
-                broker.waiting_rooms, state, turn, timers, spawn, report, self._forget_key
+                broker.delayed_stores, state, turn, timers, spawn, report, self._forget_key
             )
         )
         self.schedules = Schedules(

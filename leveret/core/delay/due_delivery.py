@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.core.dead_letters.publish import Missing, Ranges, Written
+    from leveret.core.delayed_store.store import PendingMessage
     from leveret.core.routing.exchange import Exchange
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
-    from leveret.core.waiting.room import Waiting
     from leveret.ports.records import BatchBuilder
 
 __all__ = ["DueDelivery", "DueRouting"]
@@ -42,7 +42,7 @@ class DueRouting:
         self._vhost = vhost
         self._exchanges: dict[bytes, Exchange | None] = {}
 
-    def route(self, message: Waiting) -> Sequence[BatchBuilder]:
+    def route(self, message: PendingMessage) -> Sequence[BatchBuilder]:
         """The builders of its queues; none where nobody takes it, its alternate included."""
         name = message.exchange
         if name in self._exchanges:
@@ -61,25 +61,25 @@ class DueRouting:
 
 
 class DueDelivery:
-    """One batch of messages on its way from a waiting room into queues.
+    """One batch of messages on its way from a delayed-message store into queues.
 
     `route` says which builders take a message; `unrouted` are those that none takes.
     """
 
     def __init__(
         self,
-        route: Callable[[Waiting], Sequence[BatchBuilder]],
+        route: Callable[[PendingMessage], Sequence[BatchBuilder]],
         now_ms: int,
         held: Written = NOWHERE,
     ) -> None:
-        self.unrouted: list[Waiting] = []
+        self.unrouted: list[PendingMessage] = []
         self._route = route
         self._now_ms = now_ms
         self._held = held
         self._touched: set[BatchBuilder] = set()
         self._publish: DeadLetterPublish
 
-    def deposit(self, messages: Sequence[Waiting]) -> None:
+    def deposit(self, messages: Sequence[PendingMessage]) -> None:
         """Put the messages into their queues, in order."""
         ranges = RangeSet()
         for message in messages:
@@ -99,7 +99,7 @@ class DueDelivery:
         publish = self._publish
         publish.begin(lambda: finished(*publish.outcome()))
 
-    def _put(self, message: Waiting) -> None:
+    def _put(self, message: PendingMessage) -> None:
         builders = self._route(message)
         if not builders:
             self.unrouted.append(message)
@@ -116,7 +116,7 @@ class DueDelivery:
                 )
 
 
-def _further_keys(message: Waiting) -> list[bytes]:
+def _further_keys(message: PendingMessage) -> list[bytes]:
     """The keys that its sender has added, openly and blindly."""
     if not message.flags & RecordFlag.SELECTS_KEYS:
         return []

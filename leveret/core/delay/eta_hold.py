@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leveret.core.dead_letters.publish import Missing, Ranges
+    from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
+    from leveret.core.delayed_store.stores import DelayedMessageStores
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.queues.queue import Queue
-    from leveret.core.waiting.room import Waiting, WaitingRoom
-    from leveret.core.waiting.rooms import WaitingRooms
 
 __all__ = ["EtaHold", "EtaHolds", "eta_topic"]
 
@@ -47,17 +47,17 @@ def eta_topic(queue: str) -> str:
 class EtaHolds:
     """Those of a node's queues."""
 
-    def __init__(self, rooms: WaitingRooms) -> None:
-        self.rooms = rooms
+    def __init__(self, stores: DelayedMessageStores) -> None:
+        self.stores = stores
 
     def of(self, queue: Queue) -> EtaHold | None:
         """What a queue holds its tasks in, if it does, or an earlier run has. StorageError."""
         definition = queue.definition
         topic = eta_topic(definition.topic)
-        exists = self.rooms.exists(definition.vhost, topic, definition.incarnation)
+        exists = self.stores.exists(definition.vhost, topic, definition.incarnation)
         if not exists and not queue.settings.celery_eta:
             return None
-        hold = EtaHold(queue, self.rooms)
+        hold = EtaHold(queue, self.stores)
         if exists:
             hold.open()
         return hold
@@ -66,27 +66,27 @@ class EtaHolds:
 class EtaHold:
     """The tasks of one queue that are not due."""
 
-    def __init__(self, queue: Queue, rooms: WaitingRooms) -> None:
+    def __init__(self, queue: Queue, stores: DelayedMessageStores) -> None:
         self._queue = queue
-        self._rooms = rooms
+        self._stores = stores
         self._topic = eta_topic(queue.definition.topic)
         self._timers = queue.services.timers
-        self.room: WaitingRoom | None = None  # made with the first task
+        self.store: DelayedMessageStore | None = None  # made with the first task
         self._failed = False  # it could not be made, and the operator knows
 
-    def open(self) -> WaitingRoom:
+    def open(self) -> DelayedMessageStore:
         """Create or recover the topic. Raises StorageError."""
-        if self.room is None:
+        if self.store is None:
             definition = self._queue.definition
-            self.room = self._rooms.open(
+            self.store = self._stores.open(
                 definition.vhost, self._topic, self._due, definition.incarnation
             )
-        return self.room
+        return self.store
 
     @property
     def pending_count(self) -> int:
         """How many tasks are held."""
-        return 0 if self.room is None else self.room.pending_count
+        return 0 if self.store is None else self.store.pending_count
 
     # -- holding
 
@@ -122,20 +122,20 @@ class EtaHold:
 
     def await_commit(self, waiter: Waiter) -> None:
         """See Committing."""
-        if self.room is None:
+        if self.store is None:
             waiter.done(failed=False)
         else:
-            self.room.await_commit(waiter)
+            self.store.await_commit(waiter)
 
     @property
     def is_caught_up(self) -> bool:
         """Whether all that is held is committed."""
-        return self.room is None or self.room.is_caught_up
+        return self.store is None or self.store.is_caught_up
 
     # -- coming back
 
-    def _due(self, messages: Sequence[Waiting]) -> None:
-        """See WaitingRooms.open."""
+    def _due(self, messages: Sequence[PendingMessage]) -> None:
+        """See DelayedMessageStores.open."""
         queue = self._queue
         if queue.deleted:
             return
@@ -144,13 +144,13 @@ class EtaHold:
         delivery.begin(queue.services.turn, self._delivered)
 
     def _delivered(self, ranges: Ranges, missing: list[Missing]) -> None:
-        if self.room is None or self._queue.deleted:
+        if self.store is None or self._queue.deleted:
             return
         if ranges:
-            self.room.settle(ranges)
+            self.store.settle(ranges)
         if missing:
             again_ms = self._timers.wall_ms() + RETRY_MS
-            self.room.hand_back([(first, stop) for first, stop, _ in missing], again_ms)
+            self.store.retry_later([(first, stop) for first, stop, _ in missing], again_ms)
 
     # -- for whoever looks at what is held (see leveret.core.delay.schedules)
 
@@ -166,20 +166,20 @@ class EtaHold:
 
     def is_pending(self, offset: int) -> bool:
         """Whether a task is held."""
-        return self.room is not None and self.room.waits(offset)
+        return self.store is not None and self.store.waits(offset)
 
-    def cancel(self, message: Waiting) -> bool:
+    def cancel(self, message: PendingMessage) -> bool:
         """Never bring a task to the queue. False where it is too late for that."""
-        return self.room is not None and self.room.cancel(message.offset)
+        return self.store is not None and self.store.cancel(message.offset)
 
     def clear(self) -> Iterator[int]:
         """Cancel all tasks that are held by now, some at each step: how many these were."""
-        room, after = self.room, None
-        if room is None:
+        store, after = self.store, None
+        if store is None:
             return
-        stop = room.log.end + room.builder.count
-        while not room.deleted and (page := room.scan(after, None, PAGE_TASKS)):
-            yield sum(room.cancel(offset) for _, offset in page if offset < stop)
+        stop = store.log.end + store.builder.count
+        while not store.deleted and (page := store.scan(after, None, PAGE_TASKS)):
+            yield sum(store.cancel(offset) for _, offset in page if offset < stop)
             after = page[-1]
 
     # -- the end
@@ -187,4 +187,4 @@ class EtaHold:
     def delete(self) -> None:
         """The queue is gone, and so is what it holds."""
         definition = self._queue.definition
-        self._rooms.delete(definition.vhost, self._topic, definition.incarnation)
+        self._stores.delete(definition.vhost, self._topic, definition.incarnation)

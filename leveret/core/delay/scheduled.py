@@ -23,7 +23,7 @@ from leveret.ports.records import RecordFlag
 from leveret.ports.tables import MalformedFieldError, decode_raw_table, encode_table
 
 if TYPE_CHECKING:
-    from leveret.core.waiting.room import Waiting
+    from leveret.core.delayed_store.store import PendingMessage
     from leveret.ports.tables import RawValue
 
 __all__ = [
@@ -79,7 +79,7 @@ def broker_offset(id_: str) -> int | None:
     return int(digits)
 
 
-def own_key(message: Waiting) -> ScheduleKey | None:
+def own_key(message: PendingMessage) -> ScheduleKey | None:
     """The id in a message's headers, with its owner."""
     return key_in(raw_headers(message.header)) if message.flags & MARKED else None
 
@@ -90,17 +90,17 @@ def key_in(headers: dict[str, RawValue]) -> ScheduleKey | None:
     return None if id_ is None else ScheduleKey(id_, schedule_owner(headers))
 
 
-def full_key(message: Waiting) -> ScheduleKey:
+def full_key(message: PendingMessage) -> ScheduleKey:
     """What a message is found by: its own id, or else the broker's."""
     return own_key(message) or ScheduleKey(broker_id(message))
 
 
-def broker_id(message: Waiting) -> str:
+def broker_id(message: PendingMessage) -> str:
     """The id that names one message only, whatever ids users give theirs."""
     return f"{BROKER_ID_PREFIX}{message.offset}"
 
 
-def as_shown(message: Waiting) -> Waiting:
+def as_shown(message: PendingMessage) -> PendingMessage:
     """A marked message as it is delivered."""
     headers = raw_headers(message.header)
     shown, _ = shown_headers(headers, None)
@@ -109,12 +109,12 @@ def as_shown(message: Waiting) -> Waiting:
     return message._replace(header=with_properties(message.header, table=encode_table(shown)))
 
 
-def repetition_of(message: Waiting) -> Repetition | None:
+def repetition_of(message: PendingMessage) -> Repetition | None:
     """How a message repeats itself, if it does."""
     return read_repetition(raw_headers(message.header)) if message.flags & MARKED else None
 
 
-def next_occurrence(message: Waiting, now_ms: int) -> Draft | None:
+def next_occurrence(message: PendingMessage, now_ms: int) -> Draft | None:
     """What is kept of a message after it was delivered, if it is to be delivered again."""
     repetition = repetition_of(message)
     after = None if repetition is None else repetition.after(message.due_ms, now_ms)
@@ -127,12 +127,12 @@ def next_occurrence(message: Waiting, now_ms: int) -> Draft | None:
     return following._replace(flags=following.flags | RecordFlag.PUT_BACK)  # it was checked once
 
 
-def rescheduled(message: Waiting, due_ms: int) -> Draft:
+def rescheduled(message: PendingMessage, due_ms: int) -> Draft:
     """The same message, due at another time, under the same id."""
     return _redrafted(message, due_ms, raw_headers(message.header))
 
 
-def _redrafted(message: Waiting, due_ms: int, headers: dict[str, RawValue]) -> Draft:
+def _redrafted(message: PendingMessage, due_ms: int, headers: dict[str, RawValue]) -> Draft:
     key = full_key(message)
     table = encode_table({**headers, SCHEDULE_ID: key.id})
     header = with_properties(message.header, table=table)

@@ -19,8 +19,8 @@ from leveret.core.delay.scheduled import (
     repetition_of,
     rescheduled,
 )
+from leveret.core.delayed_store.search import SCANNED_MAX, Cursor, Search, Selection, stored
 from leveret.core.json_fields import plain
-from leveret.core.waiting.search import SCANNED_MAX, Cursor, Search, Selection, stored
 from leveret.features.delay import SCHEDULE_OWNER
 from leveret.ports.records import RecordFlag
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.eta_hold import EtaHold
+    from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
     from leveret.core.logs.log_writer import Waiter
     from leveret.core.telemetry.events import Emit
-    from leveret.core.waiting.room import Waiting, WaitingRoom
 
 __all__ = ["Cursor", "Page", "Schedules", "Selection", "row_of"]
 
 
 class Keeper(Protocol):
-    """Whoever keeps messages in a waiting room."""
+    """Whoever keeps messages in a delayed-message store."""
 
     @property
-    def room(self) -> WaitingRoom | None:
-        """The room, if there is one by now."""
+    def store(self) -> DelayedMessageStore | None:
+        """The store, if there is one by now."""
         ...
 
     def find(self, id_: str, owner: str | None = None) -> int | None:
@@ -56,7 +56,7 @@ class Keeper(Protocol):
         """Whether a message waits for its time."""
         ...
 
-    def cancel(self, message: Waiting) -> bool:
+    def cancel(self, message: PendingMessage) -> bool:
         """Deliver a message never. False where it is too late for that."""
         ...
 
@@ -90,7 +90,7 @@ class Schedules:
     def pending_count(self, vhost: str, queue: str | None = None) -> int:
         """How many messages wait, in a virtual host or as tasks of one queue."""
         keeper = self._keeper(vhost, queue)
-        return 0 if keeper is None or keeper.room is None else keeper.room.pending_count
+        return 0 if keeper is None or keeper.store is None else keeper.store.pending_count
 
     async def page(
         self,
@@ -115,7 +115,9 @@ class Schedules:
                 last = (message.due_ms, message.offset)
         return Page(rows, None if search.is_over else search.after)
 
-    async def find(self, vhost: str, id_: str, *, queue: str | None = None) -> Waiting | None:
+    async def find(
+        self, vhost: str, id_: str, *, queue: str | None = None
+    ) -> PendingMessage | None:
         """One message; None where none has the id. Raises StorageError."""
         return await self._by_id(self._keeper(vhost, queue), id_)
 
@@ -127,7 +129,7 @@ class Schedules:
         """What these wait for: who changes them must be allowed to publish there. StorageError."""
         names: set[bytes] = set()
 
-        def note(message: Waiting) -> bool:
+        def note(message: PendingMessage) -> bool:
             names.add(message.exchange)
             return True
 
@@ -150,7 +152,7 @@ class Schedules:
         """
         keeper = self._keeper(vhost, queue)
 
-        def cancel(message: Waiting) -> bool:
+        def cancel(message: PendingMessage) -> bool:
             if keeper is None or not keeper.cancel(message):
                 return False
             self._emit("schedule.cancelled", _told(vhost, message))
@@ -170,7 +172,7 @@ class Schedules:
         """Deliver these at another time, chosen as in `cancel`. Returns how many. StorageError."""
         messages = self._delayed.find(vhost)
 
-        def reschedule(message: Waiting) -> bool:
+        def reschedule(message: PendingMessage) -> bool:
             if messages is None or not messages.is_pending(message.offset):
                 return False
             messages.replace(message, rescheduled(message, due_ms))
@@ -191,19 +193,19 @@ class Schedules:
         if messages is None:
             waiter.done(failed=False)
         else:
-            messages.room.await_commit(waiter)
+            messages.store.await_commit(waiter)
 
     async def _each(
         self,
         keeper: Keeper | None,
         chosen: str | Selection,
-        change: Callable[[Waiting], bool],
+        change: Callable[[PendingMessage], bool],
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
     ) -> int:
         names = None if exchanges is None else {name.encode() for name in exchanges}
 
-        def change_meant(message: Waiting) -> bool:
+        def change_meant(message: PendingMessage) -> bool:
             return (names is None or message.exchange in names) and change(message)
 
         if isinstance(chosen, str):
@@ -226,24 +228,24 @@ class Schedules:
     def _search(
         keeper: Keeper | None, selection: Selection, after: Cursor | None, scanned_max: int | None
     ) -> Search | None:
-        if keeper is None or keeper.room is None:
+        if keeper is None or keeper.store is None:
             return None
-        return Search(keeper.room, selection, after, keeper.is_pending, scanned_max)
+        return Search(keeper.store, selection, after, keeper.is_pending, scanned_max)
 
     async def _by_id(
         self, keeper: Keeper | None, id_: str, owner: str | None = None
-    ) -> Waiting | None:
+    ) -> PendingMessage | None:
         offset = None if keeper is None else keeper.find(id_, owner)
-        if keeper is None or keeper.room is None or offset is None:
+        if keeper is None or keeper.store is None or offset is None:
             return None
-        for message in await keeper.room.read([offset]):
+        for message in await keeper.store.read([offset]):
             named = full_key(message).id == id_ or broker_offset(id_) == offset
             if keeper.is_pending(offset) and named:
                 return message
         return None
 
 
-def row_of(message: Waiting) -> dict[str, object]:
+def row_of(message: PendingMessage) -> dict[str, object]:
     """A message as lists show it."""
     repetition = repetition_of(message)
     key, held = full_key(message), stored(message)
@@ -267,7 +269,7 @@ def row_of(message: Waiting) -> dict[str, object]:
     }
 
 
-def _told(vhost: str, message: Waiting) -> dict[str, object]:
+def _told(vhost: str, message: PendingMessage) -> dict[str, object]:
     return {
         "vhost": vhost,
         "id": full_key(message).id,

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
+    from leveret.core.delayed_store.stores import DelayedMessageStores
     from leveret.core.queues.queue import Queue
-    from leveret.core.waiting.room import Waiting, WaitingRoom
-    from leveret.core.waiting.rooms import WaitingRooms
     from leveret.ports.tables import RawValue
 
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retry_topic"]
@@ -59,21 +59,21 @@ def check_retry_headers(header: bytes) -> None:
 class RetryTopics:
     """The retry topics of a node. `chance()` is a random number in [0, 1)."""
 
-    def __init__(self, rooms: WaitingRooms, chance: Callable[[], float]) -> None:
-        self._rooms = rooms
+    def __init__(self, stores: DelayedMessageStores, chance: Callable[[], float]) -> None:
+        self._stores = stores
         self._chance = chance
 
     def find(self, queue: Queue) -> RetryTopic | None:
         """The topic that an earlier run has left, if it has."""
         definition = queue.definition
         name = retry_topic(definition.topic)
-        if self._rooms.exists(definition.vhost, name, definition.incarnation):
+        if self._stores.exists(definition.vhost, name, definition.incarnation):
             return self.open(queue)
         return None
 
     def open(self, queue: Queue) -> RetryTopic:
         """Create or recover the topic of a queue. Raises StorageError."""
-        return RetryTopic(queue, self._rooms, self._chance)
+        return RetryTopic(queue, self._stores, self._chance)
 
 
 class _Record(NamedTuple):
@@ -98,16 +98,18 @@ class Fate(Enum):
 class RetryTopic:
     """The messages of one queue that wait for their next attempt."""
 
-    def __init__(self, queue: Queue, rooms: WaitingRooms, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, queue: Queue, stores: DelayedMessageStores, chance: Callable[[], float]
+    ) -> None:
         definition = queue.definition
         self._queue = queue
-        self._rooms = rooms
+        self._stores = stores
         self._chance = chance
         self._timers = queue.services.timers
-        self._coming: set[int] = set()  # offsets of the room whose messages are on their way back
-        self._refused: list[Waiting] = []  # those for whom the queue had no room
+        self._coming: set[int] = set()  # offsets of the store whose messages are on their way back
+        self._refused: list[PendingMessage] = []  # those for whom the queue had no room
         self._again = self._timers.timer(self._try_again)
-        self.room: WaitingRoom = rooms.open(
+        self.store: DelayedMessageStore = stores.open(
             definition.vhost,
             retry_topic(definition.topic),
             self.come_back,
@@ -117,12 +119,12 @@ class RetryTopic:
     @property
     def builder(self) -> BatchBuilder:
         """Where those gather that `take` lets wait."""
-        return self.room.builder
+        return self.store.builder
 
     @property
     def pending_count(self) -> int:
         """How many messages wait."""
-        return self.room.pending_count
+        return self.store.pending_count
 
     # -- failing
 
@@ -166,7 +168,7 @@ class RetryTopic:
                 return Fate.PARKED
         attempts = Attempts(count, attempts.first_at)
         table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
-        room_offset = self.room.add(
+        room_offset = self.store.add(
             now_ms + ladder.wait_ms(count, self._chance()),
             record.flags | RecordFlag.HAS_HEADERS | RecordFlag.RETRIED,
             record.exchange,
@@ -193,7 +195,7 @@ class RetryTopic:
 
     # -- coming back
 
-    def come_back(self, due: Sequence[Waiting]) -> None:
+    def come_back(self, due: Sequence[PendingMessage]) -> None:
         """Put messages at the tail of their queue: their time has come, or somebody says so."""
         queue = self._queue
         if queue.deleted:
@@ -214,12 +216,12 @@ class RetryTopic:
             queue.touch()
             queue.await_commit(coming)
 
-    def arrived(self, records: Sequence[Waiting], missing: Sequence[Waiting]) -> None:
+    def arrived(self, records: Sequence[PendingMessage], missing: Sequence[PendingMessage]) -> None:
         """The queue has committed `records`, but not `missing`: it was full, or could not."""
         self._coming.difference_update(record.offset for record in (*records, *missing))
         if self._queue.deleted:
             return
-        self.room.settle([(record.offset, record.offset + 1) for record in records])
+        self.store.settle([(record.offset, record.offset + 1) for record in records])
         if self._queue.order is not None:
             for record in records:
                 self._queue.order.came_back(record.offset)
@@ -246,7 +248,7 @@ class RetryTopic:
         """Let messages come back now; None: all. Returns how many. Raises StorageError."""
         count = 0
         for page in self._pages(offsets):
-            records = [r for r in await self.room.read(page) if r.offset not in self._coming]
+            records = [r for r in await self.store.read(page) if r.offset not in self._coming]
             self.come_back(records)
             count += len(records)
         return count
@@ -257,7 +259,7 @@ class RetryTopic:
 
     def clear(self) -> Iterator[int]:
         """Give all messages up that wait by now, some at each step: how many these were."""
-        stop = self.room.log.end + self.builder.count
+        stop = self.store.log.end + self.builder.count
         yield self._cancel([record.offset for record in self._refused])
         for page in self._pages(None):
             yield self._cancel([offset for offset in page if offset < stop])
@@ -265,17 +267,17 @@ class RetryTopic:
     def _cancel(self, offsets: Sequence[int]) -> int:
         count = self._forget_refused(frozenset(offsets))
         for offset in offsets:
-            if offset not in self._coming and self.room.cancel(offset):
+            if offset not in self._coming and self.store.cancel(offset):
                 self._cancelled(offset)
                 count += 1
         return count
 
     def _forget_refused(self, offsets: AbstractSet[int]) -> int:
-        """Of these, those that are not tried again any more, though they have left the room."""
+        """Of these, those that are not tried again any more, though they have left the store."""
         gone = [record.offset for record in self._refused if record.offset in offsets]
         if gone:
             self._refused = [record for record in self._refused if record.offset not in offsets]
-            self.room.settle([(offset, offset + 1) for offset in gone])
+            self.store.settle([(offset, offset + 1) for offset in gone])
             for offset in gone:
                 self._cancelled(offset)
         return len(gone)
@@ -286,7 +288,7 @@ class RetryTopic:
 
     async def learn_keys(self, order: KeyOrder) -> None:
         """Say whose keys are held by messages that an earlier run has left here."""
-        log = self.room.log
+        log = self.store.log
         window = LogWindow(log)
         stop = log.committed
         offset = log.settled.gaps(0, stop).first
@@ -294,7 +296,7 @@ class RetryTopic:
             try:
                 batches = await window.fill(offset)
             except StorageError:
-                return  # the room meets it again, and deals with it
+                return  # the store meets it again, and deals with it
             for batch in batches:
                 for at, flags, _, exchange, routing_key, header, _ in batch.records():
                     if at < stop and at not in log.settled:
@@ -307,7 +309,7 @@ class RetryTopic:
             yield offsets
             return
         after: tuple[int, int] | None = None
-        while not self.room.deleted and (page := self.room.scan(after, None, PAGE_RECORDS)):
+        while not self.store.deleted and (page := self.store.scan(after, None, PAGE_RECORDS)):
             yield [offset for _, offset in page]
             after = page[-1]
 
@@ -318,14 +320,14 @@ class RetryTopic:
         self._again.set(None)
         self._refused = []
         definition = self._queue.definition
-        self._rooms.delete(definition.vhost, retry_topic(definition.topic), definition.incarnation)
+        self._stores.delete(definition.vhost, retry_topic(definition.topic), definition.incarnation)
 
 
 class Homecoming:
     """Some messages on their way from the retry topic to the queue."""
 
     def __init__(self, topic: RetryTopic) -> None:
-        self.records: list[Waiting] = []
+        self.records: list[PendingMessage] = []
         self._topic = topic
         self._refused = RangeSet()
 
@@ -336,8 +338,8 @@ class Homecoming:
 
     def done(self, *, failed: bool) -> None:
         """See Waiter."""
-        arrived: list[Waiting] = []
-        missing: list[Waiting] = []
+        arrived: list[PendingMessage] = []
+        missing: list[PendingMessage] = []
         for index, record in enumerate(self.records):
             (missing if failed or index in self._refused else arrived).append(record)
         self._topic.arrived(arrived, missing)

@@ -52,7 +52,7 @@ def _dedup_keys(queue: OpenQueue) -> int:
 
 
 def _waiting(reading: Reading) -> int:
-    return sum(room.pending_count for room in reading.node.broker.waiting_rooms.opened)
+    return sum(room.pending_count for room in reading.node.broker.delayed_stores.opened)
 
 
 _DELAYED: tuple[Column[tuple[str, int]], ...] = (
@@ -65,9 +65,9 @@ _DELAYED: tuple[Column[tuple[str, int]], ...] = (
 
 _ROOMS: tuple[Column[Reading], ...] = (
     gauge(
-        "waiting_rooms",
+        "delayed_stores",
         "Open topics of messages that wait: delayed ones, retries, Celery ETAs",
-        lambda r: len(r.node.broker.waiting_rooms.opened),
+        lambda r: len(r.node.broker.delayed_stores.opened),
     ),
     gauge("waiting_messages", "Messages that wait in all of these together", _waiting),
 )

@@ -194,7 +194,7 @@ def _named(queues: list[QueueLike], finding: Callable[[QueueLike], Finding]) -> 
 
 
 def _check_waiting(broker: Broker, now_ms: int) -> Iterator[Finding]:
-    for room in broker.waiting_rooms.opened:
+    for room in broker.delayed_stores.opened:
         due_ms = room.next_due_ms
         if due_ms is not None and due_ms < now_ms - OVERDUE_MS:
             yield Finding(

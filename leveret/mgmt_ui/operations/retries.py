@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.administration import AdministrationError
+from leveret.core.delayed_store.search import SCANNED_MAX, Search
 from leveret.core.json_fields import plain
 from leveret.core.routing.message import StoredMessage
-from leveret.core.waiting.search import SCANNED_MAX, Search
 from leveret.features import retry
 from leveret.mgmt_ui.operations.schedules import CRITERIA, cursor_of, selection_of
 from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 
 if TYPE_CHECKING:
+    from leveret.core.delayed_store.store import PendingMessage
     from leveret.core.queues.queue import Queue
-    from leveret.core.waiting.room import Waiting
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["RETRIES"]
@@ -32,10 +32,10 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
         return {"rows": [], "after": None, "pending": 0}
     selection, after = selection_of(parameters), cursor_of(parameters["after"])
     if parameters["id"] is not None:
-        held = await topic.room.read([_number(parameters["id"])])
+        held = await topic.store.read([_number(parameters["id"])])
         rows = [_row(record) for record in held if selection.has(record)]
         return {"rows": rows, "after": None, "pending": topic.pending_count}
-    search = Search(topic.room, selection, after, topic.room.waits, SCANNED_MAX)
+    search = Search(topic.store, selection, after, topic.store.waits, SCANNED_MAX)
     rows = []
     last: list[int] | None = None
     async for found in search.found():
@@ -52,7 +52,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
 async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
     queue, id_ = _queue(node, parameters), parameters["id"]
     if queue.retry_topic is not None and id_.isascii() and id_.isdigit():
-        for record in await queue.retry_topic.room.read([int(id_)]):
+        for record in await queue.retry_topic.store.read([int(id_)]):
             told = properties(record.header, record.flags)
             return {**_row(record), **told, **payload(record.body)}
     raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{queue.name}'")
@@ -103,7 +103,7 @@ def _number(id_: str) -> int:
     return int(id_)
 
 
-def _row(record: Waiting) -> dict[str, object]:
+def _row(record: PendingMessage) -> dict[str, object]:
     offset, due_ms, flags, exchange, routing_key, header, body = record
     message = StoredMessage(exchange, routing_key, header, body, flags)
     noted = message.headers

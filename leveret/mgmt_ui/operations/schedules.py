@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.delay.schedules import row_of
-from leveret.core.waiting.search import Selection
+from leveret.core.delayed_store.search import Selection
 from leveret.errors import StorageError
 from leveret.features.delay import DELAY_MS_MAX
 from leveret.mgmt_ui.operations.shown import payload, properties
@@ -20,7 +20,7 @@ from leveret.mgmt_ui.operations.waiting import has_failed
 
 if TYPE_CHECKING:
     from leveret.core.delay.schedules import Schedules
-    from leveret.core.waiting.search import Cursor
+    from leveret.core.delayed_store.search import Cursor
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
 __all__ = ["CRITERIA", "SCHEDULES", "cursor_of", "selection_of"]

@@ -11,10 +11,10 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from leveret.core.delayed_store.search import Search, Selection, stored
 from leveret.core.json_fields import plain
 from leveret.core.live.browsing import SCANNED_MAX
 from leveret.core.queues.queue import Queue
-from leveret.core.waiting.search import Search, Selection, stored
 from leveret.features.journeys import WAITING, Step, journey
 from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.records import RecordFlag
@@ -22,9 +22,9 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.core.delayed_store.store import DelayedMessageStore
     from leveret.core.routing.message import StoredMessage
     from leveret.core.vhost import Vhost
-    from leveret.core.waiting.room import WaitingRoom
     from leveret.mgmt_ui.operations.administered import Administered
 
 __all__ = [
@@ -91,32 +91,35 @@ async def search_tasks(trace: TraceSearch, begin: Place) -> Place | None:
     return await _beside_queues(trace, begin, "eta", _task_room)
 
 
-def _retry_room(queue: object) -> WaitingRoom | None:
+def _retry_room(queue: object) -> DelayedMessageStore | None:
     topic = queue.retry_topic if isinstance(queue, Queue) else None
-    return None if topic is None else topic.room
+    return None if topic is None else topic.store
 
 
-def _task_room(queue: object) -> WaitingRoom | None:
+def _task_room(queue: object) -> DelayedMessageStore | None:
     hold = queue.eta_hold if isinstance(queue, Queue) else None
-    return None if hold is None else hold.room
+    return None if hold is None else hold.store
 
 
 async def _beside_queues(
-    trace: TraceSearch, begin: Place, state: str, room_of: Callable[[object], WaitingRoom | None]
+    trace: TraceSearch,
+    begin: Place,
+    state: str,
+    store_of: Callable[[object], DelayedMessageStore | None],
 ) -> Place | None:
     queues = trace.vhost.queues
     waiting = (
         name
         for name, queue in queues.items()
-        if begin.is_ahead(name) and room_of(queue) is not None
+        if begin.is_ahead(name) and store_of(queue) is not None
     )
     names = heapq.nsmallest(NAMES_MAX, waiting)
     for name in names:
-        room = room_of(queues.get(name))
-        if room is None:
+        store = store_of(queues.get(name))
+        if store is None:
             continue  # it was deleted meanwhile
         here = begin if name == begin.name else Place(begin.stage, name)
-        rest = await _in_room(trace, here, room, state, name)
+        rest = await _in_store(trace, here, store, state, name)
         if rest is not None:
             return rest
     return Place(begin.stage, names[-1], END, END) if len(names) == NAMES_MAX else None
@@ -127,15 +130,15 @@ async def search_delayed(trace: TraceSearch, begin: Place) -> Place | None:
     delayed = broker_of(trace.node).delayed.find(trace.vhost.name)
     if delayed is None:
         return None
-    return await _in_room(trace, begin, delayed.room, "scheduled", None)
+    return await _in_store(trace, begin, delayed.store, "scheduled", None)
 
 
-async def _in_room(
-    trace: TraceSearch, begin: Place, room: WaitingRoom, state: str, queue: str | None
+async def _in_store(
+    trace: TraceSearch, begin: Place, store: DelayedMessageStore, state: str, queue: str | None
 ) -> Place | None:
     after = (begin.first, begin.second) if (begin.first, begin.second) != (0, 0) else None
     selection = Selection(message_id=trace.message_id)
-    search = Search(room, selection, after, room.waits, trace.left)
+    search = Search(store, selection, after, store.waits, trace.left)
     async for found in search.found():
         for one in found:
             id_ = str(one.offset) if state == "retry" else f"@{one.offset}"

@@ -1,4 +1,4 @@
-"""Waiting, as a coroutine, for what the broker tells waiters (see core.logs.appender)."""
+"""PendingMessage, as a coroutine, for what the broker tells waiters (see core.logs.appender)."""
 
 from __future__ import annotations
 

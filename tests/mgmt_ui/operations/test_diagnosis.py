@@ -106,7 +106,7 @@ class Room:
 
 async def test_what_is_long_due(site, monkeypatch):
     site.stage.now = 100_000
-    monkeypatch.setattr(type(site.broker.waiting_rooms), "opened", [Room()])
+    monkeypatch.setattr(type(site.broker.delayed_stores), "opened", [Room()])
     (row,) = await found(site)
     assert (row["check"], row["severity"]) == ("waiting.overdue", "error")
 

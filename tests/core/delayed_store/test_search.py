@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from leveret.core.waiting.reader import Waiting
-from leveret.core.waiting.search import PAGE_RECORDS, Search, Selection
+from leveret.core.delayed_store.reader import Waiting
+from leveret.core.delayed_store.search import PAGE_RECORDS, Search, Selection
 
 EMPTY_HEADER = b"\0\x3c\0\0\0\0\0\0\0\0\0\0\0\0"  # of class basic, without properties
 

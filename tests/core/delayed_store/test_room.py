@@ -2,10 +2,10 @@
 
 import pytest
 
-from leveret.core.waiting.room import Waiting
+from leveret.core.delayed_store.store import Waiting
 from leveret.errors import StorageError
 from leveret.ports import Durability
-from tests.core.waiting.bench import START, Bench, Witness
+from tests.core.delayed_store.bench import START, Bench, Witness
 
 
 @pytest.fixture

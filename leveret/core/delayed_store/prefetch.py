@@ -1,4 +1,4 @@
-"""Records of a waiting room that are due within seconds, read ahead so that none is late.
+"""Records of a delayed-message store that are due within seconds, read ahead so that none is late.
 
 Records come due in an order that has nothing to do with where they lie in the log. Read one by one
 when they are due, each would cost a read of its own; read some seconds ahead, many at a time in the
@@ -17,7 +17,7 @@ from leveret.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable
 
-    from leveret.core.waiting.reader import Raw, WaitingReader
+    from leveret.core.delayed_store.reader import DelayedMessageReader, Raw
 
 AHEAD_MS = 4_000  # so long before it is due a record is read
 GATHER_MS = 2_000  # those of so long are read in one go
@@ -30,7 +30,7 @@ STAGED_COUNT_MAX = 100_000
 STAGED_BYTES_MAX = 32 << 20
 
 
-class Lane:
+class ReadQueue:
     """Offsets that are to be read, in the order of their due times, some of them at a time."""
 
     def __init__(self, pass_max: int | None) -> None:
@@ -69,8 +69,8 @@ class Lane:
         self._pass.clear()
 
 
-class Stage:
-    """The records of one room that were read ahead.
+class PrefetchBuffer:
+    """The records of one store that were read ahead.
 
     `waits(offset)` says whether a record still waits; `staged(found)` is told of those that were
     read, `retry(offsets)` of those that could not be read now; `spawn` runs reads that take
@@ -79,7 +79,7 @@ class Stage:
 
     def __init__(
         self,
-        reader: WaitingReader,
+        reader: DelayedMessageReader,
         *,
         waits: Callable[[int], bool],
         staged: Callable[[list[Raw]], None],
@@ -93,9 +93,9 @@ class Stage:
         self._retry = retry
         self._spawn = spawn
         self._touch = touch
-        self._urgent = Lane(URGENT_PASS_MAX)
+        self._urgent = ReadQueue(URGENT_PASS_MAX)
         self._urgent_found: list[Raw] = []
-        self._ahead = Lane(None)
+        self._ahead = ReadQueue(None)
         self._fetching = False
         self._records: dict[int, Raw] = {}
         self._bytes = 0
@@ -126,17 +126,17 @@ class Stage:
 
     def work(self) -> bool:
         """Read on for one turn. Returns whether another one could read more."""
-        lane = self._lane()
-        if lane is None:
+        read_queue = self._next_read_queue()
+        if read_queue is None:
             return False
-        offsets = lane.next()
+        offsets = read_queue.next()
         wanted = sorted({offset for offset in offsets if self._is_wanted(offset)})
-        read = self._read(lane, wanted)
-        lane.done(bisect_left(offsets, wanted[read]) if read < len(wanted) else len(offsets))
+        read = self._read(read_queue, wanted)
+        read_queue.done(bisect_left(offsets, wanted[read]) if read < len(wanted) else len(offsets))
         self._keep_urgent()
-        return self._lane() is not None
+        return self._next_read_queue() is not None
 
-    def _lane(self) -> Lane | None:
+    def _next_read_queue(self) -> ReadQueue | None:
         """What to read from now; None for now."""
         if self._fetching:
             return None
@@ -147,7 +147,7 @@ class Stage:
     def _is_wanted(self, offset: int) -> bool:
         return offset not in self._records and self._waits(offset)
 
-    def _read(self, lane: Lane, offsets: list[int]) -> int:
+    def _read(self, read_queue: ReadQueue, offsets: list[int]) -> int:
         """Read the first of ascending offsets; how many. Where none is at hand, fetch some."""
         if not offsets:
             return 0
@@ -155,28 +155,28 @@ class Stage:
             found, read = self._reader.at_hand(offsets, READS_AT_ONCE_MAX)
         except StorageError:
             found, read = [], 0  # whoever fetches meets it again, and deals with it
-        self._take_over(lane, found)
+        self._take_over(read_queue, found)
         if not read:
             self._fetching = True
-            self._spawn(self._fetch(lane, offsets[:READS_AT_ONCE_MAX]))
+            self._spawn(self._fetch(read_queue, offsets[:READS_AT_ONCE_MAX]))
             return len(offsets[:READS_AT_ONCE_MAX])
         return read
 
-    async def _fetch(self, lane: Lane, offsets: list[int]) -> None:
+    async def _fetch(self, read_queue: ReadQueue, offsets: list[int]) -> None:
         try:
             found = await self._reader.fetch(offsets)
         except StorageError as error:
             self._reader.report(error)
             self._retry(offsets)
         else:
-            self._take_over(lane, found)
+            self._take_over(read_queue, found)
         finally:
             self._fetching = False
         self._keep_urgent()
         self._touch()
 
-    def _take_over(self, lane: Lane, found: list[Raw]) -> None:
-        if lane is self._urgent:
+    def _take_over(self, read_queue: ReadQueue, found: list[Raw]) -> None:
+        if read_queue is self._urgent:
             self._urgent_found += found
         else:
             self._keep(found)

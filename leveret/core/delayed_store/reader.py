@@ -1,4 +1,4 @@
-"""Reading records of a waiting room, which are wanted in the order of due times, not of the log.
+"""Reading of a delayed-message store's records, in the order of due times, not of the log.
 
 Whoever wants some asks for them at once: they are read in the order of the log, so that records
 of one batch, and batches that lie near each other, are read once.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 READ_BYTES_MAX = 64 * 1024
 
 
-class Waiting(NamedTuple):
+class PendingMessage(NamedTuple):
     """A record that waits, and what there is to publish when its time comes."""
 
     offset: int
@@ -48,18 +48,18 @@ def by_due_time(raw: Raw) -> tuple[int, int]:
     return raw[1], raw[0]
 
 
-class WaitingReader:
-    """Reads for one waiting room. `lost(ranges)` is told of what no device gives back."""
+class DelayedMessageReader:
+    """Reads for one delayed-message store. `lost(ranges)` is told of what no device gives back."""
 
     def __init__(
         self,
-        room: LogWriter,
+        store: LogWriter,
         report: Callable[[object, Exception], None],
         lost: Callable[[RangeSet], None],
     ) -> None:
-        self._log: TopicLog = room.log
+        self._log: TopicLog = store.log
         self._lost = lost
-        self._errors = ErrorThrottle(room, report)
+        self._errors = ErrorThrottle(store, report)
 
     def at_hand(self, offsets: Sequence[int], reads_max: int) -> tuple[list[Raw], int]:
         """The first of ascending committed `offsets` that can be had without waiting.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.delayed_store.stores import DelayedMessageStores
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.core.waiting.rooms import WaitingRooms
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
 from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicStore
 
 if TYPE_CHECKING:
-    from leveret.core.waiting.room import Waiting, WaitingRoom
+    from leveret.core.delayed_store.store import DelayedMessageStore, Waiting
 
 START = 1_700_000_000_000
 PASSES_MAX = 10_000
@@ -41,7 +41,7 @@ class Bench:
         self.state = state or MemoryStateStore()
         self.scheduled, self.tasks, self.reported = [], [], []
         self.turn = Turn(self.scheduled.append, self.report)
-        self.rooms = WaitingRooms(
+        self.rooms = DelayedMessageStores(
             InternalTopics(self.topics, durability),
             self.state,
             self.turn,
@@ -50,7 +50,7 @@ class Bench:
             self.report,
         )
         self.handed: list[tuple[int, Waiting]] = []  # when, what
-        self.room: WaitingRoom = self.rooms.open("/", "room", self.take)
+        self.room: DelayedMessageStore = self.rooms.open("/", "room", self.take)
         self.settles = True
         self.run()
 

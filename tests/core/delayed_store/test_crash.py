@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from leveret.core.waiting import index as waiting_index
+from leveret.core.delayed_store import index as waiting_index
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.storage.marks import RUN_KEY
-from tests.core.waiting.life import START, Disk, Life
+from tests.core.delayed_store.life import START, Disk, Life
 from tests.support.clock import FakeClock
 
 HOUR, DAY = 3_600_000, 86_400_000

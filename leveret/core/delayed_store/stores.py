@@ -1,7 +1,7 @@
-"""All waiting rooms of a node: they share one wheel and one timer.
+"""All delayed-message stores of a node: they share one wheel and one timer.
 
-Opened by the features that let messages wait. The rooms of a queue or of a virtual host go with it:
-whoever deletes those calls `delete`.
+Opened by the features that let messages wait. The stores of a queue or of a virtual host go with
+it: whoever deletes those calls `delete`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from leveret.core.delayed_store.prefetch import GATHER_MS
+from leveret.core.delayed_store.store import (
+    STORE_BITS,
+    DelayedMessageStore,
+    PendingMessage,
+    StoreServices,
+)
 from leveret.core.logs.internal_topics import INCARNATION
-from leveret.core.waiting.room import ROOM_BITS, RoomServices, Waiting, WaitingRoom
-from leveret.core.waiting.stage import GATHER_MS
 from leveret.errors import StorageError
 from leveret.features.wheel import TimingWheel
 
@@ -23,17 +28,17 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.ports import StateStore
 
-__all__ = ["Waiting", "WaitingRooms"]
+__all__ = ["DelayedMessageStores", "PendingMessage"]
 
 # Timers of each wheel in one turn of the loop, if ever so many are due.
 DUE_AT_ONCE_MAX = 1000
 SOON_AT_ONCE_MAX = 50_000
 ROOMS_MAX = 1 << 16
-OFFSET_BITS = (1 << ROOM_BITS) - 1
+OFFSET_BITS = (1 << STORE_BITS) - 1
 
 
-class WaitingRooms:
-    """Opens, finds and deletes the waiting rooms of a node."""
+class DelayedMessageStores:
+    """Opens, finds and deletes the delayed-message stores of a node."""
 
     def __init__(  # noqa: PLR0917  # what the node has one of each
         self,
@@ -52,10 +57,10 @@ class WaitingRooms:
         self._due = TimingWheel(timers.wall_ms())
         self._handing_out = False
         self._read_ms = 0  # when was last read ahead
-        self._services = RoomServices(
+        self._services = StoreServices(
             turn, spawn, report, timers, state, self._soon, self._due, self._look_now
         )
-        self._rooms: dict[int, WaitingRoom] = {}  # by number
+        self._rooms: dict[int, DelayedMessageStore] = {}  # by number
         self._names: dict[tuple[str, str, str], int] = {}
         self._number = 0
 
@@ -63,50 +68,52 @@ class WaitingRooms:
         self,
         vhost: str,
         topic: str,
-        on_due: Callable[[Sequence[Waiting]], None],
+        on_due: Callable[[Sequence[PendingMessage]], None],
         incarnation: str = INCARNATION,
-    ) -> WaitingRoom:
-        """Create or recover a room. Raises StorageError.
+    ) -> DelayedMessageStore:
+        """Create or recover a store. Raises StorageError.
 
-        A room that belongs to one queue carries that queue's incarnation.
+        A store that belongs to one queue carries that queue's incarnation.
         """
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
         name = f"{vhost}\0{topic}\0{incarnation}"
         identity = blake2b(name.encode(), digest_size=16).digest()
-        room = WaitingRoom(log, number, identity, self._services, on_due)
-        self._rooms[number] = room
+        store = DelayedMessageStore(log, number, identity, self._services, on_due)
+        self._rooms[number] = store
         self._names[vhost, topic, incarnation] = number
-        return room
+        return store
 
     def _free_number(self) -> int:
-        """One that was not used lately: the wheel may still hold timers of a room that is gone."""
+        """One that was not used lately: the wheel may still hold timers of a store that is gone."""
         for _ in range(ROOMS_MAX):
             self._number = (self._number + 1) % ROOMS_MAX
             if self._number not in self._rooms:
                 return self._number
-        raise AssertionError("no node has so many rooms")
+        raise AssertionError("no node has so many stores")
 
-    def find(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> WaitingRoom | None:
-        """The room, if it is open."""
+    def find(
+        self, vhost: str, topic: str, incarnation: str = INCARNATION
+    ) -> DelayedMessageStore | None:
+        """The store, if it is open."""
         number = self._names.get((vhost, topic, incarnation))
         return None if number is None else self._rooms[number]
 
     def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
-        """Whether an earlier run has left such a room, or it is open."""
+        """Whether an earlier run has left such a store, or it is open."""
         return self._topics.exists(vhost, topic, incarnation)
 
     def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
-        """Delete a room with all that waits in it; one that an earlier run has left, too."""
+        """Delete a store with all that waits in it; one that an earlier run has left, too."""
         if self._names.get((vhost, topic, incarnation)) is None:
             if not self.exists(vhost, topic, incarnation):
                 return
             self.open(vhost, topic, lambda _: None, incarnation)
-        room = self._rooms.pop(self._names.pop((vhost, topic, incarnation)))
-        room.delete()
+        store = self._rooms.pop(self._names.pop((vhost, topic, incarnation)))
+        store.delete()
 
     def delete_of_vhost(self, vhost: str) -> None:
-        """Delete the open rooms of a virtual host, which is being deleted.
+        """Delete the open stores of a virtual host, which is being deleted.
 
         Those of single queues go with their queues.
         """
@@ -118,17 +125,17 @@ class WaitingRooms:
         """The node stops: nothing is handed out any more. The logs are closed by their store."""
         self._due_timer.set(None)
         self._soon_timer.set(None)
-        for room in self._rooms.values():
+        for store in self._rooms.values():
             try:
-                await room.close()
+                await store.close()
             except StorageError as error:
-                self._services.report(room, error)
+                self._services.report(store, error)
         self._rooms.clear()
         self._names.clear()
 
     @property
-    def opened(self) -> list[WaitingRoom]:
-        """Every open room."""
+    def opened(self) -> list[DelayedMessageStore]:
+        """Every open store."""
         return list(self._rooms.values())
 
     # -- the wheels
@@ -150,29 +157,29 @@ class WaitingRooms:
         self._soon_timer.set(wakes_ms)
 
     def _hand_out(self) -> None:
-        """Tell each room what is due."""
+        """Tell each store what is due."""
         self._handing_out = True
         try:
-            for room, offsets in self._expired(self._due, DUE_AT_ONCE_MAX):
-                room.due(offsets)
+            for store, offsets in self._expired(self._due, DUE_AT_ONCE_MAX):
+                store.due(offsets)
         finally:
             self._handing_out = False
             self._look()
 
     def _read_ahead(self) -> None:
-        """Tell each room what will be due soon."""
-        for room, offsets in self._expired(self._soon, SOON_AT_ONCE_MAX):
+        """Tell each store what will be due soon."""
+        for store, offsets in self._expired(self._soon, SOON_AT_ONCE_MAX):
             self._read_ms = self._timers.wall_ms()
-            room.soon(offsets)
+            store.soon(offsets)
         self._look()
 
     def _expired(
         self, wheel: TimingWheel, count_max: int
-    ) -> Iterator[tuple[WaitingRoom, list[int]]]:
+    ) -> Iterator[tuple[DelayedMessageStore, list[int]]]:
         found: dict[int, list[int]] = {}
         for key in wheel.expire(self._timers.wall_ms(), count_max):
-            found.setdefault(key >> ROOM_BITS, []).append(key & OFFSET_BITS)
+            found.setdefault(key >> STORE_BITS, []).append(key & OFFSET_BITS)
         for number, offsets in found.items():
-            room = self._rooms.get(number)
-            if room is not None:
-                yield room, offsets
+            store = self._rooms.get(number)
+            if store is not None:
+                yield store, offsets

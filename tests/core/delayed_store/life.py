@@ -10,10 +10,10 @@ import asyncio
 import errno
 from pathlib import Path
 
+from leveret.core.delayed_store.stores import DelayedMessageStores
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
-from leveret.core.waiting.rooms import WaitingRooms
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.storage.state import MemoryStateStore
@@ -102,7 +102,7 @@ class Life:
         self.early: list[bytes] = []
         self.settles = True
         timers = Timers(clock.wall_ms, clock.call_later, clock.seconds)
-        self.rooms = WaitingRooms(
+        self.rooms = DelayedMessageStores(
             InternalTopics(self.store, durability),
             self.state,
             Turn(self.scheduled.append, self.report),

@@ -1,8 +1,8 @@
-"""A waiting room: an internal topic whose records wait, each for a moment of its own.
+"""A delayed-message store: an internal topic whose records wait, each for a moment of its own.
 
 A record is added with its due time, and is confirmed when the log has committed it. When its time
-has come, it is handed to whoever opened the room, who settles it as soon as it is safely elsewhere:
-at least once, therefore, and once unless the node dies between the two.
+has come, it is handed to whoever opened the store, who settles it as soon as it is safely
+elsewhere: at least once, therefore, and once unless the node dies between the two.
 
 The due time stands in the record (`tag_mask`, see ports.records), so that the log alone is the
 truth; what is in memory and in the state store can be made anew from it.
@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.core.logs.log_writer import LogWriter
-from leveret.core.waiting.index import INTERVAL_MS, WaitingIndex
-from leveret.core.waiting.reader import (
-    Waiting,
-    WaitingReader,
+from leveret.core.delayed_store.index import INTERVAL_MS, DueIndex
+from leveret.core.delayed_store.prefetch import AHEAD_MS, URGENT_MS, PrefetchBuffer
+from leveret.core.delayed_store.reader import (
+    DelayedMessageReader,
+    PendingMessage,
     by_due_time,
 )
-from leveret.core.waiting.stage import AHEAD_MS, URGENT_MS, Stage
+from leveret.core.logs.log_writer import LogWriter
 from leveret.errors import StorageError
 from leveret.features.due_list import DUE_MS_MAX, DueList, DuePage, put_record
 from leveret.ports.ranges import RangeSet
@@ -28,25 +28,25 @@ from leveret.ports.ranges import RangeSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 
+    from leveret.core.delayed_store.reader import Raw
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn
-    from leveret.core.waiting.reader import Raw
     from leveret.features.wheel import TimingWheel
     from leveret.ports import StateStore, TopicLog
 
-__all__ = ["RoomServices", "Waiting", "WaitingRoom"]
+__all__ = ["DelayedMessageStore", "PendingMessage", "StoreServices"]
 
 # Of the log in one piece, after a start; and how many records of it may wait for the index.
 SCAN_BYTES_MAX = 1 << 20
 SCANNED_COUNT_MAX = 250_000
 SETTLE_DELAY_MS = 20  # settlements gather so long: one pass over the log's ranges for all of them
 RETRY_MS = 1000  # after a read that failed
-ROOM_BITS = 48  # of a timer's key below the room's number
+STORE_BITS = 48  # of a timer's key below the store's number
 
 
 @dataclass(frozen=True, slots=True)
-class RoomServices:
-    """What the waiting rooms of a node share. `look()` sees to it that the wheels are looked at."""
+class StoreServices:
+    """What all delayed-message stores of a node share. `look()` checks the wheels."""
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
@@ -58,8 +58,8 @@ class RoomServices:
     look: Callable[[], None]
 
 
-class WaitingRoom(LogWriter):
-    """One topic of waiting records; opened by `WaitingRooms`.
+class DelayedMessageStore(LogWriter):
+    """One topic of waiting records; opened by `DelayedMessageStores`.
 
     `on_due(records)` is called with what is due, in the order of due times, those of the same
     millisecond in the order in which they were added. It settles them when they are safely
@@ -71,20 +71,20 @@ class WaitingRoom(LogWriter):
         log: TopicLog,
         number: int,
         identity: bytes,
-        services: RoomServices,
-        on_due: Callable[[Sequence[Waiting]], None],
+        services: StoreServices,
+        on_due: Callable[[Sequence[PendingMessage]], None],
     ) -> None:
         super().__init__(log, services.turn, services.report)
         self._services = services
         self._on_due = on_due
-        self._key = number << ROOM_BITS
+        self._key = number << STORE_BITS
         self._gathered = DueList()  # added, not yet committed
-        self._index = WaitingIndex(services.state, identity, log, services.soon, self._admit)
+        self._index = DueIndex(services.state, identity, log, services.soon, self._admit)
         # Handed out, cancelled or settled, as far as the log does not know; and what it is to know.
         self._leased = RangeSet()
         self._done = RangeSet()
-        self._reader = WaitingReader(self, services.report, self._lost)
-        self._stage = Stage(
+        self._reader = DelayedMessageReader(self, services.report, self._lost)
+        self._prefetch = PrefetchBuffer(
             self._reader,
             waits=self._waits,
             staged=self._staged,
@@ -100,7 +100,7 @@ class WaitingRoom(LogWriter):
         self._keep_index()
 
     def __repr__(self) -> str:
-        return f"WaitingRoom({self.log!r})"
+        return f"DelayedMessageStore({self.log!r})"
 
     # -- adding
 
@@ -213,7 +213,7 @@ class WaitingRoom(LogWriter):
             soon = dues.between(from_ms, before_ms)
             if len(soon):
                 soon.sort()
-                self._stage.want(soon.offsets(), urgent=from_ms == 0)
+                self._prefetch.want(soon.offsets(), urgent=from_ms == 0)
         later = dues.between(now + AHEAD_MS, DUE_MS_MAX + 1)
         if len(later):
             self._services.soon.add_all(later, self._key, AHEAD_MS)
@@ -222,11 +222,11 @@ class WaitingRoom(LogWriter):
     def soon(self, offsets: Iterable[int]) -> None:
         """The wheel says that these will be due soon."""
         if not self.deleted:
-            self._stage.want(offsets, urgent=False)
+            self._prefetch.want(offsets, urgent=False)
 
     def pump(self) -> bool:
         """Read what is due soon. Returns whether there is more."""
-        return self._stage.work()
+        return self._prefetch.work()
 
     def _waits(self, offset: int) -> bool:
         return (
@@ -251,12 +251,12 @@ class WaitingRoom(LogWriter):
 
     def due(self, offsets: Iterable[int]) -> None:
         """The wheel says that these are due: lease them, and hand them out."""
-        taken = (self._stage.take(offset) for offset in offsets if self._waits(offset))
+        taken = (self._prefetch.take(offset) for offset in offsets if self._waits(offset))
         ready = sorted((raw for raw in taken if raw is not None), key=by_due_time)
         if ready and not self.deleted:
             for raw in ready:
                 self._leased.add(raw[0], raw[0] + 1)
-            self._on_due([Waiting(*raw) for raw in ready])
+            self._on_due([PendingMessage(*raw) for raw in ready])
 
     def _lost(self, lost: RangeSet) -> None:
         """No device gives these back."""
@@ -280,7 +280,7 @@ class WaitingRoom(LogWriter):
             return False
         self._services.soon.cancel(self._key + offset)
         self._services.due.cancel(self._key + offset)
-        self._stage.take(offset)
+        self._prefetch.take(offset)
         self.settle([(offset, offset + 1)])
         return True
 
@@ -292,7 +292,7 @@ class WaitingRoom(LogWriter):
             and offset not in self.log.settled
         )
 
-    def hand_back(self, ranges: Iterable[tuple[int, int]], again_ms: int) -> None:
+    def retry_later(self, ranges: Iterable[tuple[int, int]], again_ms: int) -> None:
         """Released records could not go where they should: they come again at `again_ms`."""
         for first, stop in ranges:
             self._leased.remove(first, stop)
@@ -341,13 +341,13 @@ class WaitingRoom(LogWriter):
         self._index.look(page, after_ms, before_ms, self.log.settled, self._leased)
         return page.page()
 
-    async def read(self, offsets: Sequence[int]) -> list[Waiting]:
+    async def read(self, offsets: Sequence[int]) -> list[PendingMessage]:
         """Look at committed records that wait, in the order of their offsets; others are left out.
 
         Raises StorageError.
         """
         wanted = sorted({offset for offset in offsets if self._waits(offset)})
-        return [Waiting(*raw) for raw in await self._reader.fetch(wanted)]
+        return [PendingMessage(*raw) for raw in await self._reader.fetch(wanted)]
 
     # -- the end
 
@@ -361,7 +361,7 @@ class WaitingRoom(LogWriter):
         self._index.closed = True
 
     def delete(self) -> None:
-        """The room is gone, with all that waits in it."""
+        """The store is gone, with all that waits in it."""
         self._let_publishers_go()
         self._stop()
         self._services.spawn(self._remove())
@@ -374,4 +374,4 @@ class WaitingRoom(LogWriter):
         self.deleted = True
         self._settle_timer.set(None)
         self._keep_timer.set(None)
-        self._stage.clear()
+        self._prefetch.clear()

@@ -1,4 +1,4 @@
-"""Searching what waits in a room, in due order: some records at a time, as far as a budget goes.
+"""Searching what waits in a store, in due order: some records at a time, as far as a budget goes.
 
 A hundred thousand records may wait, and a rare one among them may be looked for. So a page of them
 is read in each turn of the loop, and a search that has looked at enough says where another goes on.
@@ -16,7 +16,7 @@ from leveret.core.routing.message import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 
-    from leveret.core.waiting.room import Waiting, WaitingRoom
+    from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
 
 __all__ = ["SCANNED_MAX", "Cursor", "Search", "Selection", "stored"]
 
@@ -48,14 +48,14 @@ class Selection:
         """Whether nothing is stated."""
         return self == Selection()
 
-    def has(self, message: Waiting) -> bool:
+    def has(self, message: PendingMessage) -> bool:
         """Whether a message is one of those."""
         first, behind = self.due_from_ms, self.due_before_ms
         if first is not None and message.due_ms < first:
             return False
         return (behind is None or message.due_ms < behind) and self.includes(message)
 
-    def includes(self, message: Waiting) -> bool:
+    def includes(self, message: PendingMessage) -> bool:
         """Whether a message is one of those; its due time has been looked at."""
         if self.exchange is not None and message.exchange != self.exchange.encode():
             return False
@@ -75,7 +75,7 @@ class Selection:
 
 
 class Search:
-    """One way through a room, for what is selected behind `after`.
+    """One way through a store, for what is selected behind `after`.
 
     `is_pending(offset)` says whether a record waits still. Without `scanned_max` it goes to the
     end, for whoever changes what is found.
@@ -83,13 +83,13 @@ class Search:
 
     def __init__(
         self,
-        room: WaitingRoom,
+        store: DelayedMessageStore,
         selection: Selection,
         after: Cursor | None,
         is_pending: Callable[[int], bool],
         scanned_max: int | None = None,
     ) -> None:
-        self._room = room
+        self._room = store
         self._selection = selection
         self._is_pending = is_pending
         self._scanned_max = scanned_max
@@ -99,20 +99,20 @@ class Search:
         self.after = after  # the last record that was looked at
         self.is_over = False  # nothing is left
 
-    async def found(self) -> AsyncIterator[Sequence[Waiting]]:
+    async def found(self) -> AsyncIterator[Sequence[PendingMessage]]:
         """What is selected, a page at a time. Raises StorageError."""
-        room, stop = self._room, self._room.log.end
-        while not room.deleted:
+        store, stop = self._room, self._room.log.end
+        while not store.deleted:
             left = PAGE_RECORDS if self._scanned_max is None else self._scanned_max - self.scanned
             if left <= 0:
                 return
             count = min(left, PAGE_RECORDS)
-            places = room.scan(self.after, self._selection.due_before_ms, count)
+            places = store.scan(self.after, self._selection.due_before_ms, count)
             if not places:
                 break
             self.after = places[-1]
             self.scanned += len(places)
-            read = await room.read([offset for _, offset in places if offset < stop])
+            read = await store.read([offset for _, offset in places if offset < stop])
             read.sort(key=lambda message: (message.due_ms, message.offset))
             yield [
                 message
@@ -123,7 +123,7 @@ class Search:
         self.is_over = True
 
 
-def stored(message: Waiting) -> StoredMessage:
+def stored(message: PendingMessage) -> StoredMessage:
     """A record that waits as the message that it is."""
     return StoredMessage(
         message.exchange, message.routing_key, message.header, message.body, message.flags

@@ -1,14 +1,14 @@
-"""The durable index of a waiting room: which of its records are due when, in the state store.
+"""Durable index of a delayed-message store: which of its records are due when.
 
 It continues the timing wheel on disk. Records are kept in buckets by due time, the farther the
 larger: 3 days, 5 hours, 17 minutes, 65 seconds, 4 seconds. As its time comes near, a bucket is
 parted into smaller ones, and the smallest go into the wheel. Each bucket is a few packed chunks, so
 that thousands of records cost one write.
 
-    b"due/" + room (16 bytes) + 0       u8 version, u64 offset up to which the index is complete
-    b"due/" + room + 1 + place          a chunk: a packed DueList
+    b"due/" + store (16 bytes) + 0       u8 version, u64 offset up to which the index is complete
+    b"due/" + store + 1 + place          a chunk: a packed DueList
     place: u64 start of the bucket, milliseconds since 1970; u8 bits: it is 2 ** bits long;
-           u64 number of the chunk, unique in its room; u32 count of its records; all big-endian
+           u64 number of the chunk, unique in its store; u32 count of its records; all big-endian
 
 The log is the truth. The index is written behind, every second, together with the offset up to
 which it is complete: whatever is added later is found by reading the log from there. An entry is
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from leveret.ports.ranges import RangeSet
 
     class Wheel(Protocol):
-        """How many timers there are, of all rooms."""
+        """How many timers there are, of all stores."""
 
         def __len__(self) -> int: ...
 
 
-__all__ = ["WaitingIndex"]
+__all__ = ["DueIndex"]
 
 Item = TypeVar("Item")
 
@@ -90,22 +90,22 @@ class Plan:
         self.removed: set[tuple[Bucket, int]] = set()
 
 
-class WaitingIndex:
-    """One room's index; the room calls `round` from one coroutine, one at a time.
+class DueIndex:
+    """One store's index; the store calls `round` from one coroutine, one at a time.
 
-    `admit(dues)` is given what the wheel shall hold; `room` is the room's identity, 16 bytes.
+    `admit(dues)` is given what the wheel shall hold; `store` is the store's identity, 16 bytes.
     """
 
     def __init__(
         self,
         state: StateStore,
-        room: bytes,
+        store: bytes,
         log: TopicLog,
         wheel: Wheel,
         admit: Callable[[DueList], None],
     ) -> None:
         self._state = state
-        self._prefix = PREFIX + room
+        self._prefix = PREFIX + store
         self._log = log
         self._wheel = wheel
         self._admit = admit
@@ -300,21 +300,21 @@ class WaitingIndex:
     async def _part(self, plan: Plan, base_ms: int, now_ms: int) -> DueList:
         """Take records out of buckets that have come near, to be put into smaller ones."""
         taken = DueList()
-        room = CHUNKS_AT_ONCE_MAX
+        left = CHUNKS_AT_ONCE_MAX
         for bucket in sorted(self._buckets.values(), key=_by_start):
             if bucket.loaded or bucket.bits == BITS_MIN or bucket.stop <= now_ms:
                 continue  # one whose time is over is loaded as it is
             if bucket.start >= base_ms + (1 << bucket.bits):
                 continue
-            if not room:
+            if not left:
                 self.hurried = True
                 break
-            numbers = list(bucket.chunks)[:room]
+            numbers = list(bucket.chunks)[:left]
             self.hurried |= len(numbers) < len(bucket.chunks)
             taken.extend(await self._fetch(bucket, numbers))
             for number in numbers:
                 self._remove(plan, bucket, number)
-            room -= len(numbers)
+            left -= len(numbers)
         taken.forget(self._log.settled)
         return taken
 
@@ -396,7 +396,7 @@ class WaitingIndex:
         await self._change(now_ms, max(now_ms, self._frontier_ms), complete)
 
     async def remove(self) -> None:
-        """Remove everything from the store: the room is deleted."""
+        """Remove everything from the store: the store is deleted."""
         self.closed = True
         await self._state.write_behind([])  # what is being written comes first
         keys = self._state.keys(self._prefix, self._prefix + BEHIND)
