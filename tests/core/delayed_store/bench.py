@@ -14,7 +14,7 @@ from tests.support.clock import FakeClock
 from tests.support.memory_log import MemoryTopicStore
 
 if TYPE_CHECKING:
-    from leveret.core.delayed_store.store import DelayedMessageStore, Waiting
+    from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
 
 START = 1_700_000_000_000
 PASSES_MAX = 10_000
@@ -49,7 +49,7 @@ class Bench:
             self.tasks.append,
             self.report,
         )
-        self.handed: list[tuple[int, Waiting]] = []  # when, what
+        self.handed: list[tuple[int, PendingMessage]] = []  # when, what
         self.room: DelayedMessageStore = self.rooms.open("/", "room", self.take)
         self.settles = True
         self.run()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from leveret.core.delayed_store import index as waiting_index
+from leveret.core.delayed_store import index as due_index
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from leveret.storage.marks import RUN_KEY
@@ -43,7 +43,7 @@ async def test_all_that_waits_comes_in_its_time_after_a_stop_or_a_kill(disk, clo
         assert life.early == []
         await life.advance(60_000)
         assert life.room.pending_count == 0
-        assert life.state.keys(waiting_index.PREFIX, b"due0")[1:] == []
+        assert life.state.keys(due_index.PREFIX, b"due0")[1:] == []
         await life.end(cleanly=True)
 
 
@@ -122,7 +122,7 @@ async def test_an_index_entry_that_errs_makes_nothing_early_or_late(disk, clock)
     life.add(2 * HOUR, b"one")
     life.add(2 * HOUR, b"two")
     await life.advance(3000)
-    [key] = [pair[0] for pair in life.state.scan(waiting_index.PREFIX) if len(pair[0]) > 30]
+    [key] = [pair[0] for pair in life.state.scan(due_index.PREFIX) if len(pair[0]) > 30]
     await life.end()
     early = (START + HOUR).to_bytes(8, "little")
     disk.pairs = [(k, early + v[8:] if k == key else v) for k, v in disk.pairs]
@@ -240,5 +240,5 @@ async def test_a_kill_between_any_two_steps_loses_nothing(durability, seeds):
         await life.advance(60_000)
         assert life.room.pending_count == 0
         assert life.room.scan(None, None, 10) == []
-        assert life.state.keys(waiting_index.PREFIX, b"due0")[1:] == []
+        assert life.state.keys(due_index.PREFIX, b"due0")[1:] == []
         await life.end(cleanly=True)

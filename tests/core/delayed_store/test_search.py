@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leveret.core.delayed_store.reader import Waiting
+from leveret.core.delayed_store.reader import PendingMessage
 from leveret.core.delayed_store.search import PAGE_RECORDS, Search, Selection
 
 EMPTY_HEADER = b"\0\x3c\0\0\0\0\0\0\0\0\0\0\0\0"  # of class basic, without properties
@@ -27,7 +27,7 @@ class Room:
     async def read(self, offsets):
         self.largest_read = max(self.largest_read, len(offsets))
         key = b"rare" if self.count - 1 in offsets else b"k"
-        return [Waiting(at, at, 0, b"x", key, EMPTY_HEADER, b"") for at in offsets]
+        return [PendingMessage(at, at, 0, b"x", key, EMPTY_HEADER, b"") for at in offsets]
 
 
 def drive(search):
@@ -90,7 +90,7 @@ def test_what_is_stated_must_fit(stated, expected):
     selection = Selection(**stated)
     found, _ = drive(searched(Room(10), selection))
     assert found == expected
-    held = [Waiting(at, at, 0, b"x", b"k", EMPTY_HEADER, b"") for at in range(10)]
+    held = [PendingMessage(at, at, 0, b"x", b"k", EMPTY_HEADER, b"") for at in range(10)]
     assert [one.offset for one in held if selection.has(one)] == expected
 
 

@@ -1,8 +1,8 @@
-"""Waiting rooms: each record is handed out when it is due, not before, and not twice."""
+"""PendingMessage rooms: each record is handed out when it is due, not before, and not twice."""
 
 import pytest
 
-from leveret.core.delayed_store.store import Waiting
+from leveret.core.delayed_store.store import PendingMessage
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.core.delayed_store.bench import START, Bench, Witness
@@ -20,7 +20,7 @@ def test_a_record_comes_when_it_is_due(bench):
     bench.advance(1499)
     assert bench.handed == []
     bench.advance(1)
-    waiting = Waiting(offset, START + 1500, 1, b"x", b"key", b"head", b"later")
+    waiting = PendingMessage(offset, START + 1500, 1, b"x", b"key", b"head", b"later")
     assert bench.handed == [(START + 1500, waiting)]
     assert (bench.room.pending_count, bench.room.next_due_ms) == (0, None)
     bench.advance(60_000)
@@ -122,7 +122,7 @@ async def test_waiting_records_can_be_looked_at(bench):
     offset = bench.add(500, b"look")
     bench.run()
     [found] = await bench.room.read([offset, 77])
-    assert found == Waiting(offset, START + 500, 1, b"x", b"key", b"head", b"look")
+    assert found == PendingMessage(offset, START + 500, 1, b"x", b"key", b"head", b"look")
     bench.room.cancel(offset)
     assert await bench.room.read([offset]) == []
 
