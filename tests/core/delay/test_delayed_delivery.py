@@ -60,7 +60,7 @@ def wait(stage: Stage, seconds: float) -> None:
 
 
 def pending(stage: Stage) -> int:
-    return stage.broker.delayed.find("/").room.pending_count
+    return stage.broker.delayed.find("/").store.pending_count
 
 
 def closed(client: Client) -> tuple[int, str]:

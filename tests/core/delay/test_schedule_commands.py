@@ -140,7 +140,7 @@ def test_work_that_fails_is_refused(
     async def fail(*_: object) -> None:
         raise StorageError("no device")
 
-    monkeypatch.setattr(stage.broker.delayed.find("/").room, "read", fail)
+    monkeypatch.setattr(stage.broker.delayed.find("/").store, "read", fail)
     client.publish("cancel", b"", exchange=EXCHANGE, headers={"x-schedule-id": "@0"})
     assert client.methods()[0][0] == "Basic.Nack"
     assert len(stage.reported) == 1
@@ -199,7 +199,7 @@ def test_what_waits_elsewhere_is_not_changed(
         "refused for user 'some'"
     )
     stage.advance(4)
-    assert stage.broker.delayed.find("/").room.pending_count == 2
+    assert stage.broker.delayed.find("/").store.pending_count == 2
 
 
 def test_an_id_means_one_s_own_message(stage: Stage, client: Client) -> None:

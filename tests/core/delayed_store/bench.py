@@ -1,4 +1,4 @@
-"""A node's waiting rooms, with time, disk and loop in a test's hands."""
+"""A node's delayed-message stores, with time, disk and loop in a test's hands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Witness:
 
 
 class Bench:
-    """One life of a node, whose only topic is `room`; `restart` begins another one."""
+    """One life of a node, whose only topic is `store`; `restart` begins another one."""
 
     def __init__(self, durability=Durability.OS, topics=None, clock=None, state=None) -> None:
         self.durability = durability
@@ -41,7 +41,7 @@ class Bench:
         self.state = state or MemoryStateStore()
         self.scheduled, self.tasks, self.reported = [], [], []
         self.turn = Turn(self.scheduled.append, self.report)
-        self.rooms = DelayedMessageStores(
+        self.stores = DelayedMessageStores(
             InternalTopics(self.topics, durability),
             self.state,
             self.turn,
@@ -50,13 +50,13 @@ class Bench:
             self.report,
         )
         self.handed: list[tuple[int, PendingMessage]] = []  # when, what
-        self.room: DelayedMessageStore = self.rooms.open("/", "room", self.take)
+        self.store: DelayedMessageStore = self.stores.open("/", "store", self.take)
         self.settles = True
         self.run()
 
     @property
     def log(self):
-        return self.room.log
+        return self.store.log
 
     def report(self, subject, error) -> None:
         self.reported.append(error)
@@ -64,14 +64,14 @@ class Bench:
     def take(self, records) -> None:
         self.handed += [(self.clock.now, record) for record in records]
         if self.settles:
-            self.room.settle([(record.offset, record.offset + 1) for record in records])
+            self.store.settle([(record.offset, record.offset + 1) for record in records])
 
     @property
     def bodies(self) -> list[bytes]:
         return [record.body for _, record in self.handed]
 
     def add(self, delay_ms: int, body: bytes = b"body") -> int:
-        return self.room.add(self.clock.now + delay_ms, 1, b"x", b"key", b"head", body)
+        return self.store.add(self.clock.now + delay_ms, 1, b"x", b"key", b"head", body)
 
     def run(self) -> None:
         """Turns and coroutines go on until nothing moves any more."""

@@ -1,4 +1,4 @@
-"""A waiting room on a disk that dies at a chosen step, one life after the other.
+"""A delayed-message store on a disk that dies at a chosen step, one life after the other.
 
 From the `dies_at`-th change on, neither files nor state store take any: what the node does from
 then on is not kept, as if it had been killed there.
@@ -94,7 +94,7 @@ class Life:
         self.state = MortalState(Fate(), disk.pairs)
         self.state.fate = self.fate
         limits.setdefault("segment_bytes_max", 2000)
-        self.store = make_store(DATA, self.files, self.state, **limits)
+        self.logs = make_store(DATA, self.files, self.state, **limits)
         self.scheduled: list = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.reported: list[Exception] = []
@@ -102,15 +102,15 @@ class Life:
         self.early: list[bytes] = []
         self.settles = True
         timers = Timers(clock.wall_ms, clock.call_later, clock.seconds)
-        self.rooms = DelayedMessageStores(
-            InternalTopics(self.store, durability),
+        self.stores = DelayedMessageStores(
+            InternalTopics(self.logs, durability),
             self.state,
             Turn(self.scheduled.append, self.report),
             timers,
             self.spawn,
             self.report,
         )
-        self.room = self.rooms.open("/", "room", self.take)
+        self.store = self.stores.open("/", "store", self.take)
 
     def spawn(self, work) -> None:
         self.tasks.add(asyncio.get_running_loop().create_task(work))
@@ -125,10 +125,10 @@ class Life:
             if not self.fate.is_dead:
                 self.handed.append(record.body)
         if self.settles:
-            self.room.settle([(record.offset, record.offset + 1) for record in records])
+            self.store.settle([(record.offset, record.offset + 1) for record in records])
 
     def add(self, delay_ms: int, body: bytes) -> int:
-        return self.room.add(self.clock.now + delay_ms, 1, b"x", b"key", b"head", body)
+        return self.store.add(self.clock.now + delay_ms, 1, b"x", b"key", b"head", body)
 
     async def run(self) -> None:
         for _ in range(1000):
@@ -142,7 +142,7 @@ class Life:
             if self.tasks:
                 await asyncio.wait(self.tasks)
             elif not self.scheduled:
-                if self.room.is_caught_up or self.fate.is_dead:
+                if self.store.is_caught_up or self.fate.is_dead:
                     return
                 await asyncio.sleep(0.001)
         raise AssertionError("does not come to rest")
@@ -162,15 +162,15 @@ class Life:
     async def end(self, *, cleanly: bool = False, machine: bool = False) -> None:
         """The node ends, by a stop, a kill or a power cut."""
         if cleanly:
-            await self.rooms.close()
-            await self.store.close()
+            await self.stores.close()
+            await self.logs.close()
             self.disk.keep(self.files, self.state)
         else:
             self.fate.dies_at = 0
             for task in self.tasks:
                 task.cancel()
             await asyncio.gather(*self.tasks, return_exceptions=True)
-            abandon(self.store)
+            abandon(self.logs)
             kept = self.files.lose_machine() if machine else self.files.lose_process()
             self.disk.keep(kept, self.state)
         for call in self.clock.calls:

@@ -1,4 +1,4 @@
-"""Whenever a node dies, its waiting rooms lose nothing that was confirmed."""
+"""Whenever a node dies, its delayed-message stores lose nothing that was confirmed."""
 
 import random
 
@@ -42,7 +42,7 @@ async def test_all_that_waits_comes_in_its_time_after_a_stop_or_a_kill(disk, clo
         assert found == [b"%d" % delay for delay in DELAYS]
         assert life.early == []
         await life.advance(60_000)
-        assert life.room.pending_count == 0
+        assert life.store.pending_count == 0
         assert life.state.keys(due_index.PREFIX, b"due0")[1:] == []
         await life.end(cleanly=True)
 
@@ -55,18 +55,18 @@ async def test_far_records_are_in_the_index_and_come_through_all_its_buckets(dis
     for delay in delays:
         life.add(delay, b"%d" % delay)
     await life.advance(5000)
-    found = life.room.scan(None, None, 1000)
+    found = life.store.scan(None, None, 1000)
     assert [due for due, _ in found] == [START + delay for delay in delays]
-    assert life.room.scan(found[99], found[200][0], 1000) == found[100:200]
+    assert life.store.scan(found[99], found[200][0], 1000) == found[100:200]
     for days in (1, 2):
         await life.advance(days * DAY)
         await life.end(cleanly=days % 2 == 0)
         handed = life.handed
         life = Life(disk, clock)
         life.handed += handed
-        found = life.room.scan(None, None, 1000)
+        found = life.store.scan(None, None, 1000)
         await life.run()
-        assert len(found) == len(life.room.scan(None, None, 1000))
+        assert len(found) == len(life.store.scan(None, None, 1000))
         assert len(found) + len(set(life.handed)) == 500
     await life.advance(9 * DAY)
     assert list(dict.fromkeys(life.handed)) == [b"%d" % delay for delay in delays]
@@ -176,7 +176,7 @@ async def test_a_deleted_room_leaves_nothing_in_the_store(disk, clock):
     await life.advance(5000)
     life.add(HOUR, b"last")
     await life.run()
-    life.rooms.delete("/", "room")
+    life.stores.delete("/", "store")
     await life.advance(3 * DAY)
     assert life.state.keys(b"", b"\xff") == [RUN_KEY]
     assert life.handed == [b"0", b"5", b"900", b"1500"]
@@ -199,7 +199,7 @@ async def live(life: Life, chance: random.Random, names, known) -> None:
             known.confirmed.update(bodies)
         if offsets and chance.random() < 0.3:
             body = chance.choice(list(offsets))
-            if life.room.cancel(offsets[body]):
+            if life.store.cancel(offsets[body]):
                 known.cancelled.add(body)
         await life.advance(chance.choice([0, 10, 1000, 2500, 30_000, HOUR]))
 
@@ -238,7 +238,7 @@ async def test_a_kill_between_any_two_steps_loses_nothing(durability, seeds):
         in_order = [known.due[body] for body in life.handed]
         assert in_order == sorted(in_order)
         await life.advance(60_000)
-        assert life.room.pending_count == 0
-        assert life.room.scan(None, None, 10) == []
+        assert life.store.pending_count == 0
+        assert life.store.scan(None, None, 10) == []
         assert life.state.keys(due_index.PREFIX, b"due0")[1:] == []
         await life.end(cleanly=True)

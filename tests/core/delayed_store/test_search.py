@@ -47,24 +47,24 @@ def drive(search):
         turns += 1
 
 
-def searched(room, selection, after=None, scanned_max=None):
-    return Search(room, selection, after, lambda _: True, scanned_max)
+def searched(store, selection, after=None, scanned_max=None):
+    return Search(store, selection, after, lambda _: True, scanned_max)
 
 
 def test_a_hundred_thousand_are_searched_in_short_turns():
-    room = Room(100_000)
-    search = searched(room, Selection(routing_key="rare"))
+    store = Room(100_000)
+    search = searched(store, Selection(routing_key="rare"))
     found, turns = drive(search)
     assert found == list(range(100_000 - PAGE_RECORDS, 100_000))
     assert turns == 100_000 // PAGE_RECORDS
-    assert room.largest_read == PAGE_RECORDS
+    assert store.largest_read == PAGE_RECORDS
     assert search.is_over
 
 
 def test_a_search_with_a_budget_says_where_another_goes_on():
-    room, selection, after, requests = Room(2_500), Selection(routing_key="rare"), None, 0
+    store, selection, after, requests = Room(2_500), Selection(routing_key="rare"), None, 0
     while True:
-        search = searched(room, selection, after, scanned_max=1_000)
+        search = searched(store, selection, after, scanned_max=1_000)
         found, _ = drive(search)
         requests += 1
         if search.is_over:

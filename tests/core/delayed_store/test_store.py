@@ -1,4 +1,4 @@
-"""PendingMessage rooms: each record is handed out when it is due, not before, and not twice."""
+"""PendingMessage stores: each record is handed out when it is due, not before, and not twice."""
 
 import pytest
 
@@ -16,13 +16,13 @@ def bench():
 def test_a_record_comes_when_it_is_due(bench):
     offset = bench.add(1500, b"later")
     bench.run()
-    assert (bench.room.pending_count, bench.room.next_due_ms) == (1, START + 1500)
+    assert (bench.store.pending_count, bench.store.next_due_ms) == (1, START + 1500)
     bench.advance(1499)
     assert bench.handed == []
     bench.advance(1)
     waiting = PendingMessage(offset, START + 1500, 1, b"x", b"key", b"head", b"later")
     assert bench.handed == [(START + 1500, waiting)]
-    assert (bench.room.pending_count, bench.room.next_due_ms) == (0, None)
+    assert (bench.store.pending_count, bench.store.next_due_ms) == (0, None)
     bench.advance(60_000)
     assert offset in bench.log.settled
     assert len(bench.handed) == 1
@@ -51,11 +51,11 @@ def test_what_is_not_committed_does_not_come():
     bench = Bench(Durability.FSYNC)
     witness = Witness()
     bench.add(10)
-    bench.room.await_commit(witness)
+    bench.store.await_commit(witness)
     bench.run()
     bench.advance(100)
     assert (bench.handed, witness.heard) == ([], None)
-    assert bench.room.pending_count == 1
+    assert bench.store.pending_count == 1
     bench.log.commit()
     bench.run()
     assert witness.heard
@@ -66,13 +66,13 @@ def test_what_is_not_committed_does_not_come():
 def test_what_could_not_be_stored_is_forgotten():
     bench = Bench(Durability.FSYNC)
     witness = Witness()
-    bench.room.await_commit(witness)
+    bench.store.await_commit(witness)
     bench.add(10, b"lost")
-    bench.room.await_commit(witness := Witness())
+    bench.store.await_commit(witness := Witness())
     bench.run()
     bench.log.fail(StorageError("no room"))
     assert witness.heard is False
-    assert bench.room.pending_count == 0
+    assert bench.store.pending_count == 0
     bench.add(50, b"kept")
     bench.run()
     bench.log.commit()
@@ -82,12 +82,12 @@ def test_what_could_not_be_stored_is_forgotten():
 
 def test_a_cancelled_record_never_comes(bench):
     first, second = bench.add(100, b"first"), bench.add(200, b"second")
-    assert bench.room.cancel(second)  # before it is written
+    assert bench.store.cancel(second)  # before it is written
     bench.run()
-    assert bench.room.cancel(first)
-    assert not bench.room.cancel(first)
-    assert not bench.room.cancel(99)
-    assert bench.room.pending_count == 0
+    assert bench.store.cancel(first)
+    assert not bench.store.cancel(first)
+    assert not bench.store.cancel(99)
+    assert bench.store.pending_count == 0
     bench.advance(1000)
     assert bench.handed == []
     assert list(bench.log.settled) == [(0, 2)]
@@ -99,8 +99,8 @@ def test_a_leased_record_cannot_be_cancelled_and_comes_again_only_after_a_restar
     bench.run()
     bench.advance(200)
     assert len(bench.handed) == 1
-    assert not bench.room.cancel(offset)
-    assert bench.room.scan(None, None, 10) == []
+    assert not bench.store.cancel(offset)
+    assert bench.store.scan(None, None, 10) == []
     bench.advance(100_000)
     assert len(bench.handed) == 1
 
@@ -110,21 +110,21 @@ def test_scan_tells_what_waits_in_due_order(bench):
     bench.run()
     due = [START + delay for delay in (100, 100, 300, 500, 900)]
     found = list(zip(due, (offsets[at] for at in (1, 3, 2, 0, 4)), strict=True))
-    assert bench.room.scan(None, None, 10) == found
-    assert bench.room.scan(None, None, 2) == found[:2]
-    assert bench.room.scan(found[1], None, 2) == found[2:4]
-    assert bench.room.scan(found[0], START + 500, 10) == found[1:3]
-    bench.room.cancel(offsets[2])
-    assert bench.room.scan(found[1], None, 1) == found[3:4]
+    assert bench.store.scan(None, None, 10) == found
+    assert bench.store.scan(None, None, 2) == found[:2]
+    assert bench.store.scan(found[1], None, 2) == found[2:4]
+    assert bench.store.scan(found[0], START + 500, 10) == found[1:3]
+    bench.store.cancel(offsets[2])
+    assert bench.store.scan(found[1], None, 1) == found[3:4]
 
 
 async def test_waiting_records_can_be_looked_at(bench):
     offset = bench.add(500, b"look")
     bench.run()
-    [found] = await bench.room.read([offset, 77])
+    [found] = await bench.store.read([offset, 77])
     assert found == PendingMessage(offset, START + 500, 1, b"x", b"key", b"head", b"look")
-    bench.room.cancel(offset)
-    assert await bench.room.read([offset]) == []
+    bench.store.cancel(offset)
+    assert await bench.store.read([offset]) == []
 
 
 def test_what_waits_for_long_does_not_keep_what_comes_later_from_being_looked_at(bench):
@@ -199,22 +199,22 @@ def test_lost_records_are_said_and_hold_up_nothing(bench):
     bench.advance(200)
     assert bench.bodies == [b"kept"]
     assert "messages lost: 1" in str(bench.reported[0])
-    assert bench.room.pending_count == 0
+    assert bench.store.pending_count == 0
 
 
 def test_rooms_are_found_and_deleted(bench):
-    other = bench.rooms.open("v", "other", bench.take)
-    of_queue = bench.rooms.open("v", "retry", bench.take, "incarnation of a queue")
-    bench.room.await_commit(witness := Witness())
-    assert bench.rooms.find("v", "other") is other
-    assert bench.rooms.find("v", "third") is None
+    other = bench.stores.open("v", "other", bench.take)
+    of_queue = bench.stores.open("v", "retry", bench.take, "incarnation of a queue")
+    bench.store.await_commit(witness := Witness())
+    assert bench.stores.find("v", "other") is other
+    assert bench.stores.find("v", "third") is None
     other.add(bench.clock.now + 10, 1, b"x", b"key", b"head", b"gone")
     bench.run()
-    bench.rooms.delete_of_vhost("v")
-    bench.rooms.delete("v", "third")
+    bench.stores.delete_of_vhost("v")
+    bench.stores.delete("v", "third")
     bench.run()
     bench.advance(100)
-    assert bench.rooms.find("v", "other") is None
+    assert bench.stores.find("v", "other") is None
     assert other.log.deleted
     assert not of_queue.log.deleted
     assert (bench.handed, witness.heard) == ([], True)
@@ -225,8 +225,8 @@ async def test_nothing_is_handed_out_any_more_when_the_node_stops(bench):
     bench.add(10)
     settled = bench.add(20)
     bench.run()
-    bench.room.settle([(settled, settled + 1)])
-    await bench.rooms.close()
+    bench.store.settle([(settled, settled + 1)])
+    await bench.stores.close()
     assert settled in bench.log.settled
     bench.advance(1000)
     assert bench.handed == []

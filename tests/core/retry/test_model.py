@@ -29,7 +29,7 @@ def test_every_message_ends_once_and_with_the_right_count(delays, jitter, failur
     endless = [(4, ADVANCE_MS_MAX)] * 200
     for step, (count, pause_ms) in enumerate([*steps, *endless]):
         if queue.retry_topic is not None:
-            log = queue.retry_topic.room.log
+            log = queue.retry_topic.store.log
             log.append_error = OSError("no disk") if step in trouble else None
         for _ in range(count):
             got = take(stage, queue)

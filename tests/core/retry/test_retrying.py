@@ -226,7 +226,7 @@ def test_a_message_stays_in_its_queue_while_the_topic_cannot_be_written(stage):
     publish(stage, queue)
     stage.run()
     offset, _ = queue.get()
-    log = queue.open_retry_topic().room.log
+    log = queue.open_retry_topic().store.log
     log.append_error = DiskFullError("no space")
     queue.discard([(offset, offset + 1)])
     stage.run()
@@ -254,5 +254,5 @@ def test_a_deleted_queue_takes_its_retry_topic_along(stage):
     stage.broker.delete_queue(stage.broker.vhosts["/"], queue)
     stage.run()
     stage.advance(2)
-    assert queue.retry_topic.room.log.deleted
+    assert queue.retry_topic.store.log.deleted
     assert stage.reported == []

@@ -1,14 +1,14 @@
-"""What a waiting room takes: memory, lateness under load, and the time of a start.
+"""What a waiting store takes: memory, lateness under load, and the time of a start.
 
-    python -m bench.waiting_room [--pending 1000000] [--rate 20000] [--seconds 15]
-    python -m bench.waiting_room --restart [--pending 10000000]
+    python -m bench.delayed_store [--pending 1000000] [--rate 20000] [--seconds 15]
+    python -m bench.delayed_store --restart [--pending 10000000]
 
 How to read it: records of about 200 bytes are added in an order that has nothing to do with when
 they are due. `memory` is how much the process has grown with all of them pending, caches and what
 LMDB maps included. Then `rate` of them come due each second, each is handed out and settled:
 `lateness` is how long after its due time, in milliseconds, by the same clock. With `--restart` the
 store is closed, or left as `kill -9` leaves it, and opened by another process: `ready` is until the
-room takes records, `near` until the wheel holds what is due soon.
+store takes records, `near` until the wheel holds what is due soon.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def resident_mb() -> float:
 
 
 class Node:
-    """The stores and one room."""
+    """The stores and one store."""
 
     def __init__(self, data: Path) -> None:
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Node:
         self.store = FileTopicStore(data, RealFileSystem(), self.state, loop, clock=self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.lateness: list[int] = []
-        self.rooms = DelayedMessageStores(
+        self.stores = DelayedMessageStores(
             InternalTopics(self.store, Durability.OS),
             self.state,
             Turn(loop.call_soon, print),
@@ -72,7 +72,7 @@ class Node:
             self.spawn,
             print,
         )
-        self.room = self.rooms.open("/", "bench", self.take)
+        self.store = self.stores.open("/", "bench", self.take)
 
     def spawn(self, work) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -82,19 +82,19 @@ class Node:
     def take(self, records) -> None:
         now = self.clock.wall_ms()
         self.lateness += [now - record.due_ms for record in records]
-        self.room.settle([(record.offset, record.offset + 1) for record in records])
+        self.store.settle([(record.offset, record.offset + 1) for record in records])
 
     async def fill(self, count: int, begins_ms: int, spread_ms: float) -> None:
         chance = random.Random(1)
         for begun in range(0, count, PER_TURN):
             for _ in range(min(PER_TURN, count - begun)):
                 due = begins_ms + int(chance.random() * spread_ms)
-                self.room.add(due, 1, b"", b"key", HEADER, BODY)
+                self.store.add(due, 1, b"", b"key", HEADER, BODY)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        await self.rooms.close()
+        await self.stores.close()
         await self.store.close()
         self.state.close()
 
@@ -109,7 +109,7 @@ async def load(data: Path, pending: int, rate: int, seconds: int) -> None:
     spent = time.perf_counter() - begun
     print(f"{pending:,} records added in {spent:.1f} s, {spent / pending * 1e6:.1f} µs each")
     await asyncio.sleep(max(begins_ms - node.clock.wall_ms() - 1500, 0) / 1000)
-    print(f"memory: {resident_mb() - before:.0f} MB for {node.room.pending_count:,} pending")
+    print(f"memory: {resident_mb() - before:.0f} MB for {node.store.pending_count:,} pending")
     node.lateness.clear()
     await asyncio.sleep(1.5)
     used = time.process_time()
@@ -140,14 +140,14 @@ async def start(data: Path) -> None:
     begun = time.perf_counter()
     node = Node(data)
     ready = time.perf_counter() - begun
-    pending = node.room.pending_count
+    pending = node.store.pending_count
     await asyncio.sleep(0)
-    while node.room._keeping:  # noqa: SLF001, ASYNC110
+    while node.store._keeping:  # noqa: SLF001, ASYNC110
         await asyncio.sleep(0.01)
     near = time.perf_counter() - begun
     print(f"{pending:,} pending: ready after {ready:.2f} s, near after {near:.2f} s")
     found = time.perf_counter()
-    assert len(node.room.scan(None, None, 100)) == 100
+    assert len(node.store.scan(None, None, 100)) == 100
     print(f"the first hundred of them listed in {1000 * (time.perf_counter() - found):.0f} ms")
     print(f"memory of the process: {resident_mb():.0f} MB")
     await node.close()
@@ -156,7 +156,14 @@ async def start(data: Path) -> None:
 async def restart(data: Path, pending: int) -> None:
     for way in ("stop", "kill"):
         for step in (way, "start"):
-            arguments = ["-m", "bench.waiting_room", "--step", step, "--directory", str(data / way)]
+            arguments = [
+                "-m",
+                "bench.delayed_store",
+                "--step",
+                step,
+                "--directory",
+                str(data / way),
+            ]
             (data / way).mkdir(exist_ok=True)
             print(f"{step}:", flush=True)
             process = await asyncio.create_subprocess_exec(
