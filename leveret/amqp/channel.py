@@ -24,8 +24,8 @@ from leveret.amqp.unacked import Unacked
 from leveret.core.access.authentication import authorise, authorise_topic
 from leveret.core.chores import drain
 from leveret.core.dead_letters.worker import Reason
-from leveret.core.intake import Concern
 from leveret.core.names import resource, stripped
+from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.core.queues.queue import Queue
 from leveret.core.retry.retrying import check_retry_headers
 from leveret.core.routing.message import StoredMessage
@@ -133,7 +133,7 @@ class Channel:
             self.require("write", "exchange", name)
         except UnansweredError:
             return None
-        if exchange in self.broker.intake.commands:
+        if exchange in self.broker.publish_interceptors.commands:
             return None
         cache = self.vhost.cache(name)
         exchange_ = cache.exchange
@@ -209,12 +209,12 @@ class Channel:
         self._check_topics(publish)
         if self.vhost.definition.creates_queues and not publish.exchange:
             self._create_missing(publish.routing_key)
-        intake = self.broker.intake
-        steps = intake.concerned(self.vhost, publish.exchange, publish.requests)
-        concern = Concern(submit(self, publish), steps) if steps else None
-        if self.transaction is not None and publish.exchange not in intake.commands:
-            self.transaction.buffer_publish(publish, concern or self.route(publish))
-        elif concern is not None and self._is_taken(concern):
+        interceptors = self.broker.publish_interceptors
+        found = interceptors.for_publish(self.vhost, publish.exchange, publish.requests)
+        intercepted = InterceptedPublish(submit(self, publish), found) if found else None
+        if self.transaction is not None and publish.exchange not in interceptors.commands:
+            self.transaction.buffer_publish(publish, intercepted or self.route(publish))
+        elif intercepted is not None and self._is_taken(intercepted):
             return True
         else:
             self.deposit(publish, self.route(publish))
@@ -228,9 +228,9 @@ class Channel:
         if missing_queue(self, key) is not None:
             self._taken_by.add(KeptDefinitions(self.broker))
 
-    def _is_taken(self, concern: Concern) -> bool:
+    def _is_taken(self, intercepted: InterceptedPublish) -> bool:
         """Whether a message is not to be routed now. Raises ChannelError."""
-        committing = concern.take()
+        committing = intercepted.intercept()
         if committing is None:
             return False
         self._taken_by.update(committing)

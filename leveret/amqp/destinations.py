@@ -12,8 +12,8 @@ from pamqp import commands
 from leveret.amqp.direct_reply import is_reply_address
 from leveret.amqp.methods import build, encode_content
 from leveret.amqp.received import ReceivedMessage
-from leveret.core.intake import Submission
 from leveret.core.names import not_found
+from leveret.core.publish_interceptors import PublishContext
 from leveret.core.routing.graph import check_key_count
 from leveret.errors import ConnectionClosingError
 from leveret.ports.contents import open_header
@@ -67,11 +67,11 @@ def stored_form(publish: Publish) -> tuple[int, bytes]:
     return publish.flags | RecordFlag.BLIND_COPIED, publish.blind_header
 
 
-def submit(channel: Channel, publish: Publish) -> Submission:
+def submit(channel: Channel, publish: Publish) -> PublishContext:
     """One message on its way in, as the broker's features see it."""
     message = ReceivedMessage(publish)
     message.flags, message.header = stored_form(publish)
-    return Submission(
+    return PublishContext(
         channel.vhost,
         message,
         (publish.routing_key, *publish.further_keys),

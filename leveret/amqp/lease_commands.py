@@ -6,7 +6,8 @@
 
 Which deliveries are meant says `x-delivery-tag`, a delivery of the same channel, or
 `x-consumer-tag`: all that this consumer of the channel holds. Registered by the node as a step of
-the intake; the message itself is stored nowhere. What it asks for is done when its confirm is sent.
+the interceptors; the message itself is stored nowhere. What it asks for is done when its confirm is
+sent.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from leveret.amqp.channel import Channel
-    from leveret.core.intake import Submission
     from leveret.core.logs.log_writer import Committing
+    from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
     from leveret.ports.definitions import Arguments
 
@@ -41,14 +42,14 @@ EXTENDED_AT_ONCE_MAX = 50_000
 class LeaseCommands:
     """The step that takes what is published to `leveret.lease`."""
 
-    def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """See Step."""
+    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """See PublishInterceptor."""
         return exchange == LEASE_EXCHANGE
 
-    def take(self, submission: Submission) -> Collection[Committing]:
-        """See Step."""
-        channel = cast("Channel", submission.channel)  # commands come from channels only
-        message = submission.message
+    def intercept(self, context: PublishContext) -> Collection[Committing]:
+        """See PublishInterceptor."""
+        channel = cast("Channel", context.channel)  # commands come from channels only
+        message = context.message
         match message.routing_key:
             case b"extend":
                 check_fields(message.headers, {DELIVERY_TAG, CONSUMER_TAG, EXTEND})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp import frames
 from leveret.amqp.destinations import Destinations, stored_form
-from leveret.core.intake import Concern
+from leveret.core.publish_interceptors import InterceptedPublish
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.core.logs.log_writer import Committing, Waiter
 
     Deposit = tuple[Publish, Destinations]
-    Buffered = tuple[Publish, Destinations | Concern]
+    Buffered = tuple[Publish, Destinations | InterceptedPublish]
     Settlement = tuple[int, int, list[Holding]]  # kind, first tag, what it held
 
 # A transaction is held in memory until it commits: more than this is refused, as a queue is the
@@ -51,7 +51,7 @@ class Transaction:
         self._settles: deque[Settlement] = deque()
         self._commit: Commit | None = None  # what it has been gathered into, until that is begun
 
-    def buffer_publish(self, publish: Publish, then: Destinations | Concern) -> None:
+    def buffer_publish(self, publish: Publish, then: Destinations | InterceptedPublish) -> None:
         """Keep a message for the commit, and where it goes or who wants to see it then."""
         size = len(publish.body) + len(publish.header)
         self._publish_bytes += size
@@ -169,10 +169,10 @@ class Commit:
 
     # -- what belongs to it
 
-    def add_publish(self, publish: Publish, then: Destinations | Concern) -> None:
+    def add_publish(self, publish: Publish, then: Destinations | InterceptedPublish) -> None:
         """Let a message take part, unless a feature takes it. Raises ChannelError."""
-        if isinstance(then, Concern):
-            committing = then.take()
+        if isinstance(then, InterceptedPublish):
+            committing = then.intercept()
             if committing is not None:
                 self.taken.update(committing)
                 return

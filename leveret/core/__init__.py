@@ -1,7 +1,7 @@
 """What a broker means: virtual hosts, exchanges, routing, queues, consumers, access.
 
 At the top stands what holds a broker together: `broker` and its `vhost`s with their `topology`, the
-`intake` of messages, the `turn` of the event loop and its `timers`. The packages are:
+`publish_interceptors` of messages, the `turn` of the event loop and its `timers`. The packages are:
 
     routing, exchanges      where a message goes
     queues, ledgers, logs   where it is kept, who gets it next, how it is written and read

@@ -21,13 +21,13 @@ from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.delay.delayed_sending import DelayedSending
 from leveret.core.delay.eta_hold import EtaHolds
 from leveret.core.delayed_store.stores import DelayedMessageStores
-from leveret.core.intake import Intake
 from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.names import resource
 from leveret.core.once.dedup import DedupServices
 from leveret.core.once.operations import OnceOperations
 from leveret.core.once.sending_once import SendingOnce
+from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.arguments import type_of
 from leveret.core.queues.opener import QueueOpener
 from leveret.core.queues.pull import Pulls
@@ -123,7 +123,7 @@ class Broker:
         )
 
         # What messages ask for beyond a queue.
-        self.intake = Intake()
+        self.publish_interceptors = PublishInterceptors()
         self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
         self.command_replies = CommandReplies(self.publisher, self.reply_consumers)
         self.pulls = Pulls(turn, self.timers, environment.random_name, self.statistics)

@@ -16,7 +16,7 @@ from leveret.ports.declared import undeclared
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from leveret.core.intake import Submission
+    from leveret.core.publish_interceptors import PublishContext
     from leveret.core.routing.message import Message
     from leveret.core.routing.publishing import InternalPublisher
     from leveret.core.vhost import Vhost
@@ -49,11 +49,11 @@ class CommandReplies:
         self._publisher = publisher
         self._awaited = awaited
 
-    def check(self, submission: Submission) -> None:
+    def check(self, context: PublishContext) -> None:
         """Raise ChannelError 403 where a command may not be answered as it asks."""
-        reply_to = submission.message.property("reply_to")
+        reply_to = context.message.property("reply_to")
         if reply_to and reply_to.encode() not in self._awaited:
-            submission.channel.require("write", "exchange", "")
+            context.channel.require("write", "exchange", "")
 
     def answer(self, vhost: Vhost, command: Message, told: Mapping[str, object]) -> None:
         """Tell whoever asked to be told."""

@@ -76,7 +76,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
     async with _open_logins(process, access) as authenticators:
         broker = _make_broker(process, stores, access, policies, authenticators)
         raise_alarm_on_full_disk(process, broker)
-        broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
+        broker.publish_interceptors.commands[LEASE_EXCHANGE] = LeaseCommands()
         administration = _administer(broker, policies)
         is_first_start = await stores.metadata.is_new()
         definitions = await stores.metadata.load()

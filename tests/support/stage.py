@@ -112,7 +112,7 @@ class Stage:
             self.broker.timers,
             lambda: bool(self.broker.alarms.reason),
         )
-        self.broker.intake.commands[LEASE_EXCHANGE] = LeaseCommands()
+        self.broker.publish_interceptors.commands[LEASE_EXCHANGE] = LeaseCommands()
         self.broker.add_vhost(VhostDefinition("/"))
         self.add_user("guest")
         self._scheduled: list[Callable[[], None]] = []

@@ -1,8 +1,8 @@
 """Takes messages that are to be delivered later, whatever exchange they were published to.
 
-A step of the intake (see leveret.core.intake): what is due at once and has no id goes its usual
-way. `of(vhost)` leads to the messages that a virtual host keeps; its topic exists once something
-was delayed there.
+A publish interceptor: what is due at once and has no id goes
+its usual way. `of(vhost)` leads to the messages that a virtual host keeps; its topic exists once
+something was delayed there.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from leveret.core.delay.delayed_messages import DelayServices
-    from leveret.core.intake import Submission
     from leveret.core.logs.log_writer import Committing
+    from leveret.core.publish_interceptors import PublishContext
     from leveret.core.routing.exchange import Exchange
     from leveret.core.vhost import Vhost
 
@@ -41,22 +41,22 @@ class DelayedDelivery:
 
     # -- the step
 
-    def concerns(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
-        """See Step."""
+    def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
+        """See PublishInterceptor."""
         return bool(requests & RecordFlag.WANTS_DELAY)
 
-    def take(self, submission: Submission) -> Collection[Committing] | None:
-        """See Step. Raises ChannelError 404, 406 and 506, ConnectionClosingError 501."""
-        exchange = _exchange(submission)
-        draft = _draft(submission, exchange, self._services.timers.wall_ms())
+    def intercept(self, context: PublishContext) -> Collection[Committing] | None:
+        """See PublishInterceptor. Raises AmqpError 404, 406, 501 and 506."""
+        exchange = _exchange(context)
+        draft = _draft(context, exchange, self._services.timers.wall_ms())
         if draft is None:
             return None
-        _check_keys(submission.keys)
+        _check_keys(context.keys)
         try:
-            messages = self.of(submission.vhost)
+            messages = self.of(context.vhost)
         except StorageError as error:
             raise ChannelError(506, f"cannot keep delayed messages: {error}") from error
-        messages.add(draft, submission.channel if submission.mandatory else None)
+        messages.add(draft, context.channel if context.mandatory else None)
         return (messages.store,)
 
     # -- what is kept
@@ -87,11 +87,11 @@ class DelayedDelivery:
             messages.close()
 
 
-def _exchange(submission: Submission) -> Exchange:
-    name = submission.message.exchange.decode()
-    exchange = submission.vhost.exchanges.get(name)
+def _exchange(context: PublishContext) -> Exchange:
+    name = context.message.exchange.decode()
+    exchange = context.vhost.exchanges.get(name)
     if exchange is None:  # gone since the reader looked it up
-        raise not_found("exchange", name, submission.vhost.name)
+        raise not_found("exchange", name, context.vhost.name)
     return exchange
 
 
@@ -104,22 +104,24 @@ def _check_keys(keys: Collection[bytes]) -> None:
         raise ConnectionClosingError(501, "cannot decode the routing key") from error
 
 
-def _draft(submission: Submission, exchange: Exchange, now_ms: int) -> Draft | None:
+def _draft(context: PublishContext, exchange: Exchange, now_ms: int) -> Draft | None:
     """Return the message to keep; None if it is due at once. Raises as `DelayedDelivery.take`."""
-    message = submission.message
-    flags = message.flags | submission.requests & RecordFlag.SELECTS_KEYS
+    message = context.message
+    flags = message.flags | context.requests & RecordFlag.SELECTS_KEYS
     plain = plain_delay(message.header)
     if plain is None:
-        return _scheduled(submission, exchange, flags, now_ms)
+        return _scheduled(context, exchange, flags, now_ms)
     delay_ms, header = plain
     return Draft(
         now_ms + delay_ms, flags, message.exchange, message.routing_key, header, message.body, None
     )
 
 
-def _scheduled(submission: Submission, exchange: Exchange, flags: int, now_ms: int) -> Draft | None:
+def _scheduled(
+    context: PublishContext, exchange: Exchange, flags: int, now_ms: int
+) -> Draft | None:
     """Do what `_draft` says for a message that may ask for more than a plain delay."""
-    message = submission.message
+    message = context.message
     try:
         headers = decode_raw_table(headers_table(message.header))
     except MalformedFieldError as error:
@@ -130,7 +132,7 @@ def _scheduled(submission: Submission, exchange: Exchange, flags: int, now_ms: i
         return None
     if schedule.id is not None or schedule.repetition is not None:
         flags |= MARKED
-    owner = submission.user
+    owner = context.user
     table = encode_table(kept_headers(headers, schedule, owner))
     return Draft(
         schedule.due_ms,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leveret.core.delay.scheduled import Draft
     from leveret.core.delayed_store.store import DelayedMessageStore, PendingMessage
     from leveret.core.delayed_store.stores import DelayedMessageStores
-    from leveret.core.intake import Publisher
+    from leveret.core.publish_interceptors import Publisher
     from leveret.core.routing.message import Message
     from leveret.core.timers import Timers
     from leveret.core.turn import Turn

@@ -25,7 +25,7 @@ __all__ = ["DelayedSending"]
 
 
 class DelayedSending:
-    """Adds its step and commands to the broker's intake."""
+    """Adds its interceptor and commands to the broker's."""
 
     def __init__(self, broker: Broker, environment: Environment, state: StateStore) -> None:
         turn, timers = environment.turn, environment.timers
@@ -39,8 +39,8 @@ class DelayedSending:
         self.schedules = Schedules(
             self.delivery, self._eta_hold, broker.events.emit, timers.wall_ms
         )
-        broker.intake.steps.append(self.delivery)
-        broker.intake.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
+        broker.publish_interceptors.interceptors.append(self.delivery)
+        broker.publish_interceptors.commands[SCHEDULE_EXCHANGE] = ScheduleCommands(
             self.schedules,
             self.delivery,
             broker.command_replies,
@@ -56,4 +56,4 @@ class DelayedSending:
 
     def _forget_key(self, vhost: str, message: Message) -> None:
         """Let a message come again to its exchange: no queue was for it when it was due."""
-        self._broker.once.intake.forget_key(vhost, key_in(message.exchange, message))
+        self._broker.once.interceptor.forget_key(vhost, key_in(message.exchange, message))

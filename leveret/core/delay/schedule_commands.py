@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from leveret.core.command_replies import CommandReplies
     from leveret.core.delay.delayed_delivery import DelayedDelivery
     from leveret.core.delay.schedules import Schedules
-    from leveret.core.intake import Submission
     from leveret.core.logs.log_writer import Committing, Waiter
+    from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
 
     # Given the exchanges that its messages may wait for; how many messages it has changed.
@@ -63,7 +63,7 @@ NEW_TIME = {DELAY, DELIVER_AT, DELAY_LEVEL}
 
 
 class ScheduleCommands:
-    """The step that takes commands (see leveret.core.intake); `wall_ms()` is the time."""
+    """The interceptor that takes commands; `wall_ms()` is the time."""
 
     def __init__(
         self,
@@ -82,31 +82,31 @@ class ScheduleCommands:
         self._spawn = spawn
         self._report = report
 
-    def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """See Step."""
+    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """See PublishInterceptor."""
         return exchange == SCHEDULE_EXCHANGE
 
-    def take(self, submission: Submission) -> Collection[Committing]:
-        """See Step. Raises ChannelError 403 and 406."""
-        message = submission.message
+    def intercept(self, context: PublishContext) -> Collection[Committing]:
+        """See PublishInterceptor. Raises ChannelError 403 and 406."""
+        message = context.message
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, message.body, message.flags
         )
-        self._replies.check(submission)
+        self._replies.check(context)
         is_timed = message.routing_key == b"reschedule"
         check_fields(message.headers, CHOOSING | (NEW_TIME if is_timed else set()))
         chosen = _chosen(message.headers)
-        work = self._understood(submission, stored, chosen)
+        work = self._understood(context, stored, chosen)
         command = _Command()
-        self._spawn(self._perform(command, chosen, work, submission, stored))
+        self._spawn(self._perform(command, chosen, work, context, stored))
         return (command,)
 
     def _understood(
-        self, submission: Submission, message: StoredMessage, chosen: str | Selection
+        self, context: PublishContext, message: StoredMessage, chosen: str | Selection
     ) -> Work:
         """What a command asks for. Raises ChannelError 406."""
-        name, vhost = message.routing_key.decode(errors="replace"), submission.vhost.name
-        owner, schedules = submission.user, self._schedules
+        name, vhost = message.routing_key.decode(errors="replace"), context.vhost.name
+        owner, schedules = context.user, self._schedules
         match name:
             case "cancel":
                 return lambda exchanges: schedules.cancel(
@@ -132,21 +132,21 @@ class ScheduleCommands:
         command: _Command,
         chosen: str | Selection,
         work: Work,
-        submission: Submission,
+        context: PublishContext,
         message: StoredMessage,
     ) -> None:
         try:
-            await self._committed(submission.vhost)
-            exchanges = await self._permitted(submission, chosen)
-            with acting_as(submission.user):
+            await self._committed(context.vhost)
+            exchanges = await self._permitted(context, chosen)
+            with acting_as(context.user):
                 count = await work(exchanges)
-            await self._committed(submission.vhost)
-            self._replies.answer(submission.vhost, message, {"count": count})
+            await self._committed(context.vhost)
+            self._replies.answer(context.vhost, message, {"count": count})
         except ChannelError as error:
-            submission.channel.close(error)
+            context.channel.close(error)
             command.finish(failed=True)
         except AdministrationError as error:
-            submission.channel.close(ChannelError(406, str(error)))
+            context.channel.close(ChannelError(406, str(error)))
             command.finish(failed=True)
         except Exception as error:  # noqa: BLE001  # whatever it is, the publisher must hear no
             self._report(self, error)
@@ -154,15 +154,13 @@ class ScheduleCommands:
         else:
             command.finish(failed=False)
 
-    async def _permitted(self, submission: Submission, chosen: str | Selection) -> set[str]:
+    async def _permitted(self, context: PublishContext, chosen: str | Selection) -> set[str]:
         """The exchanges that the chosen messages wait for. Raises ChannelError 403."""
-        exchanges = await self._schedules.exchanges(
-            submission.vhost.name, chosen, owner=submission.user
-        )
+        exchanges = await self._schedules.exchanges(context.vhost.name, chosen, owner=context.user)
         while True:
             try:
                 for exchange in exchanges:
-                    submission.channel.require("write", "exchange", exchange)
+                    context.channel.require("write", "exchange", exchange)
             except UnansweredError as question:
                 await question.ask()
             else:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from leveret.core.broker import Broker
-    from leveret.core.intake import Submission
     from leveret.core.logs.log_writer import Committing
     from leveret.core.once.dedup import DedupServices
+    from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
     from leveret.features.sequences import Claim
 
@@ -42,7 +42,7 @@ class OnceLimits:
 
 
 class OnceIntake:
-    """A step (see leveret.core.intake), and the writers behind it."""
+    """A step (see leveret.core.publish_interceptors), and the writers behind it."""
 
     def __init__(self, broker: Broker, dedup: DedupServices, limits: OnceLimits) -> None:
         self.writers: dict[str, OnceWriter] = {}
@@ -56,7 +56,7 @@ class OnceIntake:
             broker.atomic,
             broker.turn,
             broker.tracer,
-            broker.intake,
+            broker.publish_interceptors,
             [self],
             dedup.timers.wall_ms,
             dedup.feature_counters,
@@ -65,37 +65,37 @@ class OnceIntake:
 
     # -- the step
 
-    def concerns(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
-        """See Step."""
+    def intercepts(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
+        """See PublishInterceptor."""
         if requests & RecordFlag.WANTS_ORDER:
             return True
         found = vhost.exchanges.get(exchange.decode(errors="replace"))
         return found is not None and found.dedup_window_ms is not None
 
-    def take(self, submission: Submission) -> Collection[Committing] | None:
-        """See Step. Raises ChannelError 406 and 506."""
-        claim = self._claim(submission)
-        message = submission.message
-        exchange = submission.vhost.exchanges.get(message.exchange.decode(errors="replace"))
+    def intercept(self, context: PublishContext) -> Collection[Committing] | None:
+        """See PublishInterceptor. Raises ChannelError 406 and 506."""
+        claim = self._claim(context)
+        message = context.message
+        exchange = context.vhost.exchanges.get(message.exchange.decode(errors="replace"))
         key = None
         if exchange is not None and exchange.dedup_window_ms is not None:
             key = key_in(message.exchange, message)
         if claim is None and key is None:
             return None
-        if submission.channel.is_transactional:
+        if context.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction is numbered, or has a window")
-        writer = self._writer(submission.vhost)
+        writer = self._writer(context.vhost)
         if claim is not None:
-            producer = Producer(claim.producer, submission.user)
+            producer = Producer(claim.producer, context.user)
             self._admit(writer.producers, producer)
-        return (writer.add(Entry(submission, claim, key)),)
+        return (writer.add(Entry(context, claim, key)),)
 
     @staticmethod
-    def _claim(submission: Submission) -> Claim | None:
-        if not submission.requests & RecordFlag.WANTS_ORDER:
+    def _claim(context: PublishContext) -> Claim | None:
+        if not context.requests & RecordFlag.WANTS_ORDER:
             return None
         try:
-            return read_claim(submission.message.headers)
+            return read_claim(context.message.headers)
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
 

@@ -25,10 +25,14 @@ from leveret.ports.records import BatchBuilder, RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.intake import Intake, Step, Submission
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.logs.log_writer import Committing, Report, Waiter
     from leveret.core.once.producers import Producers
+    from leveret.core.publish_interceptors import (
+        PublishContext,
+        PublishInterceptor,
+        PublishInterceptors,
+    )
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.telemetry.feature_counters import FeatureCounters
     from leveret.core.telemetry.trace import Tracer
@@ -53,8 +57,8 @@ class OnceServices:
     atomic: AtomicWrites
     turn: Turn
     tracer: Tracer
-    intake: Intake
-    own: list[Step]
+    interceptors: PublishInterceptors
+    own: list[PublishInterceptor]
     wall_ms: Callable[[], int]
     feature_counters: FeatureCounters
 
@@ -63,14 +67,14 @@ class OnceServices:
 class Entry:
     """One message that is to be stored once: as its publisher's next, or by its key, or both."""
 
-    submission: Submission
+    context: PublishContext
     claim: Claim | None
     key: bytes | None
 
     @property
     def producer(self) -> Producer:
         """Who numbers, where there is a claim."""
-        return Producer("" if self.claim is None else self.claim.producer, self.submission.user)
+        return Producer("" if self.claim is None else self.claim.producer, self.context.user)
 
 
 @dataclass(eq=False, slots=True)
@@ -172,7 +176,7 @@ class OnceWriter(TouchedQueue):
             try:
                 self._decide(entry, plan)
             except ChannelError as error:
-                entry.submission.channel.close(error)
+                entry.context.channel.close(error)
         if plan.elsewhere:
             # What other features keep must be safe first: should the node die in between, it is
             # kept twice; the other way round it would be lost.
@@ -192,16 +196,16 @@ class OnceWriter(TouchedQueue):
         claim, key = entry.claim, entry.key
         if claim is not None and not self._is_next(entry, claim, plan):
             return
-        exchange = entry.submission.message.exchange
+        exchange = entry.context.message.exchange
         if key is not None and (key in plan.keys or self.seen.is_known(exchange, key, plan.now_ms)):
             name = exchange.decode()
             self.seen.duplicates[name] = self.seen.duplicates.get(name, 0) + 1
             self._services.feature_counters.duplicates += 1
         else:
-            fate = self._store(entry.submission, plan)
+            fate = self._store(entry.context, plan)
             if fate is Fate.REFUSED:
                 return
-            if fate is Fate.UNROUTED and entry.submission.mandatory:
+            if fate is Fate.UNROUTED and entry.context.mandatory:
                 return  # its publisher hears of that, and may send it again
             if fate is Fate.TAKEN and key is not None:
                 plan.keys[key] = None
@@ -224,32 +228,30 @@ class OnceWriter(TouchedQueue):
                 f"nothing of epoch {claim.epoch} is taken any more",
             )
         elif verdict is Verdict.GAP:
-            submission = entry.submission
-            if not submission.channel.confirms_publishes:
+            context = entry.context
+            if not context.channel.confirms_publishes:
                 raise ChannelError(
                     406,
                     f"producer '{claim.producer}': expected sequence "
                     f"{expected(known, claim.epoch)}, got {claim.sequence}",
                 )
-            submission.channel.refused(submission.tag, submission.tag + 1)
+            context.channel.refused(context.tag, context.tag + 1)
         return verdict is Verdict.NEXT
 
-    def _store(self, submission: Submission, plan: Plan) -> Fate:
+    def _store(self, context: PublishContext, plan: Plan) -> Fate:
         """Let a message be stored, or go back where no queue is for it. Raises ChannelError."""
-        message = submission.message
-        services, vhost = self._services, submission.vhost
-        for step in services.intake.concerned(vhost, message.exchange, submission.requests):
-            if step not in services.own and (taken := step.take(submission)) is not None:
+        message = context.message
+        services, vhost = self._services, context.vhost
+        for step in services.interceptors.for_publish(vhost, message.exchange, context.requests):
+            if step not in services.own and (taken := step.intercept(context)) is not None:
                 plan.elsewhere += taken
                 return Fate.TAKEN
-        queues = self._route(submission)
+        queues = self._route(context)
         if vhost.traced:
             names = [queue.name for queue in queues]
-            services.tracer.published(
-                vhost, message, submission.keys, names, submission.channel.origin
-            )
-        if not self._have_room(queues, submission, plan):
-            submission.channel.refused(submission.tag, submission.tag + 1)
+            services.tracer.published(vhost, message, context.keys, names, context.channel.origin)
+        if not self._have_room(queues, context, plan):
+            context.channel.refused(context.tag, context.tag + 1)
             return Fate.REFUSED
         for queue in queues:
             plan.write.publish(
@@ -263,24 +265,24 @@ class OnceWriter(TouchedQueue):
             plan.is_empty = False
         if queues:
             return Fate.TAKEN
-        if submission.mandatory and submission.channel.alive:
-            submission.channel.send_back(message)
+        if context.mandatory and context.channel.alive:
+            context.channel.send_back(message)
         return Fate.UNROUTED
 
     @staticmethod
-    def _route(submission: Submission) -> list[OpenQueue]:
+    def _route(context: PublishContext) -> list[OpenQueue]:
         """The queues that a message is for now, by its alternate exchange where it has one."""
-        vhost, message = submission.vhost, submission.message
+        vhost, message = context.vhost, context.message
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
             return []  # deleted since it was published to
-        keys = [key.decode(errors="replace") for key in submission.keys]
+        keys = [key.decode(errors="replace") for key in context.keys]
         return cast("list[OpenQueue]", vhost.route(exchange, keys, message))
 
     @staticmethod
-    def _have_room(queues: list[OpenQueue], submission: Submission, plan: Plan) -> bool:
+    def _have_room(queues: list[OpenQueue], context: PublishContext, plan: Plan) -> bool:
         """Whether every queue takes one more: one that is full must not keep all others waiting."""
-        message, ok = submission.message, True
+        message, ok = context.message, True
         for queue in queues:
             if queue.settings.rejects:
                 filled = plan.filled.setdefault(queue, BatchBuilder())

@@ -52,7 +52,7 @@ class OnceOperations:
             for queue in self._opened(vhost)
             if queue.dedup is not None
         ]
-        writer = self._once.intake.writers.get(vhost.name)
+        writer = self._once.interceptor.writers.get(vhost.name)
         duplicates = {} if writer is None else writer.seen.duplicates
         keys = 0 if writer is None else writer.seen.window.key_count
         # The exchanges of a virtual host have their keys together.
@@ -82,7 +82,7 @@ class OnceOperations:
         if kind == "queue":
             found = [queue for queue in self._opened(vhost) if queue.name == name]
             return (found[0].dedup if found else None), text_key(identifier.encode())
-        writer = self._once.intake.writers.get(vhost.name)
+        writer = self._once.interceptor.writers.get(vhost.name)
         if writer is None or name not in vhost.exchanges:
             return None, b""
         return writer.seen.window, writer.seen.key_of(name, identifier)
@@ -91,7 +91,7 @@ class OnceOperations:
 
     def producers(self, vhost: Vhost) -> list[dict[str, object]]:
         """How far each numbering publisher has come."""
-        writer = self._once.intake.writers.get(vhost.name)
+        writer = self._once.interceptor.writers.get(vhost.name)
         return [
             {
                 "id": producer.id,
@@ -110,7 +110,7 @@ class OnceOperations:
 
         None where it is unknown.
         """
-        writer, told = self._once.intake.writers.get(vhost.name), Committed()
+        writer, told = self._once.interceptor.writers.get(vhost.name), Committed()
         if writer is None or not writer.forget_producer(producer, user, told):
             return None
         return told

@@ -1,10 +1,10 @@
 """Half messages on their way in, and the commands that decide about them.
 
-`PreparedIntake` is the step that keeps them (see leveret.core.intake). `PreparedCommands` takes
-what is published to the exchange `leveret.prepare`: the routing key is `commit` or `rollback`, the
-header `x-prepare-id` says of which message. Who commits must be allowed to write to the message's
-exchange. The confirm comes when the outcome is safe, and so does the answer to the command's
-reply-to:
+`PreparedIntake` is the step that keeps them (see leveret.core.publish_interceptors).
+`PreparedCommands` takes what is published to the exchange `leveret.prepare`: the routing key is
+`commit` or `rollback`, the header `x-prepare-id` says of which message. Who commits must be allowed
+to write to the message's exchange. The confirm comes when the outcome is safe, and so does the
+answer to the command's reply-to:
 
     {"id": "…", "outcome": "committed" | "rolled back" | "unknown" | "failed"}
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from leveret.core.command_replies import CommandReplies
-    from leveret.core.intake import Submission
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.once.prepared import PreparedServices
+    from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
 
 __all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedIntake"]
@@ -51,37 +51,37 @@ class PreparedIntake:
         self._services = services
         self._pending_max = pending_max
 
-    def concerns(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
-        """See Step."""
+    def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
+        """See PublishInterceptor."""
         return bool(requests & RecordFlag.WANTS_PREPARE)
 
-    def take(self, submission: Submission) -> Collection[Committing] | None:
-        """See Step. Raises ChannelError 403, 404, 406 and 506."""
-        message = submission.message
+    def intercept(self, context: PublishContext) -> Collection[Committing] | None:
+        """See PublishInterceptor. Raises ChannelError 403, 404, 406 and 506."""
+        message = context.message
         try:
             if not is_asked_for(message.headers):
                 return None
             half = read_half(message.headers, message.property("message_id"))
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
-        if submission.requests & RecordFlag.WANTS_DELAY:
+        if context.requests & RecordFlag.WANTS_DELAY:
             raise ChannelError(
                 406, "a message that waits to be committed cannot be delayed as well"
             )
-        if submission.channel.is_transactional:
+        if context.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction waits to be committed by itself")
         if half.check_queue is not None:
             # Questions go there by the default exchange, in the publisher's name.
-            submission.channel.require("write", "exchange", "")
-            if submission.vhost.find_queue(half.check_queue) is None:
-                raise not_found("queue", half.check_queue, submission.vhost.name)
-        messages = self._of(submission.vhost)
+            context.channel.require("write", "exchange", "")
+            if context.vhost.find_queue(half.check_queue) is None:
+                raise not_found("queue", half.check_queue, context.vhost.name)
+        messages = self._of(context.vhost)
         messages.check_address(half.id, message)
         if len(messages) >= self._pending_max and messages.find(half.id) is None:
             raise ChannelError(
                 406, f"{len(messages)} prepared messages wait to be committed: no more are taken"
             )
-        flags = message.flags & RecordFlag.STORED | submission.requests & RecordFlag.SELECTS_KEYS
+        flags = message.flags & RecordFlag.STORED | context.requests & RecordFlag.SELECTS_KEYS
         messages.add(half, message, flags)
         return (messages,)
 
@@ -120,13 +120,13 @@ class PreparedCommands:
         self._prepared = prepared
         self.replies = replies
 
-    def concerns(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """See Step."""
+    def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
+        """See PublishInterceptor."""
         return exchange == PREPARE_EXCHANGE
 
-    def take(self, submission: Submission) -> Collection[Committing]:
-        """See Step. Raises ChannelError 403, 404 and 406."""
-        message, vhost = submission.message, submission.vhost
+    def intercept(self, context: PublishContext) -> Collection[Committing]:
+        """See PublishInterceptor. Raises ChannelError 403, 404 and 406."""
+        message, vhost = context.message, context.vhost
         if message.routing_key not in OUTCOMES:
             name = message.routing_key.decode(errors="replace")
             raise ChannelError(406, f"no command '{name}': there are commit and rollback")
@@ -135,7 +135,7 @@ class PreparedCommands:
             id_ = read_id(message.headers, message.property("message_id"))
         except ValueError as error:
             raise ChannelError(406, f"invalid message header: {error}") from None
-        self.replies.check(submission)
+        self.replies.check(context)
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, b"", message.flags
         )
@@ -143,11 +143,11 @@ class PreparedCommands:
         messages = self._prepared.kept.get(vhost.name)
         pending = None if messages is None else messages.find(id_)
         if pending is None or messages is None:
-            if submission.mandatory:
+            if context.mandatory:
                 raise ChannelError(404, f"no prepared {resource('message', id_, vhost.name)}")
             command.answer("unknown")
         else:
-            submission.channel.require("write", "exchange", pending.exchange)
+            context.channel.require("write", "exchange", pending.exchange)
             commit = message.routing_key == b"commit"
             messages.decide(pending, commit=commit, decided=command.decided)
         return (command,)

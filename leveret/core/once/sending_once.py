@@ -33,10 +33,10 @@ class SendingOnceLimits:
 
 
 class SendingOnce:
-    """Adds its steps and commands to the broker's intake, in front of the steps that are there."""
+    """Adds its interceptors and commands to the broker's, in front of those that are there."""
 
     def __init__(self, broker: Broker, dedup: DedupServices, limits: SendingOnceLimits) -> None:
-        self.intake = OnceIntake(
+        self.interceptor = OnceIntake(
             broker, dedup, OnceLimits(limits.producers_max, limits.producer_idle_ms)
         )
         services = PreparedServices(
@@ -46,31 +46,32 @@ class SendingOnce:
             broker.timers,
             dedup.spawn,
             broker.report,
-            self.intake.forget_key,
+            self.interceptor.forget_key,
             limits.prepared_checks_max,
         )
         self.prepared = PreparedIntake(
             broker.internal_topics, services, limits.prepared_messages_max
         )
-        broker.intake.steps[:0] = [self.intake, self.prepared]
-        broker.intake.commands[PREPARE_EXCHANGE] = PreparedCommands(
+        broker.publish_interceptors.interceptors[:0] = [self.interceptor, self.prepared]
+        broker.publish_interceptors.commands[PREPARE_EXCHANGE] = PreparedCommands(
             self.prepared, broker.command_replies
         )
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
         """Go on with what an earlier run has left. Raises StorageError."""
         found = list(vhosts)
-        self.intake.restore(found)
+        self.interceptor.restore(found)
         self.prepared.restore(found)
 
     @property
     def is_learning(self) -> bool:
         """Whether something of an earlier run is not known yet: no client is to be let in."""
         return any(
-            writer.producers.held or writer.seen.held for writer in self.intake.writers.values()
+            writer.producers.held or writer.seen.held
+            for writer in self.interceptor.writers.values()
         ) or any(messages.held for messages in self.prepared.kept.values())
 
     def forget_vhost(self, name: str) -> None:
         """A virtual host is deleted."""
-        self.intake.forget_vhost(name)
+        self.interceptor.forget_vhost(name)
         self.prepared.forget_vhost(name)

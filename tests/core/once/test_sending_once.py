@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.core.intake import Submission
 from leveret.core.once.producers import NUMBERS, SIZE, Producer, Producers
+from leveret.core.publish_interceptors import PublishContext
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.sequences import Position
@@ -84,21 +84,21 @@ class World:
             log.batches = [batch for batch in log.batches if batch.stop_offset <= log.committed]
         self.open()
 
-    def submission(self, body=b"x", requests=0, **properties):
+    def context(self, body=b"x", requests=0, **properties):
         self.tag += 1
         head = header.ContentHeader(0, len(body), commands.Basic.Properties(**properties))
         message = StoredMessage(b"x", b"", head.marshal(), body, RecordFlag.HAS_HEADERS)
-        return Submission(
+        return PublishContext(
             self.vhost, message, [b""], requests, False, self.tag, self.user, self.channel
         )
 
-    def publish(self, step, submission):
+    def publish(self, step, context):
         """(tag, fate) of a message that was taken."""
         fate = Fate()
-        taken = step.take(submission)
+        taken = step.intercept(context)
         assert len(taken) == 1
         taken[0].await_commit(fate)
-        return submission.tag, fate
+        return context.tag, fate
 
     def number(self, sequence, epoch=0, producer="p"):
         headers = {
@@ -106,14 +106,12 @@ class World:
             "x-producer-epoch": epoch,
             "x-producer-seq": sequence,
         }
-        submission = self.submission(
-            str(sequence).encode(), RecordFlag.WANTS_ORDER, headers=headers
-        )
-        return self.publish(self.once.intake, submission)
+        context = self.context(str(sequence).encode(), RecordFlag.WANTS_ORDER, headers=headers)
+        return self.publish(self.once.interceptor, context)
 
     def keyed(self, sequence):
-        submission = self.submission(str(sequence).encode(), message_id=f"m{sequence}")
-        return self.publish(self.once.intake, submission)
+        context = self.context(str(sequence).encode(), message_id=f"m{sequence}")
+        return self.publish(self.once.interceptor, context)
 
     def settle_down(self):
         for _ in range(20):
@@ -245,7 +243,7 @@ def test_a_forgotten_producer_begins_anew_and_its_neighbours_do_not():
         world.number(0, producer=producer)
     world.settle_down()
     fate = Fate()
-    writer = world.once.intake.writers["/"]
+    writer = world.once.interceptor.writers["/"]
     assert not writer.forget_producer("a", "somebody else", fate)
     assert writer.forget_producer("a", None, fate)
     assert not writer.forget_producer("none", None, fate)
@@ -278,7 +276,7 @@ def test_a_producer_of_an_older_release_goes_on():
     world = World()
     world.number(0)
     world.settle_down()
-    producers = world.once.intake.writers["/"].producers
+    producers = world.once.interceptor.writers["/"].producers
     record = SIZE.pack(1) + b"q" + NUMBERS.pack(3, 0, world.stage.now)
     producers.builder.add(1, world.stage.now, b"", b"", b"", record)
     world.stage.turn.touch(producers)
@@ -291,15 +289,15 @@ def test_a_producer_of_an_older_release_goes_on():
     world.settle_down()
     assert world.bodies == [0, 1]
     assert len(world.channel.refused_tags) == 1  # bob has to begin with 0
-    known = world.once.intake.writers["/"].producers.items()
+    known = world.once.interceptor.writers["/"].producers.items()
     positions = {producer: each.position for producer, each in known}
     assert positions == {Producer("p", "guest"): (0, 0), Producer("q", "guest"): (3, 1)}
 
 
 def test_there_are_only_so_many_producers():
     world = World()
-    limits = world.once.intake._limits
-    world.once.intake._limits = type(limits)(1, limits.producer_idle_ms)
+    limits = world.once.interceptor._limits
+    world.once.interceptor._limits = type(limits)(1, limits.producer_idle_ms)
     world.number(0, producer="a")
     world.settle_down()
     with pytest.raises(ChannelError, match="there are 1 producers already"):
@@ -326,8 +324,8 @@ def test_half_messages_take_effect_once_or_never(events):
         messages = world.once.prepared.kept.get("/")
         if event == "prepare":
             headers = {"x-prepare": True, "x-prepare-id": id_}
-            submission = world.submission(id_.encode(), RecordFlag.WANTS_PREPARE, headers=headers)
-            _, fate = world.publish(world.once.prepared, submission)
+            context = world.context(id_.encode(), RecordFlag.WANTS_PREPARE, headers=headers)
+            _, fate = world.publish(world.once.prepared, context)
             world.settle_down()
             assert fate.failed is False
             pending.add(id_)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
-from leveret.core.intake import Submission
 from leveret.core.logs.log_writer import Waiter
+from leveret.core.publish_interceptors import PublishContext
 from leveret.errors import ChannelError
 from leveret.ports.records import RecordFlag
 from tests.support.client import Client, message, wire
@@ -17,19 +17,19 @@ class Keeper:
     """Takes what asks for a delay, commits it when told, and refuses what is `bad`."""
 
     def __init__(self) -> None:
-        self.taken: list[Submission] = []
+        self.taken: list[PublishContext] = []
         self.waiters: list[Waiter] = []
 
-    def concerns(self, _vhost, _exchange, requests) -> bool:
+    def intercepts(self, _vhost, _exchange, requests) -> bool:
         return bool(requests & RecordFlag.WANTS_DELAY)
 
-    def take(self, submission: Submission):
-        delay = submission.message.headers.get("x-delay")
+    def intercept(self, context: PublishContext):
+        delay = context.message.headers.get("x-delay")
         if delay == "bad":
             raise ChannelError(406, "no such delay")
         if delay == 0:
             return None
-        self.taken.append(submission)
+        self.taken.append(context)
         return [self] if delay != "drop" else []
 
     def await_commit(self, waiter: Waiter) -> None:
@@ -46,7 +46,7 @@ def stage():
 @pytest.fixture
 def keeper(stage):
     keeper = Keeper()
-    stage.broker.intake.steps[:] = [keeper]
+    stage.broker.publish_interceptors.interceptors[:] = [keeper]
     return keeper
 
 
@@ -61,10 +61,10 @@ def client(stage, keeper):
 def test_the_confirm_waits_for_whoever_took_the_message(client, keeper):
     client.publish("q", b"later", headers={"x-delay": 5})
     assert client.methods() == []
-    (submission,) = keeper.taken
-    assert submission.message.body == b"later"
-    assert submission.keys == (b"q",)
-    assert submission.tag == 1
+    (context,) = keeper.taken
+    assert context.message.body == b"later"
+    assert context.keys == (b"q",)
+    assert context.tag == 1
     client.publish("q", b"now", headers={"x-delay": 0})
     assert client.methods() == []  # its confirm stands behind the first one's
     for waiter in keeper.waiters:
@@ -111,7 +111,7 @@ def test_a_refusal_closes_the_channel_and_stores_nothing(client, stage):
 
 
 def test_a_command_exchange_takes_whatever_is_published_to_it(client, stage, keeper):
-    stage.broker.intake.commands[b"leveret.test"] = keeper
+    stage.broker.publish_interceptors.commands[b"leveret.test"] = keeper
     client.publish("anything", b"command", exchange="leveret.test", headers={"x-delay": "drop"})
     assert keeper.taken[-1].message.routing_key == b"anything"
     assert client.methods()[-1][0] == "Basic.Ack"
@@ -119,10 +119,10 @@ def test_a_command_exchange_takes_whatever_is_published_to_it(client, stage, kee
 
 def test_messages_of_blind_copies_are_taken_with_all_their_keys(client, keeper):
     client.publish("q", b"m", headers={"x-delay": 5, "BCC": ["other"]})
-    (submission,) = keeper.taken
-    assert submission.keys == (b"q", b"other")
-    assert submission.message.flags & RecordFlag.BLIND_COPIED
-    assert submission.message.headers["BCC"] == ["other"]
+    (context,) = keeper.taken
+    assert context.keys == (b"q", b"other")
+    assert context.message.flags & RecordFlag.BLIND_COPIED
+    assert context.message.headers["BCC"] == ["other"]
 
 
 def begin(stage):
@@ -184,7 +184,7 @@ def test_a_rollback_forgets_what_a_feature_would_have_taken(stage, keeper):
 
 
 def test_a_command_takes_effect_at_once_in_a_transaction_too(stage, keeper):
-    stage.broker.intake.commands[b"leveret.test"] = keeper
+    stage.broker.publish_interceptors.commands[b"leveret.test"] = keeper
     client = begin(stage)
     client.publish("key", b"command", exchange="leveret.test", headers={"x-delay": "drop"})
     assert len(keeper.taken) == 1

@@ -1,8 +1,8 @@
 """What becomes of a message before it is routed, where it asks for more than that.
 
-A channel asks here once it knows that its user may publish. Each step is one feature: it leaves the
-message alone, takes it (to keep it for later, or to drop it as seen before), or refuses it with a
-ChannelError before anything is stored. A message that nobody takes is routed at once.
+A channel asks here once it knows that its user may publish. Each interceptor is one feature: it
+leaves the message alone, takes it (to keep it for later, or to drop it as seen before), or refuses
+it with a ChannelError before anything is stored. A message that nobody takes is routed at once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Publisher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class PublishContext:
     """One message on its way in.
 
     `message` is what is to be stored, BCC included; `keys` are its routing key and those that its
@@ -79,14 +79,14 @@ class Submission:
     channel: Publisher
 
 
-class Step(Protocol):
+class PublishInterceptor(Protocol):
     """One feature's look at messages that come in."""
 
-    def concerns(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
-        """Whether `take` wants to see such a message. Asked for each that left the fast path."""
+    def intercepts(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
+        """Whether `intercept` is to be asked. Called for each message off the fast path."""
         ...
 
-    def take(self, submission: Submission) -> Collection[Committing] | None:
+    def intercept(self, context: PublishContext) -> Collection[Committing] | None:
         """Take the message, or not (None). Raises ChannelError.
 
         The confirm of what was taken waits for all that is returned: nothing, if it is empty.
@@ -94,33 +94,37 @@ class Step(Protocol):
         ...
 
 
-class Concern(NamedTuple):
+class InterceptedPublish(NamedTuple):
     """A message, and the features that want to see it."""
 
-    submission: Submission
-    steps: Sequence[Step]
+    context: PublishContext
+    interceptors: Sequence[PublishInterceptor]
 
-    def take(self) -> Collection[Committing] | None:
-        """Let one of them take the message, or none (None). Raises ChannelError."""
-        for step in self.steps:
-            committing = step.take(self.submission)
+    def intercept(self) -> Collection[Committing] | None:
+        """Let one of them intercept the message, or none (None). Raises ChannelError."""
+        for interceptor in self.interceptors:
+            committing = interceptor.intercept(self.context)
             if committing is not None:
                 return committing
         return None
 
 
-class Intake:
-    """The steps in the order in which they are asked."""
+class PublishInterceptors:
+    """The interceptors in the order in which they are asked."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.interceptors: list[PublishInterceptor] = []
         # Exchanges that exist for publishing only, in every virtual host: what is published there
         # is a command. By name, in bytes as on the wire.
-        self.commands: dict[bytes, Step] = {}
+        self.commands: dict[bytes, PublishInterceptor] = {}
 
-    def concerned(self, vhost: Vhost, exchange: bytes, requests: int) -> list[Step]:
-        """The steps that want to see a message."""
+    def for_publish(self, vhost: Vhost, exchange: bytes, requests: int) -> list[PublishInterceptor]:
+        """The interceptors that want to see a message."""
         command = self.commands.get(exchange)
         if command is not None:
             return [command]
-        return [step for step in self.steps if step.concerns(vhost, exchange, requests)]
+        return [
+            interceptor
+            for interceptor in self.interceptors
+            if interceptor.intercepts(vhost, exchange, requests)
+        ]
