@@ -16,6 +16,9 @@ from leveret.core.command_replies import CommandReplies
 from leveret.core.dead_letters.dead_lettering import DeadLettering
 from leveret.core.dead_letters.redrive import Redrives
 from leveret.core.dead_letters.topics import DeadLetterTopics
+from leveret.core.dedup.idempotent_publish import IdempotentPublish
+from leveret.core.dedup.operations import DedupOperations
+from leveret.core.dedup.window import DedupServices
 from leveret.core.definitions.parameters import Parameters
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.delay.delayed_sending import DelayedSending
@@ -24,9 +27,6 @@ from leveret.core.delayed_store.stores import DelayedMessageStores
 from leveret.core.logs.atomic import AtomicWrites
 from leveret.core.logs.internal_topics import InternalTopics
 from leveret.core.names import resource
-from leveret.core.once.dedup import DedupServices
-from leveret.core.once.operations import OnceOperations
-from leveret.core.once.sending_once import SendingOnce
 from leveret.core.publish_interceptors import PublishInterceptors
 from leveret.core.queues.arguments import type_of
 from leveret.core.queues.opener import QueueOpener
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
     from leveret.core.access.permissions import AccessControl
     from leveret.core.broker_settings import BrokerSettings
+    from leveret.core.dedup.window import Changes
     from leveret.core.definitions.policies import Policies
     from leveret.core.environment import Environment
     from leveret.core.logs.log_writer import Committing, Waiter
-    from leveret.core.once.dedup import Changes
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.bindings import QueueLike
     from leveret.core.telemetry.usage import Metered
@@ -150,8 +150,8 @@ class Broker:
             settings.dedup_keys_max,
             self.feature_counters,
         )
-        self.once = SendingOnce(self, dedup, settings.once_limits)
-        self.once_operations = OnceOperations(self.once, self._queues)
+        self.idempotency = IdempotentPublish(self, dedup, settings.once_limits)
+        self.dedup_operations = DedupOperations(self.idempotency, self._queues)
 
         services = self._queue_services(dedup)
         self._opener = QueueOpener(topics, settings.durability, policies, services)
@@ -187,7 +187,7 @@ class Broker:
                 [binding for binding in definitions.bindings if binding.vhost == name],
             )
         self.delayed.restore(self.vhosts.values())
-        self.once.restore(self.vhosts.values())
+        self.idempotency.restore(self.vhosts.values())
 
     def add_vhost(self, definition: VhostDefinition) -> None:
         """Open a virtual host with its predeclared exchanges."""
@@ -286,7 +286,7 @@ class Broker:
         reason = ConnectionClosingError(320, f"vhost '{name}' is deleted")
         self._shut(reason, lambda connection: connection.vhost is vhost)
         self.delayed.forget(name)
-        self.once.forget_vhost(name)
+        self.idempotency.forget_vhost(name)
         self.delayed_stores.delete_of_vhost(name)
         self.statistics.vhost_deleted(name)
         closing = self._closing[vhost] = self._close_vhost(vhost)

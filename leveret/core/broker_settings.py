@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leveret.core.access.limits import NodeLimits
-from leveret.core.once.sending_once import SendingOnceLimits
+from leveret.core.dedup.idempotent_publish import IdempotencyLimits
 
 if TYPE_CHECKING:
     from leveret.ports import Durability
@@ -28,4 +28,4 @@ class BrokerSettings:
     counts_every_return: bool = True  # against the limit of deliveries; else only failures
     dedup_keys_max: int = 1_000_000  # that one window holds in memory
     limits: NodeLimits = field(default_factory=NodeLimits)
-    once_limits: SendingOnceLimits = field(default_factory=SendingOnceLimits)
+    once_limits: IdempotencyLimits = field(default_factory=IdempotencyLimits)

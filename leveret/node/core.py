@@ -25,10 +25,10 @@ from leveret.core.access.permissions import AccessControl
 from leveret.core.access.rates import ConnectionRates
 from leveret.core.broker import Broker
 from leveret.core.broker_settings import BrokerSettings
+from leveret.core.dedup.idempotent_publish import IdempotencyLimits
 from leveret.core.definitions.administration import Administration
 from leveret.core.definitions.policies import Policies
 from leveret.core.environment import Environment
-from leveret.core.once.sending_once import SendingOnceLimits
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.rates import rate_of
@@ -82,7 +82,7 @@ async def open_core(process: Process, stores: Stores) -> AsyncIterator[Core]:
         definitions = await stores.metadata.load()
         administration.restore(definitions)
         broker.restore(definitions)
-        while broker.once.is_learning:  # noqa: ASYNC110  # at the start
+        while broker.idempotency.is_learning:  # noqa: ASYNC110  # at the start
             await asyncio.sleep(LEARNING_POLL_SECONDS)
         if is_first_start and process.configuration.definitions is None:
             await create_defaults(administration)  # else the imported ones say who may enter
@@ -173,7 +173,7 @@ def _broker_settings(configuration: Configuration) -> BrokerSettings:
         counts_every_return=configuration.delivery_limit_counts == "returns",
         dedup_keys_max=configuration.dedup_keys_max,
         limits=node_limits(configuration),
-        once_limits=SendingOnceLimits(
+        once_limits=IdempotencyLimits(
             configuration.producers_max,
             configuration.producer_idle_ms,
             configuration.prepared_messages_max,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.dedup.exchange_log import key_in
 from leveret.core.delay.delayed_delivery import DelayedDelivery
 from leveret.core.delay.delayed_messages import DelayServices
 from leveret.core.delay.schedule_commands import SCHEDULE_EXCHANGE, ScheduleCommands
 from leveret.core.delay.schedules import Schedules
-from leveret.core.once.dedup_exchanges import key_in
 from leveret.core.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ class DelayedSending:
 
     def _forget_key(self, vhost: str, message: Message) -> None:
         """Let a message come again to its exchange: no queue was for it when it was due."""
-        self._broker.once.interceptor.forget_key(vhost, key_in(message.exchange, message))
+        self._broker.idempotency.interceptor.forget_key(vhost, key_in(message.exchange, message))

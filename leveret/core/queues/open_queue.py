@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.core.dedup.window import DedupWindow
 from leveret.core.definitions.policies import NO_POLICY
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.once.dedup import DedupWindow
 from leveret.ports.counters import (
     BYTES_OUT,
     DELIVER,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from leveret.core.access.rates import QueueRates
     from leveret.core.dead_letters.worker import Reason
-    from leveret.core.once.dedup import DedupServices
+    from leveret.core.dedup.window import DedupServices
     from leveret.core.queues.queue import QueueServices
     from leveret.core.queues.sending import Runs
     from leveret.core.queues.settings import QueueSettings

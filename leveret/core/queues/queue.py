@@ -34,9 +34,9 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from leveret.core.dedup.window import DedupServices
     from leveret.core.delay.eta_hold import EtaHold, EtaHolds
     from leveret.core.logs.log_writer import Waiter
-    from leveret.core.once.dedup import DedupServices
     from leveret.core.queues.offers import Deliver
     from leveret.core.queues.open_queue import QueueConsumer
     from leveret.core.queues.sending import Runs

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from leveret.core.access.limits import NodeLimits
     from leveret.core.broker import Broker
     from leveret.core.dead_letters.redrive import Redrives
+    from leveret.core.dedup.operations import DedupOperations
     from leveret.core.definitions.administration import Administration
     from leveret.core.delay.schedules import Schedules
-    from leveret.core.once.operations import OnceOperations
     from leveret.core.telemetry.alerting import Alerting
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.audit import Audit
@@ -83,9 +83,9 @@ class Administered:
         return None if self.broker is None else self.broker.redrives
 
     @property
-    def once(self) -> OnceOperations | None:
+    def dedup(self) -> DedupOperations | None:
         """What a running node has seen before, and what waits for a decision."""
-        return None if self.broker is None else self.broker.once_operations
+        return None if self.broker is None else self.broker.dedup_operations
 
 
 async def policies_followed(node: Administered) -> None:

@@ -22,6 +22,7 @@ from leveret.mgmt_ui.operations.alerts import ALERTS
 from leveret.mgmt_ui.operations.audit import AUDIT
 from leveret.mgmt_ui.operations.backup import BACKUP
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
+from leveret.mgmt_ui.operations.dedup import ONCE
 from leveret.mgmt_ui.operations.deletions import refused_deletion
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
@@ -30,7 +31,6 @@ from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.losses import LOSSES
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
-from leveret.mgmt_ui.operations.once import ONCE
 from leveret.mgmt_ui.operations.publishing import PUBLISHING
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.rules import RULES

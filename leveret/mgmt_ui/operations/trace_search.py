@@ -154,7 +154,7 @@ async def _in_store(
 
 async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
     """Search the half messages of the virtual host that nobody has decided about."""
-    once = trace.node.once
+    once = trace.node.dedup
     messages = None if once is None else once.prepared_messages(trace.vhost)
     if messages is None:
         return None

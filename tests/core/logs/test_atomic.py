@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pamqp import commands
 
-from leveret.core.once.dedup import DedupServices
+from leveret.core.dedup.window import DedupServices
 from leveret.errors import StorageError
 from leveret.ports import Durability
 from tests.support.client import Client

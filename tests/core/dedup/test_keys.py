@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.core.once.dedup_keys import SeenKeys, message_key, text_key
+from leveret.core.dedup.keys import SeenKeys, message_key, text_key
 from leveret.ports.records import BatchBuilder, RecordFlag
 
 FLAGS = RecordFlag.HAS_HEADERS

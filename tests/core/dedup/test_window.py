@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.core.once import dedup as dedup_module
-from leveret.core.once.dedup import DedupServices
-from leveret.core.once.dedup_keys import text_key
+from leveret.core.dedup import window as dedup_module
+from leveret.core.dedup.keys import text_key
+from leveret.core.dedup.window import DedupServices
 from leveret.core.queues.queue import Queue
 from leveret.core.queues.settings import QueueSettings
 from leveret.core.queues.stream import Stream

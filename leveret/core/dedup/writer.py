@@ -1,6 +1,6 @@
 """Stores messages once that their publishers number, or that go to exchanges with a window.
 
-One `OnceWriter` for a virtual host. It decides about messages in the order in which they came, all
+One `DedupWriter` for a virtual host. It decides about messages in the order in which they came, all
 those of a turn together: what is stored, what was seen before, what is refused. The messages that
 are stored, their keys and the places of their publishers are written at once
 (leveret.core.logs.atomic). While one such write is under way the next one gathers, so that nothing
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
+from leveret.core.dedup.exchange_log import SEEN_FLAGS, ExchangeDedupLog
+from leveret.core.dedup.producers import Producer
 from leveret.core.logs.log_writer import tell_each
-from leveret.core.once.dedup_exchanges import SEEN_FLAGS, SeenTopic
-from leveret.core.once.producers import Producer
 from leveret.core.turn import TouchedQueue
 from leveret.errors import ChannelError
 from leveret.features.sequences import Position, Verdict, expected, judge
@@ -25,9 +25,9 @@ from leveret.ports.records import BatchBuilder, RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.core.dedup.producers import Producers
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.logs.log_writer import Committing, Report, Waiter
-    from leveret.core.once.producers import Producers
     from leveret.core.publish_interceptors import (
         PublishContext,
         PublishInterceptor,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.core.turn import Turn
     from leveret.features.sequences import Claim
 
-__all__ = ["Entry", "OnceServices", "OnceWriter"]
+__all__ = ["DedupWriter", "DedupWriterServices", "Entry"]
 
 
 class Fate(Enum):
@@ -51,7 +51,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class OnceServices:
+class DedupWriterServices:
     """What the writers of a broker share. `own` are the steps that lead here."""
 
     atomic: AtomicWrites
@@ -115,10 +115,12 @@ class Plan:
     record: bytes = b""  # of the publishers' new places
 
 
-class OnceWriter(TouchedQueue):
+class DedupWriter(TouchedQueue):
     """Decides and writes for one virtual host; the turn works it off."""
 
-    def __init__(self, producers: Producers, seen: SeenTopic, services: OnceServices) -> None:
+    def __init__(
+        self, producers: Producers, seen: ExchangeDedupLog, services: DedupWriterServices
+    ) -> None:
         self.producers = producers
         self.seen = seen
         self._services = services
@@ -127,7 +129,7 @@ class OnceWriter(TouchedQueue):
         self._awaited = 0  # of `elsewhere`
 
     def __repr__(self) -> str:
-        return f"OnceWriter({self.seen!r})"
+        return f"DedupWriter({self.seen!r})"
 
     def add(self, entry: Entry) -> Committing:
         """Take a message. What comes back says when its fate is decided, and safe."""
@@ -304,7 +306,7 @@ class OnceWriter(TouchedQueue):
             self.done(failed=False)
             return
         for key in plan.keys:
-            header = SeenTopic.header(key)
+            header = ExchangeDedupLog.header(key)
             plan.write.publish(self.seen, SEEN_FLAGS, b"", b"", header, b"")
         if plan.moved:
             plan.record = self.producers.record(plan.moved, plan.now_ms)
@@ -349,7 +351,7 @@ class OnceWriter(TouchedQueue):
 class Elsewhere:
     """Waits for what another feature keeps."""
 
-    def __init__(self, writer: OnceWriter, plan: Plan) -> None:
+    def __init__(self, writer: DedupWriter, plan: Plan) -> None:
         self._writer = writer
         self._plan = plan
 

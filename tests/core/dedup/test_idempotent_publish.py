@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands, header
 
-from leveret.core.once.producers import NUMBERS, SIZE, Producer, Producers
+from leveret.core.dedup.producers import NUMBERS, SIZE, Producer, Producers
 from leveret.core.publish_interceptors import PublishContext
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
@@ -75,8 +75,8 @@ class World:
         vhost.declare_exchange("x", "fanout", internal=False, arguments=arguments, **options)
         vhost.declare_queue("q", exclusive=False, arguments={}, owner=None, **options)
         vhost.bind_queue("q", "x", "", {}, None)
-        self.once = self.stage.broker.once
-        self.once.restore([vhost])
+        self.idempotency = self.stage.broker.idempotency
+        self.idempotency.restore([vhost])
         self.stage.run()
 
     def crash(self):
@@ -107,11 +107,11 @@ class World:
             "x-producer-seq": sequence,
         }
         context = self.context(str(sequence).encode(), RecordFlag.WANTS_ORDER, headers=headers)
-        return self.publish(self.once.interceptor, context)
+        return self.publish(self.idempotency.interceptor, context)
 
     def keyed(self, sequence):
         context = self.context(str(sequence).encode(), message_id=f"m{sequence}")
-        return self.publish(self.once.interceptor, context)
+        return self.publish(self.idempotency.interceptor, context)
 
     def settle_down(self):
         for _ in range(20):
@@ -243,7 +243,7 @@ def test_a_forgotten_producer_begins_anew_and_its_neighbours_do_not():
         world.number(0, producer=producer)
     world.settle_down()
     fate = Fate()
-    writer = world.once.interceptor.writers["/"]
+    writer = world.idempotency.interceptor.writers["/"]
     assert not writer.forget_producer("a", "somebody else", fate)
     assert writer.forget_producer("a", None, fate)
     assert not writer.forget_producer("none", None, fate)
@@ -276,7 +276,7 @@ def test_a_producer_of_an_older_release_goes_on():
     world = World()
     world.number(0)
     world.settle_down()
-    producers = world.once.interceptor.writers["/"].producers
+    producers = world.idempotency.interceptor.writers["/"].producers
     record = SIZE.pack(1) + b"q" + NUMBERS.pack(3, 0, world.stage.now)
     producers.builder.add(1, world.stage.now, b"", b"", b"", record)
     world.stage.turn.touch(producers)
@@ -289,15 +289,15 @@ def test_a_producer_of_an_older_release_goes_on():
     world.settle_down()
     assert world.bodies == [0, 1]
     assert len(world.channel.refused_tags) == 1  # bob has to begin with 0
-    known = world.once.interceptor.writers["/"].producers.items()
+    known = world.idempotency.interceptor.writers["/"].producers.items()
     positions = {producer: each.position for producer, each in known}
     assert positions == {Producer("p", "guest"): (0, 0), Producer("q", "guest"): (3, 1)}
 
 
 def test_there_are_only_so_many_producers():
     world = World()
-    limits = world.once.interceptor._limits
-    world.once.interceptor._limits = type(limits)(1, limits.producer_idle_ms)
+    limits = world.idempotency.interceptor._limits
+    world.idempotency.interceptor._limits = type(limits)(1, limits.producer_idle_ms)
     world.number(0, producer="a")
     world.settle_down()
     with pytest.raises(ChannelError, match="there are 1 producers already"):
@@ -321,11 +321,11 @@ def test_half_messages_take_effect_once_or_never(events):
     pending, stored = set(), []
     for event, value in events:
         id_ = str(value)
-        messages = world.once.prepared.kept.get("/")
+        messages = world.idempotency.prepared.kept.get("/")
         if event == "prepare":
             headers = {"x-prepare": True, "x-prepare-id": id_}
             context = world.context(id_.encode(), RecordFlag.WANTS_PREPARE, headers=headers)
-            _, fate = world.publish(world.once.prepared, context)
+            _, fate = world.publish(world.idempotency.prepared, context)
             world.settle_down()
             assert fate.failed is False
             pending.add(id_)

@@ -1,6 +1,6 @@
 """Half messages on their way in, and the commands that decide about them.
 
-`PreparedIntake` is the step that keeps them (see leveret.core.publish_interceptors).
+`PreparedInterceptor` is the step that keeps them (see leveret.core.publish_interceptors).
 `PreparedCommands` takes what is published to the exchange `leveret.prepare`: the routing key is
 `commit` or `rollback`, the header `x-prepare-id` says of which message. Who commits must be allowed
 to write to the message's exchange. The confirm comes when the outcome is safe, and so does the
@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.command_replies import check_fields
+from leveret.core.dedup.prepared import PREPARED_TOPIC, PreparedMessages
 from leveret.core.names import not_found, resource
-from leveret.core.once.prepared import PREPARED_TOPIC, PreparedMessages
 from leveret.core.routing.message import StoredMessage
 from leveret.errors import ChannelError, StorageError
 from leveret.features.prepared import PREPARE_ID, is_asked_for, read_half, read_id
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from leveret.core.command_replies import CommandReplies
+    from leveret.core.dedup.prepared import PreparedServices
     from leveret.core.logs.internal_topics import InternalTopics
     from leveret.core.logs.log_writer import Committing, Waiter
-    from leveret.core.once.prepared import PreparedServices
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
 
-__all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedIntake"]
+__all__ = ["PREPARE_EXCHANGE", "PreparedCommands", "PreparedInterceptor"]
 
 PREPARE_EXCHANGE: Final = b"leveret.prepare"
 OUTCOMES: Final = {b"commit": "committed", b"rollback": "rolled back"}
 
 
-class PreparedIntake:
+class PreparedInterceptor:
     """The half messages of a node, by virtual host. At most `pending_max` in each."""
 
     def __init__(
@@ -116,7 +116,7 @@ class PreparedIntake:
 class PreparedCommands:
     """The step for `leveret.prepare`."""
 
-    def __init__(self, prepared: PreparedIntake, replies: CommandReplies) -> None:
+    def __init__(self, prepared: PreparedInterceptor, replies: CommandReplies) -> None:
         self._prepared = prepared
         self.replies = replies
 

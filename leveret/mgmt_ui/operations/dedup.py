@@ -10,7 +10,7 @@ from leveret.core.definitions.administration import AdministrationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.once.operations import Committed, OnceOperations
+    from leveret.core.dedup.operations import Committed, DedupOperations
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
 
@@ -81,12 +81,12 @@ async def _decide(node: Administered, parameters: Parameters, *, commit: bool) -
     await _safe(told, f"no prepared message '{parameters['id']}'")
 
 
-def _opened(node: Administered, parameters: Parameters) -> tuple[OnceOperations, Vhost]:
+def _opened(node: Administered, parameters: Parameters) -> tuple[DedupOperations, Vhost]:
     """Raise AdministrationError where no node runs, or the virtual host is not there."""
     node.administration.vhost(parameters["vhost"])
-    if node.once is None:
+    if node.dedup is None:
         raise AdministrationError("invalid", "no node runs here: only a running one knows")
-    return node.once, node.vhosts[parameters["vhost"]]
+    return node.dedup, node.vhosts[parameters["vhost"]]
 
 
 def _named(parameters: Parameters) -> tuple[str, str]:
@@ -97,7 +97,7 @@ def _named(parameters: Parameters) -> tuple[str, str]:
     return ("exchange", exchange) if queue is None else ("queue", queue)
 
 
-def _window(once: OnceOperations, vhost: Vhost, parameters: Parameters) -> dict[str, object]:
+def _window(once: DedupOperations, vhost: Vhost, parameters: Parameters) -> dict[str, object]:
     kind, name = _named(parameters)
     for row in once.windows(vhost):
         if (row["kind"], row["name"]) == (kind, name):

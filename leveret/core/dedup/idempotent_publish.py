@@ -8,22 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.core.once.dedup_intake import OnceIntake, OnceLimits
-from leveret.core.once.prepared import PreparedServices
-from leveret.core.once.prepared_intake import PREPARE_EXCHANGE, PreparedCommands, PreparedIntake
+from leveret.core.dedup.interceptor import DedupInterceptor, IdempotentPublishLimits
+from leveret.core.dedup.prepared import PreparedServices
+from leveret.core.dedup.prepared_interceptor import (
+    PREPARE_EXCHANGE,
+    PreparedCommands,
+    PreparedInterceptor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.core.broker import Broker
-    from leveret.core.once.dedup import DedupServices
+    from leveret.core.dedup.window import DedupServices
     from leveret.core.vhost import Vhost
 
-__all__ = ["SendingOnce", "SendingOnceLimits"]
+__all__ = ["IdempotencyLimits", "IdempotentPublish"]
 
 
 @dataclass(frozen=True, slots=True)
-class SendingOnceLimits:
+class IdempotencyLimits:
     """See Configuration, where each has its reason."""
 
     producers_max: int = 100_000
@@ -32,12 +36,12 @@ class SendingOnceLimits:
     prepared_checks_max: int = 15
 
 
-class SendingOnce:
+class IdempotentPublish:
     """Adds its interceptors and commands to the broker's, in front of those that are there."""
 
-    def __init__(self, broker: Broker, dedup: DedupServices, limits: SendingOnceLimits) -> None:
-        self.interceptor = OnceIntake(
-            broker, dedup, OnceLimits(limits.producers_max, limits.producer_idle_ms)
+    def __init__(self, broker: Broker, dedup: DedupServices, limits: IdempotencyLimits) -> None:
+        self.interceptor = DedupInterceptor(
+            broker, dedup, IdempotentPublishLimits(limits.producers_max, limits.producer_idle_ms)
         )
         services = PreparedServices(
             broker.atomic,
@@ -49,7 +53,7 @@ class SendingOnce:
             self.interceptor.forget_key,
             limits.prepared_checks_max,
         )
-        self.prepared = PreparedIntake(
+        self.prepared = PreparedInterceptor(
             broker.internal_topics, services, limits.prepared_messages_max
         )
         broker.publish_interceptors.interceptors[:0] = [self.interceptor, self.prepared]

@@ -1,7 +1,7 @@
 """The steps of the intake that lead to being stored once: numbered messages, exchanges' windows.
 
-`OnceIntake` has the writer of each virtual host that needs one; a virtual host in which nobody
-numbers messages, and no exchange has a window, keeps no topics for it.
+`DedupInterceptor` has the writer of each virtual host that needs one; a virtual host in which
+nobody numbers messages, and no exchange has a window, keeps no topics for it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leveret.core.once.dedup_exchanges import SEEN_TOPIC, SeenTopic, key_in
-from leveret.core.once.dedup_keys import text_key
-from leveret.core.once.dedup_writer import Entry, OnceServices, OnceWriter
-from leveret.core.once.producers import PRODUCERS_TOPIC, Producer, Producers
+from leveret.core.dedup.exchange_log import SEEN_TOPIC, ExchangeDedupLog, key_in
+from leveret.core.dedup.keys import text_key
+from leveret.core.dedup.producers import PRODUCERS_TOPIC, Producer, Producers
+from leveret.core.dedup.writer import DedupWriter, DedupWriterServices, Entry
 from leveret.errors import ChannelError, StorageError
 from leveret.features.sequences import read_claim
 from leveret.ports.records import RecordFlag
@@ -21,38 +21,40 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from leveret.core.broker import Broker
+    from leveret.core.dedup.window import DedupServices
     from leveret.core.logs.log_writer import Committing
-    from leveret.core.once.dedup import DedupServices
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
     from leveret.features.sequences import Claim
 
-__all__ = ["OnceIntake", "OnceLimits"]
+__all__ = ["DedupInterceptor", "IdempotentPublishLimits"]
 
 TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
 IDLE_CHECK_MS = 60_000  # how much later than its time an idle publisher may be forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class OnceLimits:
+class IdempotentPublishLimits:
     """How many numbering publishers a virtual host has, and for how long they are remembered."""
 
     producers_max: int
     producer_idle_ms: int
 
 
-class OnceIntake:
+class DedupInterceptor:
     """A step (see leveret.core.publish_interceptors), and the writers behind it."""
 
-    def __init__(self, broker: Broker, dedup: DedupServices, limits: OnceLimits) -> None:
-        self.writers: dict[str, OnceWriter] = {}
+    def __init__(
+        self, broker: Broker, dedup: DedupServices, limits: IdempotentPublishLimits
+    ) -> None:
+        self.writers: dict[str, DedupWriter] = {}
         self._topics = broker.internal_topics
         self._turn = broker.turn
         self._timers = broker.timers
         self._dedup = dedup
         self._report = broker.report
         self._limits = limits
-        self._services = OnceServices(
+        self._services = DedupWriterServices(
             broker.atomic,
             broker.turn,
             broker.tracer,
@@ -108,7 +110,7 @@ class OnceIntake:
                 "which none has been idle for long enough to be forgotten",
             )
 
-    def _writer(self, vhost: Vhost) -> OnceWriter:
+    def _writer(self, vhost: Vhost) -> DedupWriter:
         writer = self.writers.get(vhost.name)
         if writer is None:
             try:
@@ -117,14 +119,14 @@ class OnceIntake:
                 raise ChannelError(506, f"cannot remember what was published: {error}") from error
         return writer
 
-    def _open(self, vhost: Vhost) -> OnceWriter:
+    def _open(self, vhost: Vhost) -> DedupWriter:
         """Raises StorageError."""
         producers = Producers(
             self._topics.open(vhost.name, PRODUCERS_TOPIC), self._turn, self._report
         )
         log = self._topics.open(vhost.name, SEEN_TOPIC)
-        seen = SeenTopic(vhost, log, self._turn, self._report, self._dedup)
-        writer = OnceWriter(producers, seen, self._services)
+        seen = ExchangeDedupLog(vhost, log, self._turn, self._report, self._dedup)
+        writer = DedupWriter(producers, seen, self._services)
         for topic in (producers, seen):
             topic.when_released(writer.resume)
         if producers.held:

@@ -41,8 +41,8 @@ cdef uint64_t K1 = 0x0F0E0D0C0B0A0908ULL
 
 # Where a hash stands in the table must be a secret, or clients make up thousands that meet in one
 # place, each of which is then compared with all others. Drawn anew by each process: it is not kept.
-cdef uint64_t SECRET_0 = <uint64_t>(hash("leveret.core.once.dedup_keys 0") & 0xFFFFFFFFFFFFFFFF)
-cdef uint64_t SECRET_1 = <uint64_t>(hash("leveret.core.once.dedup_keys 1") & 0xFFFFFFFFFFFFFFFF)
+cdef uint64_t SECRET_0 = <uint64_t>(hash("leveret.core.dedup.keys 0") & 0xFFFFFFFFFFFFFFFF)
+cdef uint64_t SECRET_1 = <uint64_t>(hash("leveret.core.dedup.keys 1") & 0xFFFFFFFFFFFFFFFF)
 
 
 cdef struct Key:

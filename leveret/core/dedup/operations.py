@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.once.dedup_keys import text_key
+from leveret.core.dedup.keys import text_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leveret.core.once.dedup import DedupWindow
-    from leveret.core.once.prepared import PreparedMessages
-    from leveret.core.once.sending_once import SendingOnce
+    from leveret.core.dedup.idempotent_publish import IdempotentPublish
+    from leveret.core.dedup.prepared import PreparedMessages
+    from leveret.core.dedup.window import DedupWindow
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
 
-__all__ = ["Committed", "OnceOperations"]
+__all__ = ["Committed", "DedupOperations"]
 
 
 class Committed:
@@ -34,11 +34,13 @@ class Committed:
         self.is_done, self.has_failed = True, failed
 
 
-class OnceOperations:
+class DedupOperations:
     """Over what a broker has of sending once. What changes is safe when `Committed` says so."""
 
-    def __init__(self, once: SendingOnce, opened: Callable[[Vhost], Iterator[OpenQueue]]) -> None:
-        self._once = once
+    def __init__(
+        self, once: IdempotentPublish, opened: Callable[[Vhost], Iterator[OpenQueue]]
+    ) -> None:
+        self._idempotency = once
         self._opened = opened
 
     # -- windows
@@ -52,7 +54,7 @@ class OnceOperations:
             for queue in self._opened(vhost)
             if queue.dedup is not None
         ]
-        writer = self._once.interceptor.writers.get(vhost.name)
+        writer = self._idempotency.interceptor.writers.get(vhost.name)
         duplicates = {} if writer is None else writer.seen.duplicates
         keys = 0 if writer is None else writer.seen.window.key_count
         # The exchanges of a virtual host have their keys together.
@@ -82,7 +84,7 @@ class OnceOperations:
         if kind == "queue":
             found = [queue for queue in self._opened(vhost) if queue.name == name]
             return (found[0].dedup if found else None), text_key(identifier.encode())
-        writer = self._once.interceptor.writers.get(vhost.name)
+        writer = self._idempotency.interceptor.writers.get(vhost.name)
         if writer is None or name not in vhost.exchanges:
             return None, b""
         return writer.seen.window, writer.seen.key_of(name, identifier)
@@ -91,7 +93,7 @@ class OnceOperations:
 
     def producers(self, vhost: Vhost) -> list[dict[str, object]]:
         """How far each numbering publisher has come."""
-        writer = self._once.interceptor.writers.get(vhost.name)
+        writer = self._idempotency.interceptor.writers.get(vhost.name)
         return [
             {
                 "id": producer.id,
@@ -110,7 +112,7 @@ class OnceOperations:
 
         None where it is unknown.
         """
-        writer, told = self._once.interceptor.writers.get(vhost.name), Committed()
+        writer, told = self._idempotency.interceptor.writers.get(vhost.name), Committed()
         if writer is None or not writer.forget_producer(producer, user, told):
             return None
         return told
@@ -133,7 +135,7 @@ class OnceOperations:
 
     def prepared_messages(self, vhost: Vhost) -> PreparedMessages | None:
         """Who keeps the half messages of a virtual host; None where there were none."""
-        return self._once.prepared.kept.get(vhost.name)
+        return self._idempotency.prepared.kept.get(vhost.name)
 
 
 def _row(

@@ -14,8 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from leveret.core.dedup.exchange_log import key_in
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.once.dedup_exchanges import key_in
 from leveret.core.routing.message import MadeMessage, StoredMessage
 from leveret.errors import ChannelError, LeveretError, StorageError
 from leveret.features.deaths import BLIND_COPIES, OPEN_COPIES, further_keys

@@ -1,7 +1,7 @@
 """The window of a queue within which no message is stored twice.
 
 Called by the queue around an append; and for exchanges by the topic that has their keys (see
-leveret.core.once.dedup_exchanges). The truth is the log, whose records carry their
+leveret.core.dedup.exchange_log). The truth is the log, whose records carry their
 keys: what is known in memory can always be learned from there. So that a restart need not read the
 whole window, the keys are written behind into the state store, with the offset up to which they are
 complete; the log keeps its segments from there on, even where everything in them is settled.
@@ -23,7 +23,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.core.once.dedup_keys import SeenKeys
+from leveret.core.dedup.keys import SeenKeys
 from leveret.core.telemetry.feature_counters import FeatureCounters
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import RecordFlag

@@ -12,9 +12,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from leveret.core.dedup.keys import message_key, text_key
+from leveret.core.dedup.window import DedupWindow
 from leveret.core.logs.log_writer import LogWriter
-from leveret.core.once.dedup import DedupWindow
-from leveret.core.once.dedup_keys import message_key, text_key
 from leveret.features.dedup import WINDOW_MS_MAX
 from leveret.ports.log_text import quoted
 from leveret.ports.records import RecordFlag
@@ -22,14 +22,14 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.core.once.dedup import DedupServices
+    from leveret.core.dedup.window import DedupServices
     from leveret.core.routing.message import Message
     from leveret.core.turn import Turn
     from leveret.core.vhost import Vhost
     from leveret.ports import TopicLog
     from leveret.ports.records import BatchBuilder
 
-__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "SeenTopic", "key_in"]
+__all__ = ["SEEN_FLAGS", "SEEN_TOPIC", "ExchangeDedupLog", "key_in"]
 
 SEEN_TOPIC = "leveret.seen"
 HEADERS_BIT = 1 << 13
@@ -44,7 +44,7 @@ def key_in(exchange: bytes, message: Message) -> bytes | None:
     return None if key is None else exchange + b"\0" + key
 
 
-class SeenTopic(LogWriter):
+class ExchangeDedupLog(LogWriter):
     """The keys of one virtual host's exchanges. `held` until an earlier run's are known."""
 
     def __init__(
@@ -65,7 +65,7 @@ class SeenTopic(LogWriter):
         return f"de-duplication log of vhost {quoted(self._vhost.name)}"
 
     def __repr__(self) -> str:
-        return f"SeenTopic({self._vhost.name!r})"
+        return f"ExchangeDedupLog({self._vhost.name!r})"
 
     # -- Windowed
 
