@@ -82,7 +82,7 @@ class AmqpProtocol(asyncio.BufferedProtocol):
         tls: TlsContexts | None = None,
     ) -> None:
         self.certificate_login = ""  # the user that the peer's verified certificate names
-        self.rights: Rights | None = None  # of a client within (leveret.amqp.inner)
+        self.rights: Rights | None = None  # of a client within (leveret.amqp.in_process)
         self.endpoints = endpoints or Endpoints()
         self._tls = tls
         self._listener = listener

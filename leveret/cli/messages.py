@@ -324,7 +324,7 @@ def trace(
     if json:
         typer.echo(json_text.dumps(told, ensure_ascii=False))
         return
-    from leveret.features.journeys import sentences  # it brings what reads field tables
+    from leveret.features.message_trace import sentences  # it brings what reads field tables
 
     for message in told:
         where = f"of queue {message['queue']}" if message["queue"] is not None else message["state"]

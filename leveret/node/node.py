@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from leveret import __version__
-from leveret.amqp.inner import InnerClients
+from leveret.amqp.in_process import InnerClients
 from leveret.amqp.listener import AmqpListener
 from leveret.config import ConfigurationError
 from leveret.core.definitions.administration import AdministrationError

@@ -200,7 +200,7 @@ class AtomicWrite:
             part.is_written = True
             prepared = partial(self._part_prepared, part)
             try:
-                writer.prepare(self.transaction, part.records, settles, prepared, Seen(self))
+                writer.prepare(self.transaction, part.records, settles, prepared, PartCommit(self))
             except Exception as error:  # noqa: BLE001  # whatever it is, nothing may come of it
                 prepared(error)
                 return
@@ -251,7 +251,7 @@ class AtomicWrite:
             waiter.done(failed=self._failed)
 
 
-class Seen:
+class PartCommit:
     """Waits until the records of one part of a write are committed."""
 
     def __init__(self, write: AtomicWrite) -> None:

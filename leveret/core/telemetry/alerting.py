@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.live.browsing import Walk
-from leveret.core.live.criteria import Criteria
+from leveret.core.browse.browsing import BrowseCursor
+from leveret.core.browse.message_filter import MessageFilter
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.features.alerts import (
@@ -278,7 +278,7 @@ class Alerting:
 
     async def _time_ms(self, queue: Queue, offset: int) -> int:
         """When a record came into its queue; now, where it is gone by now."""
-        async for found in Walk(queue, offset, offset + 1).matching(Criteria()):
+        async for found in BrowseCursor(queue, offset, offset + 1).matching(MessageFilter()):
             for one in found:
                 return one.time_ms
         return self._wall_ms()

@@ -1,4 +1,4 @@
-"""Where messages went, one by one (leveret.mgmt_ui.operations.journeys).
+"""Where messages went, one by one (leveret.mgmt_ui.operations.message_trace).
 
     GET  /api/leveret/queues/VHOST/NAME/messages/OFFSET/trace   of one message
     GET  /api/leveret/messages/VHOST/trace?message_id=ID        of all that have an id

@@ -1,7 +1,7 @@
 """/api/leveret/queues/VHOST/NAME/messages: the messages of a queue or stream, one by one.
 
     GET     …/messages               browse: ?from, after, order, limit, truncate, encoding and the
-                                     criteria of leveret.mgmt_ui.operations.chosen, `header` as
+                                     criteria of leveret.mgmt_ui.operations.selection, `header` as
                                      name=value; a name may come several times
     GET     …/messages/OFFSET        one of them
     GET     …/messages/OFFSET/body   its payload, to be kept in a file
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
-from leveret.core.live.browsing import find
+from leveret.core.browse.browsing import find
 from leveret.errors import StorageError
 from leveret.mgmt_ui.api.answers import READ, Segment, answer
 from leveret.mgmt_ui.api.bodies import headers, json_object, whole_number, whole_numbers

@@ -1,6 +1,6 @@
 """Operations on single messages of queues and streams (see leveret.mgmt_ui.operations).
 
-`select` says which are meant (see leveret.mgmt_ui.operations.chosen).
+`select` says which are meant (see leveret.mgmt_ui.operations.selection).
 Each request looks at a bounded number of messages, and answers how many it has `scanned` and
 `after` which one the next request goes on; null means that nothing is left.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from leveret.core.browse.browsing import BrowseCursor, find
+from leveret.core.browse.editing import edited
+from leveret.core.browse.moving import Destination, Mover, Outcome, delete, portions
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.live.browsing import Walk, find
-from leveret.core.live.editing import edited
-from leveret.core.live.moving import Destination, Mover, Outcome, delete, portions
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
-from leveret.mgmt_ui.operations.chosen import changes_of, criteria_of
+from leveret.mgmt_ui.operations.selection import changes_of, message_filter_of
 from leveret.mgmt_ui.operations.shown import integer, payload, properties
 from leveret.mgmt_ui.operations.topology import broker_of, check_short, queue_of, vhost_of
 from leveret.mgmt_ui.operations.waiting import has_failed
@@ -24,8 +24,8 @@ from leveret.mgmt_ui.operations.waiting import has_failed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from leveret.core.live.browsing import Seen
-    from leveret.core.live.criteria import Criteria
+    from leveret.core.browse.browsing import BrowsedMessage
+    from leveret.core.browse.message_filter import MessageFilter
     from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
@@ -43,7 +43,7 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024  # of the payloads of one answer; one message
 
 async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
     queue = _find(node, parameters)
-    criteria = criteria_of(parameters["select"])
+    criteria = message_filter_of(parameters["select"])
     limit = _number(parameters, "limit", ROWS, ROWS_MAX)
     bytes_max = _number(parameters, "truncate", PAYLOAD_BYTES, ANSWER_BYTES_MAX)
     as_text = _encoding(parameters)
@@ -72,7 +72,7 @@ class _Page:
         self._as_text = as_text
         self._bytes = 0
 
-    def take(self, found: list[Seen]) -> bool:
+    def take(self, found: list[BrowsedMessage]) -> bool:
         """Show messages; False once there is no more room."""
         for seen in found:
             self._bytes += min(len(seen.message.body), self._bytes_max)
@@ -93,7 +93,7 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
     return _row(seen, bytes_max, as_text=_encoding(parameters))
 
 
-async def _one(queue: OpenQueue, parameters: Parameters) -> Seen:
+async def _one(queue: OpenQueue, parameters: Parameters) -> BrowsedMessage:
     offset = integer("offset", parameters["offset"])
     seen = await find(queue, offset)
     if seen is None:
@@ -101,7 +101,7 @@ async def _one(queue: OpenQueue, parameters: Parameters) -> Seen:
     return seen
 
 
-def _row(seen: Seen, bytes_max: int, *, as_text: bool) -> dict[str, object]:
+def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, object]:
     message = seen.message
     return {
         "offset": seen.offset,
@@ -121,7 +121,7 @@ def _row(seen: Seen, bytes_max: int, *, as_text: bool) -> dict[str, object]:
 
 async def _delete(node: Administered, parameters: Parameters) -> dict[str, object]:
     queue = _find_leasing(node, parameters)
-    criteria = criteria_of(parameters["select"])
+    criteria = message_filter_of(parameters["select"])
     if not criteria.states_something:
         raise AdministrationError("invalid", "state which messages; a purge deletes all")
     tour, outcome = await _tour(queue, parameters, criteria), Outcome()
@@ -148,7 +148,7 @@ async def _copy(node: Administered, parameters: Parameters) -> dict[str, object]
 async def _transfer(
     node: Administered, queue: OpenQueue, parameters: Parameters, *, moves: bool
 ) -> dict[str, object]:
-    criteria = criteria_of(parameters["select"])
+    criteria = message_filter_of(parameters["select"])
     mover = _mover(node, queue, parameters)
     tour, outcome = await _tour(queue, parameters, criteria), Outcome()
     carry = mover.move if moves else mover.copy
@@ -225,14 +225,14 @@ def _require(outcome: Outcome, otherwise: str) -> None:
 class _Tour:
     """A walk whose messages are dealt with, portion by portion, up to a limit."""
 
-    def __init__(self, walk: Walk, criteria: Criteria, limit: int) -> None:
+    def __init__(self, walk: BrowseCursor, criteria: MessageFilter, limit: int) -> None:
         self.walk = walk
         self.last: int | None = None  # the last one that was dealt with
         self._criteria = criteria
         self._limit = limit
         self._was_left = False
 
-    async def portions(self) -> AsyncIterator[list[Seen]]:
+    async def portions(self) -> AsyncIterator[list[BrowsedMessage]]:
         """Those that are meant."""
         room = self._limit
         async for found in self.walk.matching(self._criteria):
@@ -255,12 +255,12 @@ class _Tour:
         return self.last if self._was_left else _after(self.walk)
 
 
-async def _tour(queue: OpenQueue, parameters: Parameters, criteria: Criteria) -> _Tour:
+async def _tour(queue: OpenQueue, parameters: Parameters, criteria: MessageFilter) -> _Tour:
     limit = _number(parameters, "limit", ROWS_MAX, ROWS_MAX)
     return _Tour(await _walk(queue, parameters, criteria), criteria, limit)
 
 
-async def _walk(queue: OpenQueue, parameters: Parameters, criteria: Criteria) -> Walk:
+async def _walk(queue: OpenQueue, parameters: Parameters, criteria: MessageFilter) -> BrowseCursor:
     """The way that is asked for; only a list may go backwards, or begin somewhere."""
     backwards = bool(parameters.get("backwards"))
     begin, after = parameters.get("from"), parameters["after"]
@@ -275,10 +275,10 @@ async def _walk(queue: OpenQueue, parameters: Parameters, criteria: Criteria) ->
     if after is not None:
         offset = integer("after", after)
         first, stop = (first, min(stop, offset)) if backwards else (max(first, offset + 1), stop)
-    return Walk(queue, first, stop, backwards=backwards)
+    return BrowseCursor(queue, first, stop, backwards=backwards)
 
 
-def _after(walk: Walk) -> int | None:
+def _after(walk: BrowseCursor) -> int | None:
     if walk.rest is None:
         return None
     return walk.rest[1] if walk.backwards else walk.rest[0] - 1

@@ -19,6 +19,7 @@ from leveret.core.telemetry.events import acting_as
 from leveret.errors import ChannelError, ConnectionClosingError, StorageError
 from leveret.mgmt_ui.operations.access import ACCESS
 from leveret.mgmt_ui.operations.alerts import ALERTS
+from leveret.mgmt_ui.operations.alter import LIVE
 from leveret.mgmt_ui.operations.audit import AUDIT
 from leveret.mgmt_ui.operations.backup import BACKUP
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
@@ -26,9 +27,8 @@ from leveret.mgmt_ui.operations.dedup import ONCE
 from leveret.mgmt_ui.operations.deletions import refused_deletion
 from leveret.mgmt_ui.operations.encryption import ENCRYPTION
 from leveret.mgmt_ui.operations.inventory import INVENTORY
-from leveret.mgmt_ui.operations.journeys import JOURNEYS
-from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.losses import LOSSES
+from leveret.mgmt_ui.operations.message_trace import JOURNEYS
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.publishing import PUBLISHING

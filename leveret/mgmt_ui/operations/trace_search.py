@@ -11,11 +11,11 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from leveret.core.browse.browsing import SCANNED_MAX
 from leveret.core.delayed_store.search import Search, Selection, stored
 from leveret.core.json_fields import plain
-from leveret.core.live.browsing import SCANNED_MAX
 from leveret.core.queues.queue import Queue
-from leveret.features.journeys import WAITING, Step, journey
+from leveret.features.message_trace import WAITING, TraceStep, journey
 from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.records import RecordFlag
 
@@ -142,7 +142,7 @@ async def _in_store(
     async for found in search.found():
         for one in found:
             id_ = str(one.offset) if state == "retry" else f"@{one.offset}"
-            row = _told(trace, stored(one), Step(WAITING, None, queue=queue), state)
+            row = _told(trace, stored(one), TraceStep(WAITING, None, queue=queue), state)
             trace.rows.append({**row, "offset": one.offset, "id": id_, "due_ms": one.due_ms})
             if not trace.room:
                 return Place(begin.stage, begin.name, one.due_ms, one.offset)
@@ -170,7 +170,7 @@ async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
             trace.scanned += 1
             if message.property("message_id") != trace.message_id:
                 continue
-            row = _told(trace, message, Step(WAITING, pending.time_ms), "prepared")
+            row = _told(trace, message, TraceStep(WAITING, pending.time_ms), "prepared")
             told = {"offset": after, "id": pending.half.id, "due_ms": pending.due_ms}
             trace.rows.append({**row, **told})
             if not trace.room:
@@ -178,7 +178,7 @@ async def search_prepared(trace: TraceSearch, begin: Place) -> Place | None:
         await asyncio.sleep(0)
 
 
-def _told(trace: TraceSearch, message: StoredMessage, waits: Step, state: str) -> Row:
+def _told(trace: TraceSearch, message: StoredMessage, waits: TraceStep, state: str) -> Row:
     steps = journey(
         waits,
         message.exchange.decode(errors="replace"),
@@ -197,7 +197,7 @@ def _told(trace: TraceSearch, message: StoredMessage, waits: Step, state: str) -
     }
 
 
-def step_row(step: Step) -> Row:
+def step_row(step: TraceStep) -> Row:
     """What is known of a step."""
     known = {
         "step": step.kind,

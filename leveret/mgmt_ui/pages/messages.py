@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.live.criteria import State
+from leveret.core.browse.message_filter import State
 from leveret.core.queues.queue import Queue
-from leveret.features.journeys import sentences
+from leveret.features.message_trace import sentences
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.journeys import trace_of
 from leveret.mgmt_ui.api.messages import require_to_browse, require_to_transfer
@@ -176,7 +176,7 @@ def _rights(viewer: Viewer, queue: OpenQueue) -> dict[str, bool]:
 
 
 def _selection(asked: Mapping[str, str]) -> dict[str, Any]:
-    """Criteria as operations take them, of what people typed. Raises ApiError 400."""
+    """MessageFilter as operations take them, of what people typed. Raises ApiError 400."""
     select: dict[str, Any] = {key: asked[key] for key in TEXTS if asked.get(key)}
     for key in TIMES:
         if asked.get(key):

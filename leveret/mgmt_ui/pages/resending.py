@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
+from leveret.core.browse.browsing import find
+from leveret.core.browse.editing import sent_anew
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.live.browsing import find
-from leveret.core.live.editing import sent_anew
 from leveret.core.queues.queue import Queue
 from leveret.errors import StorageError
 from leveret.mgmt_ui.api.answers import Segment
 from leveret.mgmt_ui.api.messages import require_to_browse
 from leveret.mgmt_ui.api.problems import ApiError, not_found, queue_not_found, refused_operation
 from leveret.mgmt_ui.api.publish_get import publish_content
-from leveret.mgmt_ui.operations.chosen import changes_of
+from leveret.mgmt_ui.operations.selection import changes_of
 from leveret.mgmt_ui.pages.acting import seeing
 from leveret.mgmt_ui.pages.bodies import body_of
 from leveret.mgmt_ui.pages.declaring import json_object_of
@@ -49,7 +49,7 @@ __all__ = ["editable_text", "router"]
 
 # Of a body in a form, which has to come back within forms.FORM_BYTES_MAX, each byte as up to three.
 EDITED_BYTES_MAX = 256 * 1024
-FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.core.live.editing
+FIXED = {"user_id", "cluster_id", "headers"}  # see leveret.core.browse.editing
 
 router = APIRouter(prefix="/queues/{vhost}/{name}/messages/{offset}/edit")
 

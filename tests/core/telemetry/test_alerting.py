@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from pamqp import commands
 
+from leveret.core.browse import alter_queue
 from leveret.core.definitions.administration import Administration, AdministrationError
-from leveret.core.live import changing
 from leveret.core.telemetry import alerting
 from leveret.core.telemetry.alerting import Alerting
 from leveret.features.alerts import COMPONENT, AlertRule, Condition
@@ -241,7 +241,7 @@ async def test_what_flaps_is_told_in_its_order_and_leaves_nothing_behind(watched
     queue = watched.broker.find_queue(vhost, "q", None)
     told = []
     for number in range(2 * alerting.PAST_MAX):
-        (changing.pause if number % 2 == 0 else changing.resume)(
+        (alter_queue.pause if number % 2 == 0 else alter_queue.resume)(
             watched.broker, queue, *[Paused.DELIVERIES] * (number % 2 == 0)
         )
         if number % 2 == 0:

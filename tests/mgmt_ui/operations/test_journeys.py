@@ -3,8 +3,8 @@
 import pytest
 from pamqp import commands
 
-from leveret.features.journeys import sentences
-from leveret.mgmt_ui.operations import journeys, trace_search
+from leveret.features.message_trace import sentences
+from leveret.mgmt_ui.operations import message_trace, trace_search
 from leveret.ports.definitions import PermissionDefinition
 from tests.mgmt_ui.operations.test_messages import Desk
 from tests.support.client import Client
@@ -97,7 +97,7 @@ async def test_what_was_settled_is_told_as_long_as_it_is_kept(desk):
 
 async def test_a_search_looks_at_so_much_and_goes_on(desk, monkeypatch):
     monkeypatch.setattr(trace_search, "SCANNED_MAX", 2)
-    monkeypatch.setattr(journeys, "QUEUES_MAX", 1)
+    monkeypatch.setattr(message_trace, "QUEUES_MAX", 1)
     for name in ("a", "b", "c", "d"):
         desk.declare(name)
     for name in ("a", "b", "d", "q"):

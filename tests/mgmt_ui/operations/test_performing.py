@@ -6,13 +6,13 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
 from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.alter import LIVE
 from leveret.mgmt_ui.operations.backup import BACKUP
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.dedup import ONCE
 from leveret.mgmt_ui.operations.inventory import INVENTORY
-from leveret.mgmt_ui.operations.journeys import JOURNEYS
-from leveret.mgmt_ui.operations.live import LIVE
 from leveret.mgmt_ui.operations.losses import LOSSES
+from leveret.mgmt_ui.operations.message_trace import JOURNEYS
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
 from leveret.mgmt_ui.operations.performing import OPERATIONS, perform

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from leveret.core.browse import alter_queue
 from leveret.core.definitions.well_formed import AdministrationError
-from leveret.core.live import changing
 from leveret.errors import ChannelError, ToleratedError
 from leveret.ports.definitions import Paused, PolicyDefinition
 from tests.support.client import Client
@@ -44,19 +44,19 @@ class Floor:
         return self.vhost.find_queue(name)
 
     def change(self, arguments, name="q"):
-        changing.change_arguments(self.broker, self.find(name), arguments)
+        alter_queue.change_arguments(self.broker, self.find(name), arguments)
         self.stage.run()
 
     def rename(self, new_name, name="q"):
-        changing.rename(self.broker, self.find(name), new_name)
+        alter_queue.rename(self.broker, self.find(name), new_name)
         self.stage.run()
 
     def pause(self, paused=Paused.DELIVERIES, name="q"):
-        changing.pause(self.broker, self.find(name), paused)
+        alter_queue.pause(self.broker, self.find(name), paused)
         self.stage.run()
 
     def resume(self, name="q"):
-        changing.resume(self.broker, self.find(name))
+        alter_queue.resume(self.broker, self.find(name))
         self.stage.run()
 
     def kept(self):
@@ -413,7 +413,7 @@ def test_who_belongs_to_a_connection_keeps_its_name(floor):
 
 
 def test_aliases_are_few(floor):
-    for number in range(changing.ALIASES_MAX):
+    for number in range(alter_queue.ALIASES_MAX):
         floor.rename(f"q{number}")
     with pytest.raises(AdministrationError, match="aliases"):
         floor.rename("once too often")

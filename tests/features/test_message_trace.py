@@ -1,8 +1,8 @@
 """The way of a message, as its record and its headers tell it."""
 
-from leveret.features.journeys import Step, journey, sentences
+from leveret.features.message_trace import TraceStep, journey, sentences
 
-STORED = Step("stored", 9000, queue="q")
+STORED = TraceStep("stored", 9000, queue="q")
 
 
 def told(headers=None, *, dead=False, retried=False):
@@ -15,24 +15,28 @@ def death(queue, reason, seconds, exchange="x", count=1):
 
 
 def test_a_message_is_published_and_stored():
-    assert told() == [Step("published", 9000, "x", ("key",)), STORED]
+    assert told() == [TraceStep("published", 9000, "x", ("key",)), STORED]
 
 
 def test_deaths_come_in_their_order_and_the_first_knows_the_origin():
     headers = {"x-death": [death("b", "expired", 7, "dlx"), death("a", "rejected", 5, "first", 3)]}
     assert told(headers, dead=True) == [
-        Step("published", None, "first", ("k1", "k2")),
-        Step("died", 5000, "first", ("k1", "k2"), "a", "rejected", 3),
-        Step("died", 7000, "dlx", ("k1", "k2"), "b", "expired", 1),
-        Step("dead-lettered", None, "x", ("key",)),
+        TraceStep("published", None, "first", ("k1", "k2")),
+        TraceStep("died", 5000, "first", ("k1", "k2"), "a", "rejected", 3),
+        TraceStep("died", 7000, "dlx", ("k1", "k2"), "b", "expired", 1),
+        TraceStep("dead-lettered", None, "x", ("key",)),
         STORED,
     ]
 
 
 def test_failures_come_before_the_death_that_they_led_to():
     tried = {"x-retry-count": 2, "x-last-failure-at": 5, "x-last-failure-reason": "timeout"}
-    failed = Step("failed", 5000, reason="timeout", count=2)
-    assert told(tried, retried=True) == [Step("published", None, "x", ("key",)), failed, STORED]
+    failed = TraceStep("failed", 5000, reason="timeout", count=2)
+    assert told(tried, retried=True) == [
+        TraceStep("published", None, "x", ("key",)),
+        failed,
+        STORED,
+    ]
     both = told(tried | {"x-death": [death("a", "rejected", 5)]}, dead=True)
     assert [step.kind for step in both] == [
         "published",
@@ -56,7 +60,7 @@ def test_headers_that_make_no_sense_tell_nothing():
     headers = {"x-death": [1, {"count": "x", "time": None}], "x-retry-count": True}
     published, died, _, stored = told(headers, dead=True)
     assert (published.exchange, published.routing_keys, stored) == (None, (), STORED)
-    assert died == Step("died", routing_keys=())
+    assert died == TraceStep("died", routing_keys=())
     assert told({"x-death": "no list"}, dead=True) == told()
 
 

@@ -23,7 +23,7 @@ __all__ = [
     "PUBLISHED",
     "STORED",
     "WAITING",
-    "Step",
+    "TraceStep",
     "journey",
     "sentences",
 ]
@@ -37,7 +37,7 @@ WAITING = "waiting"  # for its time, or for a decision: to come to `queue`, or t
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One step of a message. What does not belong to its kind, or is not known, is None."""
 
     kind: str
@@ -50,14 +50,14 @@ class Step:
 
 
 def journey(
-    stored: Step,
+    stored: TraceStep,
     exchange: str,
     routing_key: str,
     headers: Mapping[str, Any],
     *,
     is_dead_letter: bool,
     is_retried: bool,
-) -> list[Step]:
+) -> list[TraceStep]:
     """The steps of a message that was published with this and `stored`.
 
     `headers` are decoded; without `is_dead_letter` their deaths, without either their failures
@@ -69,20 +69,20 @@ def journey(
     if not died:
         # It came when it was published, but for what waited to be tried again.
         came_ms = None if between else stored.time_ms
-        return [Step(PUBLISHED, came_ms, exchange, (routing_key,)), *between, stored]
+        return [TraceStep(PUBLISHED, came_ms, exchange, (routing_key,)), *between, stored]
     first = min(died, key=lambda step: step.time_ms or 0)
     return [
-        Step(PUBLISHED, None, first.exchange, first.routing_keys),
+        TraceStep(PUBLISHED, None, first.exchange, first.routing_keys),
         *between,
-        Step(DEAD_LETTERED, None, exchange, (routing_key,)),
+        TraceStep(DEAD_LETTERED, None, exchange, (routing_key,)),
         stored,
     ]
 
 
-def _deaths(headers: Mapping[str, Any]) -> list[Step]:
+def _deaths(headers: Mapping[str, Any]) -> list[TraceStep]:
     """Oldest first."""
     return [
-        Step(
+        TraceStep(
             DIED,
             _milliseconds(entry.get("time")),
             _text(entry.get("exchange")),
@@ -96,12 +96,14 @@ def _deaths(headers: Mapping[str, Any]) -> list[Step]:
     ]
 
 
-def _failures(headers: Mapping[str, Any]) -> list[Step]:
+def _failures(headers: Mapping[str, Any]) -> list[TraceStep]:
     """What was tried again is told as one step: only the first and the last time are known."""
     count, reason = _number(headers.get(retry.COUNT)), _text(headers.get(retry.REASON))
     if not count or reason is None:
         return []
-    return [Step(FAILED, _milliseconds(headers.get(retry.LAST_AT)), reason=reason, count=count)]
+    return [
+        TraceStep(FAILED, _milliseconds(headers.get(retry.LAST_AT)), reason=reason, count=count)
+    ]
 
 
 def _list(value: Any) -> list[Any]:

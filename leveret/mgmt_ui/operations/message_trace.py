@@ -2,8 +2,8 @@
 
 `message.trace` tells it of one message of a queue, by its offset, or of all messages of a virtual
 host that have a message id: a message and its dead letters, copies and repetitions share theirs.
-Steps are what the broker has written of a message (leveret.features.journeys), and at last who has
-it now. A record that was settled is told of as long as its segment is kept.
+Steps are what the broker has written of a message (leveret.features.message_trace), and at last who
+has it now. A record that was settled is told of as long as its segment is kept.
 
 A search by id goes through the queues in the order of their names, then through what waits beside
 them and in the virtual host (leveret.mgmt_ui.operations.trace_search). Each request looks at a
@@ -17,11 +17,11 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.browse.browsing import READ_BYTES_MAX, BrowseCursor, recall
+from leveret.core.browse.message_filter import MessageFilter, State
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import plain
-from leveret.core.live.browsing import READ_BYTES_MAX, Walk, recall
-from leveret.core.live.criteria import Criteria, State
-from leveret.features.journeys import STORED, Step, journey
+from leveret.features.message_trace import STORED, TraceStep, journey
 from leveret.mgmt_ui.operations.shown import integer
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.mgmt_ui.operations.trace_search import (
@@ -37,7 +37,7 @@ from leveret.mgmt_ui.operations.trace_search import (
 from leveret.ports.records import RecordFlag
 
 if TYPE_CHECKING:
-    from leveret.core.live.browsing import Seen
+    from leveret.core.browse.browsing import BrowsedMessage
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
     from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
@@ -90,7 +90,7 @@ def _place(after: object) -> Place:
 
 async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
     """Search the queues' logs."""
-    vhost, criteria = trace.vhost, Criteria(message_ids=frozenset([trace.message_id]))
+    vhost, criteria = trace.vhost, MessageFilter(message_ids=frozenset([trace.message_id]))
     read_bytes = 0
     names = heapq.nsmallest(QUEUES_MAX, filter(begin.is_ahead, vhost.queues))
     for each in names:
@@ -99,7 +99,7 @@ async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
             continue
         # A place holds the offset that comes next: of a queue that is begun with, the first.
         first = begin.first if each == begin.name else 0
-        walk = Walk(queue, first, queue.log.committed, scanned_max=trace.left)
+        walk = BrowseCursor(queue, first, queue.log.committed, scanned_max=trace.left)
         async for found in walk.matching(criteria):
             for seen in found[: trace.room]:
                 trace.rows.append(await _told(trace.node, queue, seen))
@@ -127,11 +127,11 @@ def _holding(node: Administered, vhost: Vhost, name: str) -> OpenQueue | None:
 # -- what is told of one message
 
 
-async def _told(node: Administered, queue: OpenQueue, seen: Seen) -> Row:
+async def _told(node: Administered, queue: OpenQueue, seen: BrowsedMessage) -> Row:
     message = seen.message
     flags = message.flags
     steps = journey(
-        Step(STORED, seen.time_ms, queue=queue.name),
+        TraceStep(STORED, seen.time_ms, queue=queue.name),
         message.exchange.decode(errors="replace"),
         message.routing_key.decode(errors="replace"),
         plain(message.open_headers),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leveret.amqp.listener import AmqpListener, AmqpProtocol
     from leveret.ports.authentication import Rights
 
-__all__ = ["InnerClient", "InnerClients"]
+__all__ = ["InProcessClient", "InnerClients"]
 
 CHANNEL = 1
 FRAME_HEAD_BYTES = 7
@@ -52,7 +52,7 @@ CAPABILITIES = {"basic.nack": True, "publisher_confirms": True, "connection.bloc
 class MemoryTransport(asyncio.Transport):
     """The socket of a client within: what is written comes to `client`, at once."""
 
-    def __init__(self, client: InnerClient) -> None:
+    def __init__(self, client: InProcessClient) -> None:
         super().__init__()
         self._client = client
         self._protocol: AmqpProtocol
@@ -139,7 +139,7 @@ class Content(NamedTuple):
     body: bytes
 
 
-class InnerClient:
+class InProcessClient:
     """The client's side of one connection, see leveret.ports.sessions.Session."""
 
     def __init__(self) -> None:
@@ -306,9 +306,9 @@ class InnerClients:
     @asynccontextmanager
     async def open(
         self, rights: Rights, vhost: str, peer: tuple[str, int]
-    ) -> AsyncIterator[InnerClient]:
+    ) -> AsyncIterator[InProcessClient]:
         """See leveret.ports.sessions.Sessions."""
-        client = InnerClient()
+        client = InProcessClient()
         protocol = self._listener.protocol(Endpoints(*peer, "(HTTP)", 0), None)
         protocol.rights = rights
         client.transport.attach(protocol, self._listener.buffer)

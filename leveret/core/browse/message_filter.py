@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import StoredMessage
     from leveret.ports.ranges import RangeSet
 
-__all__ = ["Criteria", "State"]
+__all__ = ["MessageFilter", "State"]
 
 
 class State(StrEnum):
@@ -28,7 +28,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Criteria:
+class MessageFilter:
     """What messages have in common; None or empty: whatever it is.
 
     Times are milliseconds since 1970 at which messages came into the queue, `until_ms` excluded.
@@ -49,7 +49,7 @@ class Criteria:
     @property
     def states_something(self) -> bool:
         """Whether not everything is meant."""
-        return self != Criteria()
+        return self != MessageFilter()
 
     def has(self, message: StoredMessage, time_ms: int, state: State) -> bool:
         """Whether a message is one of them, leaving aside its offset; what is cheap comes first."""

@@ -14,18 +14,18 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.browse.editing import Changes
+from leveret.core.browse.message_filter import MessageFilter, State
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.filtering.arguments import FILTER_CHECKS, FILTER_SQL, FILTER_TAGS, record_filter
 from leveret.core.json_fields import InvalidFieldError, field_of, table_of
-from leveret.core.live.criteria import Criteria, State
-from leveret.core.live.editing import Changes
 from leveret.ports.declared import undeclared
 from leveret.ports.ranges import RangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["changes_of", "criteria_of"]
+__all__ = ["changes_of", "message_filter_of"]
 
 CHOSEN_MAX = 10_000  # offsets or ids of one request
 HEADERS_MAX = 100
@@ -34,7 +34,7 @@ CHANGED_BYTES_MAX = 16 * 1024 * 1024  # of a body that was edited
 CHANGEABLE = {"payload", "payload_encoding", "routing_key", "headers", "properties"}
 
 
-def criteria_of(select: dict[str, Any]) -> Criteria:
+def message_filter_of(select: dict[str, Any]) -> MessageFilter:
     """Which messages are meant. Raises AdministrationError."""
     if problem := undeclared(select, _SELECTION):
         raise AdministrationError("invalid", f"select: {problem}")
@@ -43,7 +43,7 @@ def criteria_of(select: dict[str, Any]) -> Criteria:
             raise AdministrationError("invalid", f"bad criterion '{name}'")
     state, offsets = select.get("state"), select.get("offsets")
     text: str | None = select.get("text")
-    return Criteria(
+    return MessageFilter(
         offsets=None if offsets is None else RangeSet((at, at + 1) for at in offsets),
         message_ids=frozenset(select.get("message_ids", ())),
         states=frozenset() if state is None else frozenset({State(state)}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.core.live.criteria import Criteria, State
+from leveret.core.browse.message_filter import MessageFilter, State
 from leveret.core.logs.window import LogWindow, batch_of
 from leveret.core.queues.queue import Queue
 from leveret.core.routing.message import StoredMessage
@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.ports.records import Batch
 
-__all__ = ["READ_BYTES_MAX", "SCANNED_MAX", "Seen", "Walk", "find", "recall", "states"]
+__all__ = [
+    "READ_BYTES_MAX",
+    "SCANNED_MAX",
+    "BrowseCursor",
+    "BrowsedMessage",
+    "find",
+    "recall",
+    "states",
+]
 
 # Of one walk: a moment's work where messages are small, a second's where they are large.
 SCANNED_MAX = 10_000
@@ -37,7 +45,7 @@ SLICE_BYTES = 1024 * 1024
 SLICE_NS_MAX = 2_000_000
 
 
-class Seen(NamedTuple):
+class BrowsedMessage(NamedTuple):
     """One message as it lies in a queue."""
 
     offset: int
@@ -47,7 +55,7 @@ class Seen(NamedTuple):
     message: StoredMessage
 
 
-class Walk:
+class BrowseCursor:
     """The way through [first, stop) of a queue, and how far it has come.
 
     `rest` is what was not walked yet, as [first, stop); None: nothing. Another walk goes on there.
@@ -81,7 +89,7 @@ class Walk:
     def _is_spent(self) -> bool:
         return self.scanned >= self._scanned_max or self.read_bytes >= READ_BYTES_MAX
 
-    async def matching(self, criteria: Criteria) -> AsyncIterator[list[Seen]]:
+    async def matching(self, criteria: MessageFilter) -> AsyncIterator[list[BrowsedMessage]]:
         """Those that are meant, slice by slice in the order of the walk. Raises StorageError.
 
         What cannot be read is passed over, and left to whoever must have it.
@@ -157,8 +165,8 @@ class Walk:
         return batches
 
     def _look(
-        self, batches: list[Batch], ranges: list[tuple[int, int]], criteria: Criteria
-    ) -> Iterator[list[Seen]]:
+        self, batches: list[Batch], ranges: list[tuple[int, int]], criteria: MessageFilter
+    ) -> Iterator[list[BrowsedMessage]]:
         """Those of a slice that are meant, in parts where it takes long.
 
         What was settled meanwhile is not.
@@ -170,9 +178,11 @@ class Walk:
             if not left or self.queue.deleted:
                 return
 
-    def _look_on(self, batches: list[Batch], left: deque[int], criteria: Criteria) -> list[Seen]:
+    def _look_on(
+        self, batches: list[Batch], left: deque[int], criteria: MessageFilter
+    ) -> list[BrowsedMessage]:
         """Those of what is left that are meant, until it has taken long."""
-        found: list[Seen] = []
+        found: list[BrowsedMessage] = []
         if not left:
             return found
         clock_ns = self.queue.turn.clock_ns
@@ -190,15 +200,15 @@ class Walk:
         return found
 
 
-async def find(queue: OpenQueue, offset: int) -> Seen | None:
+async def find(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
     """One message by its offset; None where it is not there (any more). Raises StorageError."""
-    async for found in Walk(queue, offset, offset + 1).matching(Criteria()):
+    async for found in BrowseCursor(queue, offset, offset + 1).matching(MessageFilter()):
         for seen in found:
             return seen
     return None
 
 
-async def recall(queue: OpenQueue, offset: int) -> Seen | None:
+async def recall(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
     """The same, also of what was settled, as long as its segment is kept; its state means nothing.
 
     Raises StorageError.
@@ -229,9 +239,9 @@ def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], State]:
     return state_of
 
 
-def _seen(batch: Batch, offset: int, state: State) -> Seen:
+def _seen(batch: Batch, offset: int, state: State) -> BrowsedMessage:
     flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
-    return Seen(
+    return BrowsedMessage(
         offset, state, time_ms, flags, StoredMessage(exchange, routing_key, header, body, flags)
     )
 

@@ -17,7 +17,7 @@ from leveret.ports.records import RecordFlag
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from leveret.core.live.browsing import Seen
+    from leveret.core.browse.browsing import BrowsedMessage
     from leveret.core.logs.atomic import AtomicWrite, AtomicWrites
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.queues.queue import Queue
@@ -44,9 +44,9 @@ class Outcome:
     error: Exception | None = None  # the disk's
 
 
-def portions(seen: list[Seen]) -> Iterator[list[Seen]]:
+def portions(seen: list[BrowsedMessage]) -> Iterator[list[BrowsedMessage]]:
     """As many at a time as one atomic write takes."""
-    portion: list[Seen] = []
+    portion: list[BrowsedMessage] = []
     size = 0
     for one in seen:
         portion.append(one)
@@ -58,7 +58,7 @@ def portions(seen: list[Seen]) -> Iterator[list[Seen]]:
         yield portion
 
 
-def delete(queue: Queue, seen: list[Seen], outcome: Outcome) -> None:
+def delete(queue: Queue, seen: list[BrowsedMessage], outcome: Outcome) -> None:
     """Settle those that nobody has."""
     withdrawn = queue.machine.withdraw(_ranges(seen))
     queue.settle(withdrawn)
@@ -87,14 +87,14 @@ class Mover:
         self._destination = destination
         self._carry_out = carry_out
 
-    async def copy(self, seen: list[Seen], outcome: Outcome) -> None:
+    async def copy(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
         """Publish one portion; all of it is published, or nothing."""
         write = self._writes.begin()
         published = [one for one in seen if self._publish(write, one)]
         outcome.unroutable += len(seen) - len(published)
         await self._commit(write, published, outcome)
 
-    async def move(self, seen: list[Seen], outcome: Outcome) -> None:
+    async def move(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
         """Publish one portion elsewhere and settle it here; or nothing of it."""
         queue = cast("Queue", self._queue)
         withdrawn = RangeSet(queue.machine.withdraw(_ranges(seen)))
@@ -111,7 +111,9 @@ class Mover:
         if not await self._commit(write, published, outcome) and not queue.deleted:
             queue.unpark(list(moved))
 
-    async def _commit(self, write: AtomicWrite, published: list[Seen], outcome: Outcome) -> bool:
+    async def _commit(
+        self, write: AtomicWrite, published: list[BrowsedMessage], outcome: Outcome
+    ) -> bool:
         if not published or await self._carry_out(write):
             outcome.done += len(published)
             return True
@@ -119,7 +121,7 @@ class Mover:
         outcome.error = write.error
         return False
 
-    def _publish(self, write: AtomicWrite, seen: Seen) -> bool:
+    def _publish(self, write: AtomicWrite, seen: BrowsedMessage) -> bool:
         """Let a write publish a message; False where nobody is there to take it."""
         message = seen.message
         if self._destination is None:
@@ -145,5 +147,5 @@ class Mover:
         return cast("list[OpenQueue]", self._vhost.reach(exchange, keys, message))
 
 
-def _ranges(seen: list[Seen]) -> list[tuple[int, int]]:
+def _ranges(seen: list[BrowsedMessage]) -> list[tuple[int, int]]:
     return [(one.offset, one.offset + 1) for one in seen]

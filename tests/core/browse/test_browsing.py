@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.core.live import browsing
-from leveret.core.live.browsing import Walk, find
-from leveret.core.live.criteria import Criteria, State
+from leveret.core.browse import browsing
+from leveret.core.browse.browsing import BrowseCursor, find
+from leveret.core.browse.message_filter import MessageFilter, State
 from leveret.ports.ranges import RangeSet
 from tests.core.dead_letters.test_redrive import Yard
 
@@ -20,10 +20,10 @@ def yard():
 
 def walked(yard, queue, criteria=None, first=0, stop=1 << 40, **options):
     """What one walk finds, and the walk."""
-    walk, found = Walk(queue, first, stop, **options), []
+    walk, found = BrowseCursor(queue, first, stop, **options), []
 
     async def go():
-        async for seen in walk.matching(criteria or Criteria()):
+        async for seen in walk.matching(criteria or MessageFilter()):
             found.extend(seen)
 
     yard.stage.spawn(go())
@@ -85,7 +85,7 @@ def test_every_unsettled_message_is_met_once(settled, wanted):
     left = [at for at in range(60) if at not in settled and (wanted is None or at in wanted)]
     chosen = None if wanted is None else RangeSet((at, at + 1) for at in wanted)
     for backwards in (False, True):
-        found, _ = walked(yard, yard.queue, Criteria(offsets=chosen), backwards=backwards)
+        found, _ = walked(yard, yard.queue, MessageFilter(offsets=chosen), backwards=backwards)
         assert offsets(found) == (left[::-1] if backwards else left)
 
 
@@ -134,18 +134,18 @@ def test_what_waits_for_its_time_is_told_from_what_a_consumer_has(yard):
 @pytest.mark.parametrize(
     ("criteria", "expected"),
     [
-        (Criteria(message_ids=frozenset({"id1", "id3"})), [1, 3]),
-        (Criteria(states=frozenset({State.UNACKED})), [0]),
-        (Criteria(headers=(("n", "2"),)), [2]),
-        (Criteria(headers=(("even", "true"),)), [0, 2]),
-        (Criteria(headers=(("absent", ""),)), []),
-        (Criteria(text=b"dy3"), [3]),
-        (Criteria(routing_key=b"k1"), [1]),
-        (Criteria(exchange=b"x"), [0, 1, 2, 3]),
-        (Criteria(exchange=b"y"), []),
-        (Criteria(since_ms=1_700_000_002_000), [2, 3]),
-        (Criteria(until_ms=1_700_000_001_000), [0]),
-        (Criteria(text=b"body", routing_key=b"k2"), [2]),
+        (MessageFilter(message_ids=frozenset({"id1", "id3"})), [1, 3]),
+        (MessageFilter(states=frozenset({State.UNACKED})), [0]),
+        (MessageFilter(headers=(("n", "2"),)), [2]),
+        (MessageFilter(headers=(("even", "true"),)), [0, 2]),
+        (MessageFilter(headers=(("absent", ""),)), []),
+        (MessageFilter(text=b"dy3"), [3]),
+        (MessageFilter(routing_key=b"k1"), [1]),
+        (MessageFilter(exchange=b"x"), [0, 1, 2, 3]),
+        (MessageFilter(exchange=b"y"), []),
+        (MessageFilter(since_ms=1_700_000_002_000), [2, 3]),
+        (MessageFilter(until_ms=1_700_000_001_000), [0]),
+        (MessageFilter(text=b"body", routing_key=b"k2"), [2]),
     ],
 )
 def test_all_that_is_stated_must_fit(yard, criteria, expected):
@@ -178,10 +178,10 @@ def test_a_slice_that_takes_long_is_looked_at_in_parts(yard, backwards):
     fill(yard, 50)
     looks = count(step=browsing.SLICE_NS_MAX // 5)
     yard.queue.turn.clock_ns = lambda: next(looks)
-    walk, parts = Walk(yard.queue, 0, 50, backwards=backwards), []
+    walk, parts = BrowseCursor(yard.queue, 0, 50, backwards=backwards), []
 
     async def go():
-        async for seen in walk.matching(Criteria()):
+        async for seen in walk.matching(MessageFilter()):
             parts.append(offsets(seen))  # noqa: PERF401
 
     yard.stage.spawn(go())

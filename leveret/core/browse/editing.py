@@ -23,7 +23,7 @@ from leveret.ports.tables import MalformedFieldError, encode_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.core.live.browsing import Seen
+    from leveret.core.browse.browsing import BrowsedMessage
 
 __all__ = ["Changes", "edited", "sent_anew"]
 
@@ -54,7 +54,7 @@ class Changes:
     properties: Mapping[str, Any] | None = None
 
 
-def edited(seen: Seen, changes: Changes) -> Seen:
+def edited(seen: BrowsedMessage, changes: Changes) -> BrowsedMessage:
     """The message as it shall be. Raises AdministrationError where that cannot be."""
     message = seen.message
     properties = _properties(message.header, changes)
@@ -67,7 +67,7 @@ def edited(seen: Seen, changes: Changes) -> Seen:
     )
 
 
-def sent_anew(seen: Seen, changes: Changes) -> tuple[bytes, bytes]:
+def sent_anew(seen: BrowsedMessage, changes: Changes) -> tuple[bytes, bytes]:
     """Content header and body of a changed copy that somebody else publishes.
 
     Who published the original, and who had blind copies of it, is not said of this one. Raises

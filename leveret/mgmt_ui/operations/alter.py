@@ -1,12 +1,12 @@
-"""Operations that change a queue while it is used (see leveret.core.live.changing)."""
+"""Operations that change a queue while it is used (see leveret.core.browse.alter_queue)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.core.browse import alter_queue
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.json_fields import InvalidFieldError, table_of
-from leveret.core.live import changing
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of, when_caught_up
 from leveret.ports.definitions import Paused
 
@@ -24,11 +24,11 @@ async def _change(node: Administered, parameters: Parameters) -> None:
     except InvalidFieldError as error:
         raise AdministrationError("invalid", f"arguments{error.path}: {error.problem}") from None
     await when_caught_up(queue)
-    changing.change_arguments(broker_of(node), queue, arguments)
+    alter_queue.change_arguments(broker_of(node), queue, arguments)
 
 
 async def _rename(node: Administered, parameters: Parameters) -> None:
-    changing.rename(broker_of(node), queue_of(node, parameters), parameters["new_name"])
+    alter_queue.rename(broker_of(node), queue_of(node, parameters), parameters["new_name"])
 
 
 async def _alias_remove(node: Administered, parameters: Parameters) -> None:
@@ -37,11 +37,11 @@ async def _alias_remove(node: Administered, parameters: Parameters) -> None:
 
 async def _pause(node: Administered, parameters: Parameters) -> None:
     paused = Paused.ALL if parameters["publishing"] else Paused.DELIVERIES
-    changing.pause(broker_of(node), queue_of(node, parameters), paused)
+    alter_queue.pause(broker_of(node), queue_of(node, parameters), paused)
 
 
 async def _resume(node: Administered, parameters: Parameters) -> None:
-    changing.resume(broker_of(node), queue_of(node, parameters))
+    alter_queue.resume(broker_of(node), queue_of(node, parameters))
 
 
 _QUEUE: Final = {"vhost": str, "name": str}
