@@ -260,7 +260,7 @@ async def _perform_on_files(
 
 async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
     """An operation on the ledger of losses, which needs no definitions."""
-    from leveret.core.definitions.model import Model, Oblivion
+    from leveret.core.definitions.model import Model, NullStore
     from leveret.mgmt_ui.control import COMMAND_LINE
     from leveret.mgmt_ui.operations.administered import Administered
     from leveret.mgmt_ui.operations.audit import Audit
@@ -274,7 +274,7 @@ async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[st
     audited = SqliteAuditStore(data_dir / "audit.db", losses)
     try:
         administered = Administered(
-            Model(Definitions(), Oblivion(), str).administration,
+            Model(Definitions(), NullStore(), str).administration,
             {},
             audit=Audit(audited, _wall_ms),
             losses=losses,

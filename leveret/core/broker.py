@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from leveret.core.broker_settings import BrokerSettings
     from leveret.core.dedup.window import Changes
     from leveret.core.definitions.policies import Policies
-    from leveret.core.environment import Environment
+    from leveret.core.dependencies import Environment
     from leveret.core.logs.log_writer import Committing, Waiter
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.routing.bindings import QueueLike

@@ -28,7 +28,7 @@ from leveret.core.broker_settings import BrokerSettings
 from leveret.core.dedup.idempotent_publish import IdempotencyLimits
 from leveret.core.definitions.administration import Administration
 from leveret.core.definitions.policies import Policies
-from leveret.core.environment import Environment
+from leveret.core.dependencies import Environment
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.features.rates import rate_of

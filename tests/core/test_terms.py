@@ -3,7 +3,7 @@ from decimal import Decimal
 
 import pytest
 
-from leveret.core.terms import atom, field_type, frozen, plain, term
+from leveret.core.erlang_terms import atom, field_type, frozen, plain, term
 from leveret.ports.fields import WireInteger
 
 MOMENT = datetime(2020, 1, 1, tzinfo=UTC)

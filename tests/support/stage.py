@@ -15,7 +15,7 @@ from leveret.core.access.permissions import AccessControl
 from leveret.core.broker import Broker
 from leveret.core.broker_settings import BrokerSettings
 from leveret.core.definitions.policies import Policies
-from leveret.core.environment import Environment
+from leveret.core.dependencies import Environment
 from leveret.core.timers import Timers
 from leveret.core.turn import Turn
 from leveret.ports import Durability

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.core.access.rates import NO_RATES, ConnectionRates
 from leveret.core.access.sizes import LARGE_BYTES, measure
+from leveret.core.erlang_terms import binary, json_term
 from leveret.core.names import resource
-from leveret.core.terms import binary, json_term
 from leveret.errors import ChannelError, ConnectionClosingError, LeveretError
 from leveret.ports.fields import INT64_MAX
 

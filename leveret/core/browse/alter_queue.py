@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
+from leveret.core.erlang_terms import frozen
 from leveret.core.names import NAME_BYTES_MAX, resource
 from leveret.core.queues.arguments import (
     DEAD_LETTER_EXCHANGE,
@@ -21,7 +22,6 @@ from leveret.core.queues.arguments import (
     type_of,
 )
 from leveret.core.queues.queue import Queue
-from leveret.core.terms import frozen
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:

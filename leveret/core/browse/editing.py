@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.core.queues.expiration import expiration_fault
 from leveret.core.retry.retrying import check_retry_headers
 from leveret.core.routing.message import CLASS_BASIC, PROPERTIES, StoredMessage, read_properties

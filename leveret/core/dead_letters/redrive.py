@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from leveret.core.dead_letters.scan import StoredDeadLetter, dead_letter_at
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.core.logs.window import LogWindow
 from leveret.core.queues.queue import Queue
 from leveret.core.routing.message import StoredMessage

@@ -14,7 +14,7 @@ from leveret.core.access.limits import USER_LIMITS, VHOST_LIMITS
 from leveret.core.access.permissions import AccessControl, InvalidPatternError
 from leveret.core.definitions.parameters import Parameters
 from leveret.core.definitions.policies import InvalidPolicyError, Policies
-from leveret.core.definitions.well_formed import (
+from leveret.core.definitions.validation import (
     AdministrationError,
     check_name,
     checked_tags,

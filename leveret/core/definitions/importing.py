@@ -15,7 +15,7 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.differences import difference
 from leveret.core.definitions.document import DefinitionsError, VhostLimits
 from leveret.core.definitions.effects import is_of_unknown_type
-from leveret.core.definitions.model import Model, Oblivion
+from leveret.core.definitions.model import Model, NullStore
 from leveret.errors import AmqpError
 from leveret.ports.definitions import (
     BindingDefinition,
@@ -167,7 +167,7 @@ def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> Im
 
     Nothing that others see is touched, so it can run in a worker thread.
     """
-    model = Model(held, Oblivion(), lambda: "", limits)
+    model = Model(held, NullStore(), lambda: "", limits)
     rehearsal = Import(parsed, model.administration, model.vhosts)
     for _ in rehearsal.perform():
         pass

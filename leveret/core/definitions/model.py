@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leveret.ports import MetadataStore
     from leveret.ports.definitions import Definition, QueueDefinition, VhostDefinition
 
-__all__ = ["Model", "Oblivion"]
+__all__ = ["Model", "NullStore"]
 
 
 class NamedQueue:
@@ -45,7 +45,7 @@ class NamedQueue:
         self.gone = False
 
 
-class Oblivion:
+class NullStore:
     """A store that keeps nothing (ports.MetadataStore), for what is only tried out."""
 
     pending = False

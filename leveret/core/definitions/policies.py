@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.definitions.policy_settings import SETTINGS, bounded, foreign_to, merged
-from leveret.core.terms import binary, json_term, term
+from leveret.core.erlang_terms import binary, json_term, term
 from leveret.errors import LeveretError
 from leveret.features.patterns import NOWHERE, PATTERN_CHARACTERS_MAX, Pattern, PatternError
 

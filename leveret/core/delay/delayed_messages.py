@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from leveret.core.dead_letters.publish import NOWHERE
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.core.delay.due_delivery import DueDelivery, DueRouting
 from leveret.core.delay.schedule_ids import ScheduleIds
 from leveret.core.delay.scheduled import (

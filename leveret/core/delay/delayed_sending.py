@@ -17,7 +17,7 @@ from leveret.core.queues.queue import Queue
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
     from leveret.core.delay.eta_hold import EtaHold
-    from leveret.core.environment import Environment
+    from leveret.core.dependencies import Environment
     from leveret.core.routing.message import Message
     from leveret.ports import StateStore
 

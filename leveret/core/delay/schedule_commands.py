@@ -21,12 +21,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.command_replies import check_fields
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.core.delay.scheduled import raw_headers
 from leveret.core.delay.schedules import Selection
+from leveret.core.erlang_terms import field_type
 from leveret.core.routing.message import StoredMessage
 from leveret.core.telemetry.events import acting_as
-from leveret.core.terms import field_type
 from leveret.errors import ChannelError
 from leveret.features.delay import (
     DELAY,

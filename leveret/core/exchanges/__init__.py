@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from leveret.core.exchanges.chance import LocalRandomRouter, RandomRouter
 from leveret.core.exchanges.consistent_hash import ConsistentHashRouter
 from leveret.core.exchanges.direct import DirectRouter
 from leveret.core.exchanges.fanout import FanoutRouter
 from leveret.core.exchanges.headers import HeadersRouter
 from leveret.core.exchanges.modulus_hash import ModulusHashRouter
+from leveret.core.exchanges.random_exchange import LocalRandomRouter, RandomRouter
 from leveret.core.exchanges.recent_history import RecentHistoryRouter
 from leveret.core.exchanges.topic import TopicRouter
 from leveret.errors import ChannelError

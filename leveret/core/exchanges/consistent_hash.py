@@ -17,8 +17,8 @@ from hashlib import blake2b
 from math import log
 from typing import TYPE_CHECKING
 
+from leveret.core.erlang_terms import field_type, term
 from leveret.core.exchanges.router import KeyRouter
-from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
 from leveret.ports.definitions import QueueDefinition
 

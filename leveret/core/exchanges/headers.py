@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from leveret.core.erlang_terms import field_type, frozen, term
 from leveret.core.exchanges.router import KeyRouter
 from leveret.core.filtering.arguments import FILTER_SQL, FILTER_TAGS
-from leveret.core.terms import field_type, frozen, term
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.core.erlang_terms import field_type, term
 from leveret.core.exchanges.fanout import FanoutRouter
-from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.erlang_terms import field_type
 from leveret.core.filtering.filters import RecordFilter, SqlCondition, TagCondition, never
 from leveret.core.filtering.stream_filter import stream_values
-from leveret.core.terms import field_type
 from leveret.errors import ChannelError
 from leveret.features.expressions import ExpressionError
 from leveret.features.sql import parse_sql

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
+from leveret.core.erlang_terms import field_type, term
 from leveret.core.filtering.arguments import FILTER_CHECKS
 from leveret.core.names import resource
 from leveret.core.queues.stream_offsets import STREAM_OFFSET, interval_ms, parse_start
-from leveret.core.terms import field_type, term
 from leveret.errors import ChannelError
 from leveret.features import retry
 from leveret.features.dedup import is_window

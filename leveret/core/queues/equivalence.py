@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leveret.core.erlang_terms import atom, field_type, frozen, plain
 from leveret.core.names import resource
 from leveret.core.queues.arguments import ALTERNATE_EXCHANGE, DEDUP_WINDOW, known_arguments
-from leveret.core.terms import atom, field_type, frozen, plain
 from leveret.errors import ChannelError
 
 if TYPE_CHECKING:

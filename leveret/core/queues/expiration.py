@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from leveret.core.terms import charlist
+from leveret.core.erlang_terms import charlist
 
 NUMBER = re.compile(rb"[+-]?[0-9]+")
 # Timers of RabbitMQ, whose errors these are, count no further: 49 days.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from leveret.core.erlang_terms import frozen
 from leveret.core.filtering.arguments import binding_filter, judgement_steps
 from leveret.core.names import resource
-from leveret.core.terms import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

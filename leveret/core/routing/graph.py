@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from leveret.core.access.sizes import LargeArguments
 from leveret.core.definitions.policies import NO_POLICY
+from leveret.core.erlang_terms import term
 from leveret.core.exchanges import EXCHANGE_TYPES
 from leveret.core.names import resource
 from leveret.core.routing.bindings import Binding, QueueLike, identity
 from leveret.core.routing.exchange import Exchange
 from leveret.core.routing.routes import Route
 from leveret.core.routing.walk import follow
-from leveret.core.terms import term
 from leveret.errors import ChannelError, ConnectionClosingError
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from contextvars import ContextVar
 from ipaddress import IPv4Address, ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leveret.core.erlang_terms import field_type, term
 from leveret.core.routing.message import MadeMessage
-from leveret.core.terms import field_type, term
 from leveret.ports.tables import encode_table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from leveret.core.queues.head import read_heads
+from leveret.core.queues.head_timestamp import read_heads
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.answers import (
     READ,

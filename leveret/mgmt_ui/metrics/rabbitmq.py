@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from leveret import __version__
 from leveret.core.alarms import Resource
 from leveret.core.dead_letters.counters import DISABLED, Death
-from leveret.core.queues.head import head_timestamp
+from leveret.core.queues.head_timestamp import head_timestamp
 from leveret.features.deaths import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REASONS, REJECTED
 from leveret.mgmt_ui.api.views import consumer_capacity
 from leveret.mgmt_ui.metrics.exposition import Family, Kind

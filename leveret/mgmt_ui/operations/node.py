@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret import __version__
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.parameters import CLUSTER_NAME
-from leveret.core.definitions.well_formed import check_name
+from leveret.core.definitions.validation import check_name
 from leveret.mgmt_ui import log_output
 from leveret.mgmt_ui.operations.diagnosis import diagnose
 from leveret.mgmt_ui.operations.inventory import object_totals

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.definitions.administration import AdministrationError
-from leveret.core.definitions.well_formed import NAME_BYTES_MAX
+from leveret.core.definitions.validation import NAME_BYTES_MAX
 from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from leveret.core.browse import alter_queue
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.errors import ChannelError, ToleratedError
 from leveret.ports.definitions import Paused, PolicyDefinition
 from tests.support.client import Client

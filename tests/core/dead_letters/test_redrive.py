@@ -5,7 +5,7 @@ import pytest
 from leveret.core.browse.browsing import find
 from leveret.core.dead_letters import scan
 from leveret.core.dead_letters.redrive import Target
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.errors import DiskFullError
 from leveret.features.redrive import Phase, Selection
 from leveret.ports.contents import headers_table

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pamqp import commands, header
 
-from leveret.core.definitions.well_formed import AdministrationError
+from leveret.core.definitions.validation import AdministrationError
 from leveret.core.delay.delayed_messages import DELAYED_TOPIC
 from leveret.core.delay.scheduled import MARKED, Draft, ScheduleKey
 from leveret.errors import DiskFullError

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from leveret.core.exchanges.chance import LocalRandomRouter, RandomRouter
+from leveret.core.exchanges.random_exchange import LocalRandomRouter, RandomRouter
 from leveret.errors import ChannelError
 from tests.core.exchanges.bound import to_exchange, to_queue
 

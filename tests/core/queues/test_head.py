@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pamqp import commands
 
-from leveret.core.queues.head import HEADS_READ_MAX, head_timestamp, read_heads
+from leveret.core.queues.head_timestamp import HEADS_READ_MAX, head_timestamp, read_heads
 from leveret.errors import StorageError
 from tests.support.client import Client
 from tests.support.stage import Stage
