@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Part",
-    "Told",
+    "RecoveredState",
     "apply_payload",
     "checkpoint_payload",
     "is_checkpoint",
@@ -83,7 +83,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Told:
+class RecoveredState:
     """What a log knows beside its records."""
 
     settled: RangeSet = field(default_factory=RangeSet)
@@ -113,7 +113,7 @@ def resolved_payload(transactions: Sequence[int], undone: RangeSet, settled: Ran
     return bytes([RESOLVED_SINCE]) + ids + _pack_ranges(undone) + settled.to_bytes()
 
 
-def checkpoint_payload(told: Told) -> bytes:
+def checkpoint_payload(told: RecoveredState) -> bytes:
     """Everything the log knows: the first batch of a segment."""
     if told.unresolved or told.undone:
         parts = _pack_parts(told.unresolved) + _pack_ranges(told.undone)
@@ -170,7 +170,7 @@ class _Cursor:
         return form.unpack(self.take(form.size))
 
 
-def apply_payload(data: bytes | memoryview, told: Told) -> None:
+def apply_payload(data: bytes | memoryview, told: RecoveredState) -> None:
     """Add what a control batch, whose checksum is right, says to what is `told`.
 
     Raises CorruptBatchError, and NewerFormatError where the kind is not known here.
@@ -186,7 +186,7 @@ def apply_payload(data: bytes | memoryview, told: Told) -> None:
         raise CorruptBatchError(f"control batch: {error}") from error
 
 
-def _apply(kind: int, cursor: _Cursor, told: Told) -> None:
+def _apply(kind: int, cursor: _Cursor, told: RecoveredState) -> None:
     if kind == PART:
         (transaction,) = cursor.unpack(TRANSACTION)
         settles = RangeSet.from_bytes(cursor.rest)

@@ -169,7 +169,7 @@ def _read_segment(
 ) -> Iterator[tuple[int, int]]:
     handle = files.open(segment.path)
     try:
-        if not segment.doubtful:
+        if not segment.suspect:
             files.fdatasync(handle)
         for _, batch in scan(files, handle, 0, segment.size):
             if batch.is_control:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError, StorageError
 from leveret.ports.records import Batch
-from leveret.storage.checkpoint import Told, apply_payload, is_part
+from leveret.storage.checkpoint import RecoveredState, apply_payload, is_part
 from leveret.storage.damage import find_sound
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.scan import FRONT, batch_bytes, scan
@@ -110,7 +110,7 @@ def _dump(files: FileSystem, handle: int, size: int) -> Iterator[DumpedBatch]:
 def _dumped(position: int, batch: Batch) -> DumpedBatch:
     if not batch.is_control:
         return DumpedBatch(position, batch)
-    told = Told()
+    told = RecoveredState()
     try:
         apply_payload(batch.payload, told)
     except CorruptBatchError as error:

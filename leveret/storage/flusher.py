@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from leveret.storage.parts import Parts
     from leveret.storage.reclaimer import Reclaimer
     from leveret.storage.segments import Segments
     from leveret.storage.services import LogServices
+    from leveret.storage.transaction_participants import TransactionParticipants
 
 __all__ = ["Flusher"]
 
@@ -52,7 +52,7 @@ class Flusher(Unflushed):
         services: LogServices,
         directory: Path,
         segments: Segments,
-        parts: Parts,
+        parts: TransactionParticipants,
         reclaimer: Reclaimer,
         ended: Callable[[Flush, OSError | None], bool],
     ) -> None:

@@ -19,7 +19,7 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import HEADER_BYTES, Batch, BatchBuilder
 from leveret.storage.checkpoint import (
     Part,
-    Told,
+    RecoveredState,
     checkpoint_payload,
     part_payload,
     resolved_payload,
@@ -30,12 +30,12 @@ from leveret.storage.damage import Survey, keep_aside
 from leveret.storage.files import storage_error
 from leveret.storage.flusher import Flusher
 from leveret.storage.marks import LogMark
-from leveret.storage.parts import Parts
 from leveret.storage.reader import LogReader
 from leveret.storage.reclaimer import Reclaimer
 from leveret.storage.retention import Retainer, segment_bytes
 from leveret.storage.segments import Segments
 from leveret.storage.tail import LogTail
+from leveret.storage.transaction_participants import TransactionParticipants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -150,7 +150,9 @@ class PartitionLog:
             keeps=self._keeps,
         )
         self._setting_aside: asyncio.Lock | None = None  # once something is damaged
-        self._parts = Parts(recovered.unresolved, services.decisions.remembered, services.report)
+        self._parts = TransactionParticipants(
+            recovered.unresolved, services.decisions.remembered, services.report
+        )
         self._unresolved = self._parts.unresolved  # asked for at each append
         self._flusher = Flusher(
             services, directory, self._segments, self._parts, self._reclaimer, self._flush_ended
@@ -429,7 +431,7 @@ class PartitionLog:
     async def _set_aside(self, segment: Segment) -> Damage:
         # A flush to come writes the index too. Where neither does, the next run finds the same
         # damage again, and loses nothing more by it.
-        settled_down = not (segment.dirty or segment.doubtful or self._flusher.under_way)
+        settled_down = not (segment.dirty or segment.suspect or self._flusher.under_way)
         segment.pins += 1
         try:
             found, kept = await self._services.loop.run_in_executor(
@@ -493,7 +495,9 @@ class PartitionLog:
         self._touch()
 
     def _checkpoint(self) -> bytes:
-        return checkpoint_payload(Told(self.settled, self.returns, self.undone, self._unresolved))
+        return checkpoint_payload(
+            RecoveredState(self.settled, self.returns, self.undone, self._unresolved)
+        )
 
     def _touch(self) -> None:
         if not self._touched:
@@ -616,16 +620,16 @@ class PartitionLog:
         failure = storage_error("flush the log in", self.directory, error)
         self._reclaimer.flush_failed()
         for segment in flush.segments:
-            segment.doubt(self._services.files)
+            segment.mark_suspect(self._services.files)
         self._touch()  # soon another segment is begun, even if nothing is appended
         if not self._flushes:
-            self._segments.distrust()
+            self._segments.mark_suspect()
             self._services.warn(f"{failure}; a new segment is begun, nothing else is affected")
             return
         lost = self._flusher.take()
         if lost:
             self._segments.cut(lost[0].segment, lost[0].position)
-        self._segments.distrust()
+        self._segments.mark_suspect()
         self._reader.forget()
         if self._flusher.failures == 1 and all(entry.batch is not None for entry in lost):
             self._services.warn(f"{failure}; writing it anew into another file")
@@ -650,7 +654,7 @@ class PartitionLog:
         for entry in self._flusher.take():
             self._segments.cut(entry.segment, entry.position)
             break
-        self._segments.distrust()
+        self._segments.mark_suspect()
         self._cache.cut(self._tail, self._durable)
         lost = self.end - self._durable
         self.end = self._durable

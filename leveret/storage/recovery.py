@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from leveret.errors import CorruptBatchError
 from leveret.ports.records import HEADER_BYTES, MAGIC
-from leveret.storage.checkpoint import Part, Told, apply_payload, is_checkpoint
+from leveret.storage.checkpoint import Part, RecoveredState, apply_payload, is_checkpoint
 from leveret.storage.damage import find_following, keep_damaged
 from leveret.storage.files import read_exactly, storage_error
 from leveret.storage.index import OFFSET_MAX, SparseIndex
@@ -74,7 +74,7 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     end: int = 0
-    told: Told = field(default_factory=Told)
+    told: RecoveredState = field(default_factory=RecoveredState)
     unclean: bool = False
     redelivered_stop: int = 0  # offsets below may have been delivered before
     findings: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Recovered:
 
     @property
     def unresolved(self) -> dict[int, Part]:
-        """Parts of transactions whose outcome the log has not written down."""
+        """TransactionParticipants of transactions whose outcome the log has not written down."""
         return self.told.unresolved
 
 
@@ -114,7 +114,9 @@ def recover(files: FileSystem, directory: Path, known: Known | None = None) -> R
 
 def _remove_drafts(files: FileSystem, directory: Path, segments: list[Segment]) -> None:
     """Remove half-written index files, and what stands beside segments that are gone."""
-    known = {path.name for segment in segments for path in (segment.index_path, segment.doubt_path)}
+    known = {
+        path.name for segment in segments for path in (segment.index_path, segment.suspect_path)
+    }
     for name in files.list_names(directory):
         beside = name.endswith((".index", ".doubtful")) and name not in known
         if beside or name.endswith(".index.new"):
@@ -149,7 +151,7 @@ class _Recovery:
         self._beginnings: dict[Segment, bool] = {}
         self._mark = self._believed_mark()
         # What is read of segments tells what is settled, unless the mark does.
-        self._scanned = Told() if self._mark is not None else self._found.told
+        self._scanned = RecoveredState() if self._mark is not None else self._found.told
 
     def run(self) -> Recovered:
         """Everything there is to know of the log."""
@@ -177,7 +179,7 @@ class _Recovery:
         mark = self._known.mark
         if mark is None or not self._known.closed_last or self._place > mark.place:
             return None
-        told = Told()
+        told = RecoveredState()
         try:
             apply_payload(mark.checkpoint, told)
         except CorruptBatchError:
@@ -234,13 +236,13 @@ class _Recovery:
         before = None
         for at, segment in enumerate(self._segments):
             if found.end < segment.base:
-                promised = before is None or not before.doubtful or self._known.same_boot
+                promised = before is None or not before.suspect or self._known.same_boot
                 self._gaps.append(_Gap(found.end, segment.base, self._why_gap(before), promised))
             found.end = self._reach(segment, is_needed=at >= start)
             before = segment
         last = before
         if last is not None and not self._is_as_closed and not self._has_checkpoint(last):
-            last.doubtful = True  # nothing is written to it any more
+            last.suspect = True  # nothing is written to it any more
 
     def _why_gap(self, before: Segment | None) -> str:
         if before is None:
@@ -359,7 +361,7 @@ class _Recovery:
             target = keep_damaged(self._files, handle, sound, segment.size, segment.path)
         except OSError as error:
             # No room for the copy: leave the file whole, go on behind it in a new segment.
-            segment.doubtful = True
+            segment.suspect = True
             reason = f"the rest could not be copied ({error}) and stays where it is, unused"
             findings.append(text + reason)
             return

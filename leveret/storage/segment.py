@@ -36,14 +36,14 @@ class Segment:
     """A segment file. It holds the records [base, stop); control batches stand between them.
 
     `size` is how much of the file counts; `dirty` whether some of it still waits for a flush;
-    `doubtful` that a flush failed: nobody knows what of it the disk holds. `handle` is set on the
+    `suspect` that a flush failed: nobody knows what of it the disk holds. `handle` is set on the
     event loop only; `pins` counts worker threads that read through it. `began_ms` is the time of
     its first batch, None where that was not looked up.
     """
 
     __slots__ = (
-        "base", "began_ms", "directory", "dirty", "doubtful", "generation", "handle", "index",
-        "listed", "pins", "retired", "size", "stop",
+        "base", "began_ms", "directory", "dirty", "generation", "handle", "index",
+        "listed", "pins", "retired", "size", "stop", "suspect",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base: int, generation: int, size: int = 0) -> None:
@@ -56,7 +56,7 @@ class Segment:
         self.handle: int | None = None
         self.index: SparseIndex | None = None
         self.dirty = False
-        self.doubtful = False
+        self.suspect = False
         self.listed = True  # whether the directory entry is known to be durable
         self.pins = 0
         self.retired = False
@@ -80,18 +80,18 @@ class Segment:
         return self.directory / f"{self.stem}.index"
 
     @property
-    def doubt_path(self) -> Path:
-        """The file whose existence says that the segment is doubtful."""
+    def suspect_path(self) -> Path:
+        """The file whose existence says that the segment is suspect."""
         return self.directory / f"{self.stem}.doubtful"
 
-    def doubt(self, files: FileSystem) -> None:
+    def mark_suspect(self, files: FileSystem) -> None:
         """A flush has failed: never write to the file or flush it again, after a restart neither.
 
         The mark need not survive the machine: with it goes the page cache, and the doubt.
         """
-        self.doubtful = True
+        self.suspect = True
         with suppress(OSError):
-            files.close(files.open(self.doubt_path, create=True))
+            files.close(files.open(self.suspect_path, create=True))
 
     def release(self, files: FileSystem) -> None:
         """Close the file unless a worker thread still reads it; that one closes it then."""
@@ -145,7 +145,7 @@ def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
         if match:
             size = files.size(directory / name)
             found.append(Segment(directory, int(match[1]), int(match[2] or 0), size))
-            found[-1].doubtful = found[-1].doubt_path.name in doubtful
+            found[-1].suspect = found[-1].suspect_path.name in doubtful
     found.sort(key=lambda segment: (segment.base, segment.generation))
     for segment, after in pairwise(found):
         segment.stop = after.base

@@ -106,7 +106,7 @@ class Segments:
         """
         self.items = items
         self.position = items[-1].size if items else 0
-        if begins_anew or (items and items[-1].doubtful):
+        if begins_anew or (items and items[-1].suspect):
             self._roll_at = ROLL_FIRST
 
     @property
@@ -187,7 +187,7 @@ class Segments:
 
     def roll(self, end: int) -> None:
         """Begin a new segment at offset `end`. Raises StorageError; nothing has changed then."""
-        if self.items and not self.items[-1].doubtful:
+        if self.items and not self.items[-1].suspect:
             self._open(self.items[-1])  # to be flushed
         generation = 0
         if self.items and self.items[-1].base == end:
@@ -249,7 +249,7 @@ class Segments:
     def _seal(self, end: int) -> None:
         sealed = self.items[-1]
         sealed.stop = end
-        if not sealed.dirty and not sealed.doubtful:
+        if not sealed.dirty and not sealed.suspect:
             self._soil(sealed)  # flushed already, perhaps, but its index is not in its file yet
 
     def _prepare(self, end: int) -> None:
@@ -317,22 +317,22 @@ class Segments:
         The next write begins a new segment: what the page cache says about the old one is not to
         be trusted any more (decision 0006).
         """
-        self.distrust()
+        self.mark_suspect()
         while self.items[-1] is not segment:
             dropped = self.items.pop()
             dropped.release(self._files)
             self._contradicting.append(dropped.path)
         segment.size = self.position = position
         segment.stop = OFFSET_MAX
-        segment.doubt(self._files)
+        segment.mark_suspect(self._files)
         self._undo(segment, position)
         if segment.index is not None:
             segment.index.cut(position)
 
-    def distrust(self) -> None:
+    def mark_suspect(self) -> None:
         """A flush failed: what still waits for one is not flushed, what comes next is elsewhere."""
         for dirty in self.take_dirty():
-            dirty.doubt(self._files)
+            dirty.mark_suspect(self._files)
             dirty.unpin(self._files)
         self._roll_at = ROLL_FIRST
 
@@ -358,7 +358,7 @@ class Segments:
 
         def unlink() -> None:
             files.unlink(segment.path)
-            for beside in (segment.index_path, segment.doubt_path):
+            for beside in (segment.index_path, segment.suspect_path):
                 with suppress(FileNotFoundError):
                     files.unlink(beside)
 

@@ -8,7 +8,7 @@ from leveret.errors import CorruptBatchError, NewerFormatError
 from leveret.ports.ranges import RangeSet
 from leveret.storage.checkpoint import (
     Part,
-    Told,
+    RecoveredState,
     apply_payload,
     checkpoint_payload,
     part_payload,
@@ -20,8 +20,8 @@ from tests.ports.test_returns import COUNTS, RANGES, counts_of, returns_of
 
 @given(COUNTS, COUNTS, RANGES)
 def test_what_was_written_down_is_read_again(earlier, counts, ranges):
-    told = Told()
-    apply_payload(checkpoint_payload(Told(RangeSet(ranges), returns_of(earlier))), told)
+    told = RecoveredState()
+    apply_payload(checkpoint_payload(RecoveredState(RangeSet(ranges), returns_of(earlier))), told)
     assert (counts_of(told.returns), list(told.settled)) == (earlier, list(RangeSet(ranges)))
     apply_payload(return_payload(returns_of(counts), RangeSet([(0, 41)])), told)
     assert counts_of(told.returns) == {**earlier, **counts}
@@ -42,7 +42,10 @@ def parts_of(told):
 
 @given(PARTS, COUNTS, RANGES, RANGES)
 def test_parts_of_transactions_are_read_again(parts, counts, ranges, more):
-    before, told = Told(RangeSet(ranges), returns_of(counts), RangeSet(more), parts), Told()
+    before, told = (
+        RecoveredState(RangeSet(ranges), returns_of(counts), RangeSet(more), parts),
+        RecoveredState(),
+    )
     told.unresolved[0] = Part(0, 1)  # a checkpoint knows better
     apply_payload(checkpoint_payload(before), told)
     assert parts_of(told) == parts_of(before)
@@ -75,9 +78,9 @@ def test_parts_of_transactions_are_read_again(parts, counts, ranges, more):
 )
 def test_what_makes_no_sense_is_refused(payload):
     with pytest.raises(CorruptBatchError):
-        apply_payload(payload, Told())
+        apply_payload(payload, RecoveredState())
 
 
 def test_a_kind_of_a_newer_release_is_refused():
     with pytest.raises(NewerFormatError, match="newer release"):
-        apply_payload(b"\x08", Told())
+        apply_payload(b"\x08", RecoveredState())

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(Protocol):
-    """Who can be delivered to. Told apart by identity; `priority` does not change."""
+    """Who can be delivered to. RecoveredState apart by identity; `priority` does not change."""
 
     @property
     def priority(self) -> int:

@@ -231,7 +231,8 @@ GROUPS: tuple[Group[Any], ...] = (
     _dead_lettered(REJECTED, "basic.reject or basic.nack"),
 )
 
-# Told only to those who ask for them by name: of the cluster, not to be summed over its nodes.
+# RecoveredState only to those who ask for them by name: of the cluster, not to be summed over its
+# nodes.
 CLUSTER: tuple[Group[Any], ...] = (
     Group("queue_consumer_count", lambda r: r.queues(), _QUEUE, queue_labels),
     Group(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     Prepared = Callable[[Exception | None], None]
 
-__all__ = ["Parts"]
+__all__ = ["TransactionParticipants"]
 
 
-class Parts:
+class TransactionParticipants:
     """The parts of one log. `remembered(transaction)` is called when its outcome is safe here.
 
     `report(callback, error)` is told of whoever was told of a part, and raised.
