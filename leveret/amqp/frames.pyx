@@ -804,7 +804,7 @@ cdef class FrameReader:
         if flags & LOOKED_INTO:
             self.check(slot, flags, &properties)
             if flags & HAS_HEADERS:
-                flags |= asked_in(&properties.headers)
+                flags |= feature_flags_of(&properties.headers)
                 if flags & HAS_TAGS:
                     tag_mask = checked_mask(
                         properties.headers.data, properties.headers.data + properties.headers.size
@@ -1032,7 +1032,7 @@ cdef int check_expiration(Piece expiration) except -1:
     return 0
 
 
-cdef int asked_in(Piece* headers) noexcept nogil:
+cdef int feature_flags_of(Piece* headers) noexcept nogil:
     """The RecordFlags of the headers that ask something of the broker."""
     cdef const uint8_t* field = headers.data
     cdef const uint8_t* stop = field + headers.size
@@ -1044,14 +1044,14 @@ cdef int asked_in(Piece* headers) noexcept nogil:
             return asked    # what else is in there nobody can tell
         if field[0] > 5:
             if field[1] == c"x" and field[2] == c"-":
-                asked |= meaning(field)
+                asked |= feature_flag(field)
         elif field_is(field, b"CC", 2) or field_is(field, b"BCC", 3):
             asked |= SELECTS_KEYS
         field = end
     return asked
 
 
-cdef int meaning(const uint8_t* field) noexcept nogil:
+cdef int feature_flag(const uint8_t* field) noexcept nogil:
     """What a header asks for whose name begins with `x-`; nothing in most cases."""
     cdef uint8_t size = field[0]
     if size == 6:
