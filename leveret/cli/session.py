@@ -220,9 +220,9 @@ async def _perform_on_files(
     from leveret.core.definitions.model import Model
     from leveret.mgmt_ui.control import COMMAND_LINE
     from leveret.mgmt_ui.operations.access import create_defaults
-    from leveret.mgmt_ui.operations.administered import Administered
     from leveret.mgmt_ui.operations.audit import Audit
-    from leveret.mgmt_ui.operations.performing import perform
+    from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.mgmt_ui.operations.dispatcher import perform
     from leveret.storage.audit import SqliteAuditStore
     from leveret.storage.files import RealFileSystem
     from leveret.storage.lineage import open_definitions
@@ -243,7 +243,7 @@ async def _perform_on_files(
             model = Model(await store.load(), store, lambda: secrets.token_urlsafe(16))
             if is_first_start:
                 await create_defaults(model.administration)
-            administered = Administered(
+            context = AdminContext(
                 model.administration,
                 model.vhosts,
                 usage=usage,
@@ -251,7 +251,7 @@ async def _perform_on_files(
                 audit=Audit(audited, _wall_ms),
                 losses=losses,
             )
-            return await perform(administered, request, COMMAND_LINE)
+            return await perform(context, request, COMMAND_LINE)
         finally:
             await audited.close()
             await usage.close()
@@ -262,9 +262,9 @@ async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[st
     """An operation on the ledger of losses, which needs no definitions."""
     from leveret.core.definitions.model import Model, NullStore
     from leveret.mgmt_ui.control import COMMAND_LINE
-    from leveret.mgmt_ui.operations.administered import Administered
     from leveret.mgmt_ui.operations.audit import Audit
-    from leveret.mgmt_ui.operations.performing import perform
+    from leveret.mgmt_ui.operations.context import AdminContext
+    from leveret.mgmt_ui.operations.dispatcher import perform
     from leveret.ports.definitions import Definitions
     from leveret.storage.audit import SqliteAuditStore
     from leveret.storage.files import RealFileSystem
@@ -273,13 +273,13 @@ async def _perform_on_ledger(data_dir: Path, request: dict[str, Any]) -> dict[st
     losses = LossLedger(RealFileSystem(), data_dir, _wall_ms, _complain)
     audited = SqliteAuditStore(data_dir / "audit.db", losses)
     try:
-        administered = Administered(
+        context = AdminContext(
             Model(Definitions(), NullStore(), str).administration,
             {},
             audit=Audit(audited, _wall_ms),
             losses=losses,
         )
-        return await perform(administered, request, COMMAND_LINE)
+        return await perform(context, request, COMMAND_LINE)
     finally:
         await audited.close()
 

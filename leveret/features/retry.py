@@ -1,6 +1,6 @@
 """Retries: how long a message that failed waits before it is delivered again, and how often.
 
-A queue states a ladder, by its arguments or by a policy; any one of them turns retries on. A
+A queue states a retry_policy, by its arguments or by a policy; any one of them turns retries on. A
 message's own headers `x-retry-delays` and `x-retry-max-attempts` take the place of what its queue
 says. The broker writes what became of a message into its headers:
 
@@ -38,11 +38,11 @@ __all__ = [
     "REQUEUED",
     "TIMED_OUT",
     "Attempts",
-    "Ladder",
+    "RetryPolicy",
     "attempts_of",
     "failed_headers",
-    "ladder_of",
-    "own_ladder",
+    "message_retry_policy",
+    "retry_policy_of",
     "without_attempts",
 ]
 
@@ -57,7 +57,7 @@ FAILURES: Final = {
 
 # A year, as for delayed messages: a message further out is a mistake in the unit.
 DELAY_MS_MAX = 366 * 86_400_000
-DELAYS_MAX = 100  # steps of a ladder that are written out; the last one goes on
+DELAYS_MAX = 100  # steps of a retry_policy that are written out; the last one goes on
 # More than anybody waits for: with the longest ladders a message would wait for decades.
 ATTEMPTS_MAX = 1_000_000
 MULTIPLIER_MAX = 1000
@@ -79,7 +79,7 @@ Check: TypeAlias = "Callable[[Any], str | None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class RetryPolicy:
     """How failed messages wait. `delays_ms` are stated one by one; without any, they grow."""
 
     attempts_max: int = ATTEMPTS
@@ -112,8 +112,8 @@ class Attempts:
     first_at: int | None = None
 
 
-def ladder_of(stated: Callable[[str], Any]) -> Ladder | None:
-    """The ladder of a queue; `stated` has the value of a key of ARGUMENTS, or None.
+def retry_policy_of(stated: Callable[[str], Any]) -> RetryPolicy | None:
+    """The retry_policy of a queue; `stated` has the value of a key of ARGUMENTS, or None.
 
     None: the queue does not retry. Values have been checked.
     """
@@ -122,7 +122,7 @@ def ladder_of(stated: Callable[[str], Any]) -> Ladder | None:
         return None
     delays = tuple(int(delay) for delay in values.get("retry-delays", ()))
     on = values.get("retry-on", ["reject"])
-    return Ladder(
+    return RetryPolicy(
         attempts_max=int(values.get("retry-max-attempts", len(delays) or ATTEMPTS)),
         delays_ms=delays,
         delay_ms=int(values.get("retry-delay", DELAY_MS)),
@@ -134,17 +134,17 @@ def ladder_of(stated: Callable[[str], Any]) -> Ladder | None:
     )
 
 
-def own_ladder(ladder: Ladder, headers: Mapping[str, RawValue]) -> Ladder:
-    """The queue's ladder with what a message's headers, which were checked, say instead."""
+def message_retry_policy(retry_policy: RetryPolicy, headers: Mapping[str, RawValue]) -> RetryPolicy:
+    """The queue's retry_policy with what a message's headers, which were checked, say instead."""
     delays, attempts = (
         decode_value(headers[name]) if name in headers else None for name in MESSAGE_HEADERS
     )
     if isinstance(delays, list):
         stated = tuple(delay for delay in delays if isinstance(delay, int))
-        ladder = replace(ladder, delays_ms=stated, attempts_max=len(stated))
+        retry_policy = replace(retry_policy, delays_ms=stated, attempts_max=len(stated))
     if isinstance(attempts, int):
-        ladder = replace(ladder, attempts_max=attempts)
-    return ladder
+        retry_policy = replace(retry_policy, attempts_max=attempts)
+    return retry_policy
 
 
 def attempts_of(headers: Mapping[str, RawValue]) -> Attempts:
@@ -173,7 +173,7 @@ def failed_headers(
 
 
 def without_attempts(headers: Mapping[str, RawValue]) -> dict[str, Any]:
-    """The headers of a message whose ladder begins anew."""
+    """The headers of a message whose retry_policy begins anew."""
     return {name: value for name, value in headers.items() if name not in HEADERS}
 
 
@@ -244,7 +244,7 @@ MESSAGE_HEADERS: Final = {
 
 
 def header_problem(headers: Mapping[str, RawValue]) -> str | None:
-    """What is wrong with a message's own ladder, in words for its publisher; None: nothing."""
+    """Return what is wrong with a message's own retry policy, in words; None where nothing is."""
     for name, check in MESSAGE_HEADERS.items():
         if name in headers:
             try:

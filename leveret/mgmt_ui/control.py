@@ -19,11 +19,11 @@ from leveret.core.json_fields import parse_integer
 from leveret.core.telemetry.events import COMMAND_LINE_USER
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control_client import control_address
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.audit import Actor, Way
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["COMMAND_LINE", "ControlServer"]
 
@@ -41,7 +41,7 @@ BACKLOG = 16
 class ControlServer:
     """Listens from `start` to `close`; each connection is a task made with `spawn`."""
 
-    def __init__(self, path: Path, node: Administered, spawn: Spawn) -> None:
+    def __init__(self, path: Path, node: AdminContext, spawn: Spawn) -> None:
         self._path = path
         self._node = node
         self._spawn = spawn

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.mgmt_ui.metrics.instruments import Instruments
-    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.ports.sessions import Sessions
 
 __all__ = ["Listener", "ManagedNode"]
@@ -31,7 +31,7 @@ class ManagedNode:
 
     name: str
     broker: Broker
-    administered: Administered  # what operations work on
+    context: AdminContext  # what operations work on
     configuration: Configuration
     sessions: Sessions  # by which the API publishes and gets
     listeners: tuple[Listener, ...]

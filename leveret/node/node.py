@@ -27,7 +27,7 @@ from leveret.errors import LeveretError, StorageError
 from leveret.mgmt_ui.log_budget import TOLD_EVERY_SECONDS, LineBudget
 from leveret.mgmt_ui.log_output import open_log
 from leveret.mgmt_ui.managed import ManagedNode
-from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.mgmt_ui.operations.inventory import object_totals
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.operations.transfer import import_definitions, log_import
@@ -152,10 +152,10 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
             configuration, process.started_ms, process.clock.wall_ms, process.stopping
         )
         sessions = InnerClients(listener)
-        administered = _administered(stores, core, telemetry, runtime, sessions)
-        await _import_definitions(administered, runtime.configuration)
-        await _tell_recovered(administered, began)
-        await enter(open_control(process, administered))
+        context = _administered(stores, core, telemetry, runtime, sessions)
+        await _import_definitions(context, runtime.configuration)
+        await _tell_recovered(context, began)
+        await enter(open_control(process, context))
         http = await enter(open_http(process))
         amqp = await enter(open_amqp(listener, broker))
         parts.enter_context(publishing_log(process, broker))
@@ -170,7 +170,7 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
             ManagedNode(
                 broker.node_name,
                 broker,
-                administered,
+                context,
                 configuration,
                 sessions,
                 listeners,
@@ -185,9 +185,9 @@ async def _serve(process: Process, lock: DirectoryLock, began: float) -> float:
         return time.monotonic()
 
 
-async def _tell_recovered(administered: Administered, began: float) -> None:
+async def _tell_recovered(context: AdminContext, began: float) -> None:
     """Say what there is again after the start."""
-    totals = await object_totals(administered)
+    totals = await object_totals(context)
     messages = totals["messages_ready"] + totals["messages_unacknowledged"]
     logger.info(
         "%d virtual hosts, %d queues and %d messages are there after %.1f s",
@@ -200,10 +200,10 @@ async def _tell_recovered(administered: Administered, began: float) -> None:
 
 def _administered(
     stores: Stores, core: Core, telemetry: Telemetry, runtime: Runtime, sessions: InnerClients
-) -> Administered:
+) -> AdminContext:
     """What operations work on."""
     broker, configuration = core.broker, runtime.configuration
-    return Administered(
+    return AdminContext(
         core.administration,
         broker.vhosts,
         limits=node_limits(configuration),
@@ -222,7 +222,7 @@ def _administered(
     )
 
 
-async def _import_definitions(administered: Administered, configuration: Configuration) -> None:
+async def _import_definitions(context: AdminContext, configuration: Configuration) -> None:
     """Import the document that the operator named, before any client is let in."""
     file = configuration.definitions
     if file is None:
@@ -232,7 +232,7 @@ async def _import_definitions(administered: Administered, configuration: Configu
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
     try:
-        summary = await import_definitions(administered, decode(text), None)
+        summary = await import_definitions(context, decode(text), None)
     except (DefinitionsError, AdministrationError) as error:
         raise ConfigurationError(f"{file}: {error}") from None
     log_import(summary, str(file))

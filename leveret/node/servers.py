@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.config import Configuration
     from leveret.core.broker import Broker
     from leveret.mgmt_ui.managed import ManagedNode
-    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.context import AdminContext
     from leveret.node.process import Process
 
 __all__ = [
@@ -39,10 +39,10 @@ STOP_GRACE_SECONDS = 2.0
 
 
 @contextlib.asynccontextmanager
-async def open_control(process: Process, administered: Administered) -> AsyncIterator[None]:
+async def open_control(process: Process, context: AdminContext) -> AsyncIterator[None]:
     """Take what the command line asks for."""
     path = process.configuration.control_socket_path
-    control = ControlServer(path, administered, process.spawn)
+    control = ControlServer(path, context, process.spawn)
     await control.start()
     try:
         yield

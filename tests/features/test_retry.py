@@ -1,4 +1,4 @@
-"""The ladder of attempts: its waits, what may be stated, what headers tell."""
+"""The retry_policy of attempts: its waits, what may be stated, what headers tell."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -12,12 +12,12 @@ from leveret.features.retry import (
     ATTEMPTS,
     DELAY_MS_MAX,
     Attempts,
-    Ladder,
+    RetryPolicy,
     attempts_of,
     failed_headers,
     header_problem,
-    ladder_of,
-    own_ladder,
+    message_retry_policy,
+    retry_policy_of,
     without_attempts,
 )
 from leveret.ports.tables import decode_raw_table, encode_table
@@ -28,31 +28,31 @@ def raw(**headers):
 
 
 def stated(**values):
-    return ladder_of({k.replace("_", "-"): v for k, v in values.items()}.get)
+    return retry_policy_of({k.replace("_", "-"): v for k, v in values.items()}.get)
 
 
-def waits(ladder, count, chance=0.5):
-    return [ladder.wait_ms(attempt, chance) for attempt in range(1, count + 1)]
+def waits(retry_policy, count, chance=0.5):
+    return [retry_policy.wait_ms(attempt, chance) for attempt in range(1, count + 1)]
 
 
 @pytest.mark.covers("C-205")
 def test_waits_grow_up_to_the_longest():
-    ladder = stated(retry_delay=100, retry_multiplier=3, retry_max_delay=2000)
-    assert waits(ladder, 5) == [100, 300, 900, 2000, 2000]
+    retry_policy = stated(retry_delay=100, retry_multiplier=3, retry_max_delay=2000)
+    assert waits(retry_policy, 5) == [100, 300, 900, 2000, 2000]
     assert waits(stated(retry_delay=5), 3) == [5, 10, 20]
 
 
 @pytest.mark.covers("C-205")
 def test_waits_are_those_that_were_written_out_and_the_last_goes_on():
-    ladder = stated(retry_delays=[10, 50, 20])
-    assert waits(ladder, 5) == [10, 50, 20, 20, 20]
-    assert ladder.attempts_max == 3
+    retry_policy = stated(retry_delays=[10, 50, 20])
+    assert waits(retry_policy, 5) == [10, 50, 20, 20, 20]
+    assert retry_policy.attempts_max == 3
     assert stated(retry_delays=[10, 50], retry_max_attempts=7).attempts_max == 7
 
 
 def test_any_argument_turns_retries_on():
     assert stated() is None
-    assert stated(retry_max_attempts=3) == Ladder(attempts_max=3)
+    assert stated(retry_max_attempts=3) == RetryPolicy(attempts_max=3)
     assert stated(retry_on="timeout").attempts_max == ATTEMPTS
 
 
@@ -64,7 +64,7 @@ def test_which_failures_are_retried():
 
 
 LADDERS = st.builds(
-    Ladder,
+    RetryPolicy,
     delays_ms=st.lists(st.integers(0, DELAY_MS_MAX), max_size=5).map(tuple),
     delay_ms=st.integers(0, DELAY_MS_MAX),
     multiplier=st.floats(1, 1000),
@@ -75,20 +75,20 @@ CHANCES = st.floats(0, 1, exclude_max=True)
 
 
 @given(LADDERS, st.integers(1, 1_000_000), CHANCES)
-def test_no_wait_is_longer_than_the_longest_whatever_chance_says(ladder, attempt, chance):
-    assert 0 <= ladder.wait_ms(attempt, chance) <= ladder.delay_ms_max
+def test_no_wait_is_longer_than_the_longest_whatever_chance_says(retry_policy, attempt, chance):
+    assert 0 <= retry_policy.wait_ms(attempt, chance) <= retry_policy.delay_ms_max
 
 
 @given(LADDERS, st.integers(1, 100))
-def test_without_a_plan_of_its_own_a_ladder_never_shortens(ladder, attempt):
-    ladder = replace(ladder, delays_ms=())
-    assert ladder.wait_ms(attempt, 0.5) <= ladder.wait_ms(attempt + 1, 0.5)
+def test_without_a_plan_of_its_own_a_ladder_never_shortens(retry_policy, attempt):
+    retry_policy = replace(retry_policy, delays_ms=())
+    assert retry_policy.wait_ms(attempt, 0.5) <= retry_policy.wait_ms(attempt + 1, 0.5)
 
 
 @pytest.mark.covers("C-205")
 @given(st.integers(0, 100_000), st.floats(0, 1), CHANCES)
 def test_jitter_moves_a_wait_by_no_more_than_its_part(delay, jitter, chance):
-    wait = Ladder(delay_ms=delay, jitter=jitter).wait_ms(1, chance)
+    wait = RetryPolicy(delay_ms=delay, jitter=jitter).wait_ms(1, chance)
     assert delay * (1 - jitter) - 1 <= wait <= delay * (1 + jitter) + 1
 
 
@@ -134,17 +134,17 @@ def test_values_are_checked(key):
         assert ARGUMENTS[key](value) is not None, value
     for value in RIGHT[key]:
         assert ARGUMENTS[key](value) is None, value
-        ladder_of({key: value}.get).wait_ms(3, 0.1)
+        retry_policy_of({key: value}.get).wait_ms(3, 0.1)
 
 
 def test_a_message_may_bring_its_own_ladder():
-    queues = Ladder(attempts_max=9, delay_ms=7, jitter=0.0)
-    assert own_ladder(queues, raw(x_other=1)) == queues
-    assert waits(own_ladder(queues, raw(x_retry_delays=[1, 4])), 3) == [1, 4, 4]
-    assert own_ladder(queues, raw(x_retry_delays=[1, 4])).attempts_max == 2
-    both = own_ladder(queues, raw(x_retry_delays=[1, 4], x_retry_max_attempts=5))
+    queues = RetryPolicy(attempts_max=9, delay_ms=7, jitter=0.0)
+    assert message_retry_policy(queues, raw(x_other=1)) == queues
+    assert waits(message_retry_policy(queues, raw(x_retry_delays=[1, 4])), 3) == [1, 4, 4]
+    assert message_retry_policy(queues, raw(x_retry_delays=[1, 4])).attempts_max == 2
+    both = message_retry_policy(queues, raw(x_retry_delays=[1, 4], x_retry_max_attempts=5))
     assert (both.delays_ms, both.attempts_max) == ((1, 4), 5)
-    fewer = own_ladder(queues, raw(x_retry_max_attempts=1))
+    fewer = message_retry_policy(queues, raw(x_retry_max_attempts=1))
     assert (fewer.delay_ms, fewer.attempts_max) == (7, 1)
 
 

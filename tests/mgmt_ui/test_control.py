@@ -10,7 +10,7 @@ from leveret.errors import StorageError
 from leveret.mgmt_ui import control
 from leveret.mgmt_ui.control import ControlServer
 from leveret.mgmt_ui.control_client import request
-from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 
@@ -20,7 +20,7 @@ async def listening(path):
     model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
     administration = model.administration
     administration.create_defaults("")
-    node = Administered(administration, model.vhosts)
+    node = AdminContext(administration, model.vhosts)
     async with asyncio.TaskGroup() as group:
         server = ControlServer(path, node, group.create_task)
         await server.start()

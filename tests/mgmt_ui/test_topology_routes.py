@@ -4,7 +4,7 @@ import pytest
 from pamqp import commands
 
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.definitions import PermissionDefinition
 from tests.support.client import Client
 from tests.support.site import Site
@@ -129,7 +129,7 @@ async def test_what_deletes_no_queue_is_left_alone():
         assert await status(site, "POST", "/api/definitions", document) == 400
     request = {"operation": "queue.delete"}
     request["parameters"] = {"vhost": "/", "name": "q", "if_empty": False, "if_unused": False}
-    assert await perform(site.administered, request, COMMAND_LINE) == {"ok": True, "result": 0}
+    assert await perform(site.context, request, COMMAND_LINE) == {"ok": True, "result": 0}
     site.stage.run()
 
 

@@ -6,7 +6,7 @@ import httpx
 
 from leveret.core.definitions.administration import Administration
 from leveret.mgmt_ui.managed import Listener, ManagedNode
-from leveret.mgmt_ui.operations.administered import Administered
+from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.mgmt_ui.web import create_app
 from leveret.ports.definitions import PermissionDefinition, UserDefinition
@@ -42,7 +42,7 @@ class Site:
         self.administration.restore(self.stage.definitions())
         self.serving = True
         self.add_user("guest", "administrator")
-        self.administered = Administered(
+        self.context = AdminContext(
             self.administration,
             self.broker.vhosts,
             broker=self.broker,
@@ -51,11 +51,11 @@ class Site:
 
     def equip(self, **parts):
         """Give the node what operations work on, and make its application."""
-        self.administered = replace(self.administered, **parts)
+        self.context = replace(self.context, **parts)
         self.node = ManagedNode(
             "leveret@test",
             self.broker,
-            self.administered,
+            self.context,
             self.stage.configuration,
             None,  # whoever publishes or gets needs a running node
             LISTENERS,

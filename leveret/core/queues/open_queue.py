@@ -302,7 +302,7 @@ class OpenQueue(LogWriter):
     ) -> None:
         """Consumers gave the records back; `failed`: because they could not cope with them.
 
-        `cause` is why, where a queue may retry them by a ladder for that.
+        `cause` is why, where a queue may retry them by a retry_policy for that.
         """
 
     @abstractmethod

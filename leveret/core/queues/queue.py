@@ -692,9 +692,9 @@ class Queue(OpenQueue):
 
     def _keep_order(self) -> None:
         """See to order by key, if somebody wants it."""
-        ladder = self.settings.retry
+        retry_policy = self.settings.retry
         # A group waits for what is parked of it, and so would who comes back.
-        if ladder is None or not ladder.keeps_order or self.settings.group_ordering:
+        if retry_policy is None or not retry_policy.keeps_order or self.settings.group_ordering:
             if self.order is not None:
                 order, self.order = self.order, None
                 order.end()

@@ -16,7 +16,7 @@ from leveret.features import deaths
 from leveret.features.dedup import window_ms
 from leveret.features.rates import Rate, rate_of
 from leveret.features.retry import ARGUMENTS as RETRY_KEYS
-from leveret.features.retry import Ladder, ladder_of
+from leveret.features.retry import RetryPolicy, retry_policy_of
 from leveret.ports import Retention
 from leveret.ports.definitions import Paused
 from leveret.ports.fields import INT64_MAX
@@ -107,7 +107,7 @@ class QueueSettings:
     single_active_by_priority: bool = False  # a consumer of higher priority takes over
     delivery_limit: int | None = None  # how often a message may come back
     retry_delay: RetryDelay | None = None  # of messages that came back
-    retry: Ladder | None = None  # of messages that failed
+    retry: RetryPolicy | None = None  # of messages that failed
     counts_deliveries: bool = False  # consumers are told how often a message came back
     consumer_timeout_ms: int | None = None  # None: the node's
     visibility_timeout_ms: int | None = None  # what is not settled by then comes back
@@ -258,7 +258,7 @@ def _of_any_queue(stated: Stated) -> QueueSettings:
         group_ordering=bool(stated("group-ordering"))
         and not stated.arguments.get("x-max-priority"),
         single_active=bool(stated.arguments.get("x-single-active-consumer")),
-        retry=ladder_of(stated),
+        retry=retry_policy_of(stated),
         consumer_timeout_ms=stated("consumer-timeout"),
         visibility_timeout_ms=stated("visibility-timeout"),
         celery_eta=bool(stated("celery-eta")),

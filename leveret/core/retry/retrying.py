@@ -18,11 +18,11 @@ from leveret.core.retry.key_order import KeyOrder, key_of
 from leveret.errors import ChannelError, StorageError
 from leveret.features.retry import (
     Attempts,
-    Ladder,
+    RetryPolicy,
     attempts_of,
     failed_headers,
     header_problem,
-    own_ladder,
+    message_retry_policy,
 )
 from leveret.ports.contents import headers_table, with_properties
 from leveret.ports.ranges import RangeSet
@@ -50,7 +50,7 @@ def retry_topic(queue: str) -> str:
 
 
 def check_retry_headers(header: bytes) -> None:
-    """Raise ChannelError 406 where a message's own ladder makes no sense."""
+    """Raise ChannelError 406 where a message's own retry_policy makes no sense."""
     problem = header_problem(_readable(header))
     if problem is not None:
         raise ChannelError(406, problem)
@@ -135,30 +135,32 @@ class RetryTopic:
 
         The others have no attempt left; their headers say so.
         """
-        ladder = self._queue.settings.retry
-        assert ladder is not None, "the queue retries"
+        retry_policy = self._queue.settings.retry
+        assert retry_policy is not None, "the queue retries"
         waiting = RangeSet()
         exhausted: list[Window] = []
         now_ms = self._timers.wall_ms()
         for window in windows:
             for record in _records(window):
-                fate = self._fail(record, ladder, reason, now_ms)
+                fate = self._fail(record, retry_policy, reason, now_ms)
                 if isinstance(fate, Window):
                     exhausted.append(fate)
                 elif fate is Fate.AWAY:
                     waiting.add(record.offset, record.offset + 1)
         return list(waiting), exhausted
 
-    def _fail(self, record: _Record, ladder: Ladder, reason: Reason, now_ms: int) -> Fate | Window:
+    def _fail(
+        self, record: _Record, retry_policy: RetryPolicy, reason: Reason, now_ms: int
+    ) -> Fate | Window:
         """Let a record wait, unless it has been tried as often as it may: then it says so."""
         headers = _readable(record.header)
         if record.flags & RecordFlag.HAS_RETRY:
-            ladder = own_ladder(ladder, headers)
+            retry_policy = message_retry_policy(retry_policy, headers)
         # Others may write such headers, too: only the broker's own count.
         known = record.flags & RecordFlag.RETRIED
         attempts = attempts_of(headers) if known else Attempts()
         count = attempts.count + 1
-        if count > ladder.attempts_max:
+        if count > retry_policy.attempts_max:
             return self._spent(record, failed_headers(headers, attempts, reason, now_ms // 1000))
         order = self._queue.order
         key = b""
@@ -169,7 +171,7 @@ class RetryTopic:
         attempts = Attempts(count, attempts.first_at)
         table = encode_table(failed_headers(headers, attempts, reason, now_ms // 1000))
         room_offset = self.store.add(
-            now_ms + ladder.wait_ms(count, self._chance()),
+            now_ms + retry_policy.wait_ms(count, self._chance()),
             record.flags | RecordFlag.HAS_HEADERS | RecordFlag.RETRIED,
             record.exchange,
             record.routing_key,
@@ -200,7 +202,7 @@ class RetryTopic:
         queue = self._queue
         if queue.deleted:
             return
-        coming = Homecoming(self)
+        coming = RetryReenqueue(self)
         now = self._timers.wall_ms()
         builder = queue.builder
         for record in due:
@@ -323,7 +325,7 @@ class RetryTopic:
         self._stores.delete(definition.vhost, retry_topic(definition.topic), definition.incarnation)
 
 
-class Homecoming:
+class RetryReenqueue:
     """Some messages on their way from the retry topic to the queue."""
 
     def __init__(self, topic: RetryTopic) -> None:

@@ -54,13 +54,9 @@ async def list_rules(caller: CallerHere, vhost: Segment | None = None) -> Respon
     """The rules of one virtual host, or of all that the caller may list."""
     if vhost is not None:
         caller.vhost(vhost)
-        return answer(rule_rows(caller.node.administered, vhost))
+        return answer(rule_rows(caller.node.context, vhost))
     return answer(
-        [
-            row
-            for host in caller.open_vhosts()
-            for row in rule_rows(caller.node.administered, host.name)
-        ]
+        [row for host in caller.open_vhosts() for row in rule_rows(caller.node.context, host.name)]
     )
 
 
@@ -77,7 +73,7 @@ async def put_rule(caller: CallerHere, request: Request, vhost: Segment, name: S
     caller.vhost(vhost)
     caller.require_policymaker()
     rule = await json_object(request)
-    is_new = not any(row["name"] == name for row in rule_rows(caller.node.administered, vhost))
+    is_new = not any(row["name"] == name for row in rule_rows(caller.node.context, vhost))
     await caller.perform("alert.set", vhost=vhost, name=name, rule=rule)
     return Response(status_code=201 if is_new else 204)
 
@@ -93,7 +89,7 @@ async def delete_rule(caller: CallerHere, vhost: Segment, name: Segment) -> Resp
 
 
 def _existing(caller: Caller, vhost: str, name: str) -> Row:
-    for row in rule_rows(caller.node.administered, vhost):
+    for row in rule_rows(caller.node.context, vhost):
         if row["name"] == name:
             return row
     raise not_found()

@@ -32,7 +32,7 @@ from leveret.mgmt_ui.api.problems import (
     too_many_requests,
 )
 from leveret.mgmt_ui.managed import ManagedNode
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.mgmt_ui.origin import require_own_site
 from leveret.mgmt_ui.sessions import COOKIE, CSRF_HEADER
 from leveret.ports.audit import Actor, Way
@@ -206,7 +206,7 @@ class Caller:
         Whether the caller may is the route's to ask.
         """
         request = {"operation": operation, "parameters": parameters}
-        answer = await perform(self.node.administered, request, self.actor)
+        answer = await perform(self.node.context, request, self.actor)
         if not answer["ok"]:
             raise refused_operation(str(answer["error"]), str(answer["explanation"]))
         return answer["result"]

@@ -85,7 +85,7 @@ def _alarms(node: ManagedNode, reason: str) -> Response:
 @guarded.api_route("/virtual-hosts", methods=READ)
 async def virtual_hosts(node: NodeHere) -> Response:
     """Whether every virtual host that is defined is open."""
-    defined = [vhost.name for vhost in node.administered.administration.vhosts()]
+    defined = [vhost.name for vhost in node.context.administration.vhosts()]
     down = [name for name in defined if name not in node.broker.vhosts]
     if down:
         return _failed("Some virtual hosts are down", **{"virtual-hosts": down})

@@ -112,7 +112,7 @@ async def delete_parameter(
 
 
 def _rows(caller: Caller) -> list[Row]:
-    administration = caller.node.administered.administration
+    administration = caller.node.context.administration
     rows = parameter_rows(
         administration.vhosts(),
         administration.policies.select(operator=True),
@@ -148,9 +148,7 @@ def _require_plain(component: str) -> None:
 async def list_global_parameters(caller: CallerHere, query: QueryHere) -> Response:
     """Parameters of the node, for policymakers."""
     caller.require_policymaker()
-    return await listed(
-        caller.node.administered.administration.parameters.all_global(), GLOBAL, query
-    )
+    return await listed(caller.node.context.administration.parameters.all_global(), GLOBAL, query)
 
 
 @router.api_route("/api/global-parameters/{name}", methods=READ)
@@ -181,7 +179,7 @@ async def delete_global_parameter(caller: CallerHere, name: Segment) -> Response
 
 
 def _global(caller: Caller) -> dict[str, Any]:
-    held = caller.node.administered.administration.parameters.all_global()
+    held = caller.node.context.administration.parameters.all_global()
     return {parameter.name: parameter.value for parameter in held}
 
 

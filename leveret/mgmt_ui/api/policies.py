@@ -35,7 +35,7 @@ def _routes(path: str, *, operator: bool) -> APIRouter:
     router = APIRouter(tags=[path])
 
     def find(caller: Caller, vhost: str, name: str) -> PolicyDefinition | None:
-        held = caller.node.administered.administration.policies.select(vhost, operator=operator)
+        held = caller.node.context.administration.policies.select(vhost, operator=operator)
         return next((policy for policy in held if policy.name == name), None)
 
     @router.api_route(f"/api/{path}", methods=READ)
@@ -44,7 +44,7 @@ def _routes(path: str, *, operator: bool) -> APIRouter:
         caller: CallerHere, query: QueryHere, vhost: Segment | None = None
     ) -> Response:
         """Policies of one virtual host, or of all whose contents the caller may list."""
-        policies = caller.node.administered.administration.policies
+        policies = caller.node.context.administration.policies
         hosts = vhosts_of(caller, vhost)
         found = [one for host in hosts for one in policies.select(host.name, operator=operator)]
         return await listed(found, POLICIES, query)

@@ -51,7 +51,7 @@ async def list_usage(caller: CallerHere, request: Request) -> Response:
 
 async def visible_usage(caller: Caller, **asked: object) -> list[dict[str, Any]]:
     """The records that the caller may see; none of a node that keeps none."""
-    if caller.node.administered.usage is None:
+    if caller.node.context.usage is None:
         return []
     found: list[dict[str, Any]] = await caller.perform("usage.list", **asked)
     if caller.is_monitor:

@@ -1,6 +1,6 @@
 """Operations on who may do what: users, virtual hosts and permissions.
 
-See leveret.mgmt_ui.operations.performing.
+See leveret.mgmt_ui.operations.dispatcher.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.ports.definitions import PermissionDefinition
 
 if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["ACCESS", "create_defaults"]
 
@@ -38,12 +38,12 @@ async def _hash(password: str) -> str:
     return await asyncio.to_thread(hash_password, password, os.urandom(SALT_BYTES))
 
 
-async def _user_add(node: Administered, parameters: Parameters) -> None:
+async def _user_add(node: AdminContext, parameters: Parameters) -> None:
     password_hash = await _checked_hash(parameters)
     node.administration.add_user(parameters["name"], password_hash, parameters["tags"])
 
 
-async def _user_put(node: Administered, parameters: Parameters) -> None:
+async def _user_put(node: AdminContext, parameters: Parameters) -> None:
     """Add a user, or replace password and tags of one; without either hash or password no login."""
     password_hash = ""
     if parameters["password_hash"] or parameters["password"]:
@@ -56,7 +56,7 @@ async def _user_put(node: Administered, parameters: Parameters) -> None:
         node.administration.set_password_hash(name, password_hash)
 
 
-async def _user_set_password(node: Administered, parameters: Parameters) -> None:
+async def _user_set_password(node: AdminContext, parameters: Parameters) -> None:
     password_hash = await _checked_hash(parameters)
     node.administration.set_password_hash(parameters["name"], password_hash)
 
@@ -74,22 +74,22 @@ async def _checked_hash(parameters: Parameters) -> str:
     return await _hash(parameters["password"])
 
 
-async def _user_set_tags(node: Administered, parameters: Parameters) -> None:
+async def _user_set_tags(node: AdminContext, parameters: Parameters) -> None:
     node.administration.set_user_tags(parameters["name"], parameters["tags"])
 
 
-async def _user_delete(node: Administered, parameters: Parameters) -> None:
+async def _user_delete(node: AdminContext, parameters: Parameters) -> None:
     node.administration.delete_user(parameters["name"])
 
 
-async def _user_list(node: Administered, _: Parameters) -> list[dict[str, object]]:
+async def _user_list(node: AdminContext, _: Parameters) -> list[dict[str, object]]:
     return [
         {"name": user.name, "tags": list(user.tags), "limits": user.limits}
         for user in node.administration.users()
     ]
 
 
-async def _vhost_add(node: Administered, parameters: Parameters) -> None:
+async def _vhost_add(node: AdminContext, parameters: Parameters) -> None:
     node.administration.add_vhost(
         parameters["name"],
         parameters["description"],
@@ -98,7 +98,7 @@ async def _vhost_add(node: Administered, parameters: Parameters) -> None:
     )
 
 
-async def _vhost_set(node: Administered, parameters: Parameters) -> None:
+async def _vhost_set(node: AdminContext, parameters: Parameters) -> None:
     """Replace what is stated; None leaves as it is."""
     tags = parameters["tags"]
     if tags is not None and not (
@@ -110,19 +110,19 @@ async def _vhost_set(node: Administered, parameters: Parameters) -> None:
     )
 
 
-async def _vhost_protect(node: Administered, parameters: Parameters) -> None:
+async def _vhost_protect(node: AdminContext, parameters: Parameters) -> None:
     node.administration.protect_vhost(parameters["name"], protected=parameters["protected"])
 
 
-async def _vhost_create_queues(node: Administered, parameters: Parameters) -> None:
+async def _vhost_create_queues(node: AdminContext, parameters: Parameters) -> None:
     node.administration.let_vhost_create_queues(parameters["name"], on=parameters["on"])
 
 
-async def _vhost_delete(node: Administered, parameters: Parameters) -> None:
+async def _vhost_delete(node: AdminContext, parameters: Parameters) -> None:
     node.administration.delete_vhost(parameters["name"])
 
 
-async def _vhost_list(node: Administered, _: Parameters) -> list[dict[str, object]]:
+async def _vhost_list(node: AdminContext, _: Parameters) -> list[dict[str, object]]:
     return [
         {
             "name": vhost.name,
@@ -137,23 +137,23 @@ async def _vhost_list(node: Administered, _: Parameters) -> list[dict[str, objec
     ]
 
 
-async def _vhost_trace_on(node: Administered, parameters: Parameters) -> None:
+async def _vhost_trace_on(node: AdminContext, parameters: Parameters) -> None:
     node.administration.trace_vhost(parameters["name"], on=True)
 
 
-async def _vhost_trace_off(node: Administered, parameters: Parameters) -> None:
+async def _vhost_trace_off(node: AdminContext, parameters: Parameters) -> None:
     node.administration.trace_vhost(parameters["name"], on=False)
 
 
-async def _permission_set(node: Administered, parameters: Parameters) -> None:
+async def _permission_set(node: AdminContext, parameters: Parameters) -> None:
     node.administration.set_permission(PermissionDefinition(**parameters))
 
 
-async def _permission_clear(node: Administered, parameters: Parameters) -> None:
+async def _permission_clear(node: AdminContext, parameters: Parameters) -> None:
     node.administration.clear_permission(parameters["user"], parameters["vhost"])
 
 
-async def _permission_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+async def _permission_list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
     held = node.administration.permissions(user=parameters["user"], vhost=parameters["vhost"])
     return [asdict(definition) for definition in held]
 

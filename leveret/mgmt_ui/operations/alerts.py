@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from leveret.features.alerts import COMPONENT
-from leveret.mgmt_ui.operations.administered import not_running
+from leveret.mgmt_ui.operations.context import not_running
 from leveret.ports.definitions import ParameterDefinition
 
 if TYPE_CHECKING:
     from leveret.core.telemetry.alerting import Alerting
     from leveret.features.alerts import Alert
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["ALERTS", "alert_row", "rule_rows", "without_secret"]
 
 HIDDEN: Final = "…"
 
 
-def rule_rows(node: Administered, vhost: str | None) -> list[dict[str, Any]]:
+def rule_rows(node: AdminContext, vhost: str | None) -> list[dict[str, Any]]:
     """The rules of one virtual host or of all, with their secrets hidden."""
     held = node.administration.parameters.select(vhost=vhost, component=COMPONENT)
     return [
@@ -65,11 +65,11 @@ def alert_row(alert: Alert) -> dict[str, Any]:
     }
 
 
-async def _list(node: Administered, parameters: Parameters) -> list[dict[str, Any]]:
+async def _list(node: AdminContext, parameters: Parameters) -> list[dict[str, Any]]:
     return rule_rows(node, parameters["vhost"])
 
 
-async def _set(node: Administered, parameters: Parameters) -> None:
+async def _set(node: AdminContext, parameters: Parameters) -> None:
     vhost, name, rule = parameters["vhost"], parameters["name"], dict(parameters["rule"])
     for key, shown in SHOWN.items():  # what was shown so shall stay as it was
         known = _known(node, vhost, name).get(key)
@@ -78,7 +78,7 @@ async def _set(node: Administered, parameters: Parameters) -> None:
     node.administration.set_parameter(ParameterDefinition(vhost, COMPONENT, name, rule))
 
 
-def _known(node: Administered, vhost: str, name: str) -> dict[str, Any]:
+def _known(node: AdminContext, vhost: str, name: str) -> dict[str, Any]:
     """The rule of this name as it is kept; empty where there is none."""
     for held in node.administration.parameters.select(vhost=vhost, component=COMPONENT):
         if held.name == name and isinstance(held.value, dict):
@@ -86,11 +86,11 @@ def _known(node: Administered, vhost: str, name: str) -> dict[str, Any]:
     return {}
 
 
-async def _clear(node: Administered, parameters: Parameters) -> None:
+async def _clear(node: AdminContext, parameters: Parameters) -> None:
     node.administration.clear_parameter(parameters["vhost"], COMPONENT, parameters["name"])
 
 
-async def _status(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _status(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     """What fires, and what has begun or ended lately, the latest first."""
     alerting, vhost = _alerting(node), parameters["vhost"]
     return {
@@ -101,7 +101,7 @@ async def _status(node: Administered, parameters: Parameters) -> dict[str, objec
     }
 
 
-def _alerting(node: Administered) -> Alerting:
+def _alerting(node: AdminContext) -> Alerting:
     if node.alerting is None:
         raise not_running()
     return node.alerting

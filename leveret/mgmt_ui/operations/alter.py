@@ -11,12 +11,12 @@ from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of, w
 from leveret.ports.definitions import Paused
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["LIVE"]
 
 
-async def _change(node: Administered, parameters: Parameters) -> None:
+async def _change(node: AdminContext, parameters: Parameters) -> None:
     """An argument that is null goes away; those that are not named stay."""
     queue = queue_of(node, parameters)
     try:
@@ -27,20 +27,20 @@ async def _change(node: Administered, parameters: Parameters) -> None:
     alter_queue.change_arguments(broker_of(node), queue, arguments)
 
 
-async def _rename(node: Administered, parameters: Parameters) -> None:
+async def _rename(node: AdminContext, parameters: Parameters) -> None:
     alter_queue.rename(broker_of(node), queue_of(node, parameters), parameters["new_name"])
 
 
-async def _alias_remove(node: Administered, parameters: Parameters) -> None:
+async def _alias_remove(node: AdminContext, parameters: Parameters) -> None:
     vhost_of(node, parameters).remove_alias(parameters["alias"])
 
 
-async def _pause(node: Administered, parameters: Parameters) -> None:
+async def _pause(node: AdminContext, parameters: Parameters) -> None:
     paused = Paused.ALL if parameters["publishing"] else Paused.DELIVERIES
     alter_queue.pause(broker_of(node), queue_of(node, parameters), paused)
 
 
-async def _resume(node: Administered, parameters: Parameters) -> None:
+async def _resume(node: AdminContext, parameters: Parameters) -> None:
     alter_queue.resume(broker_of(node), queue_of(node, parameters))
 
 

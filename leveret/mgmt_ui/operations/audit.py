@@ -13,7 +13,7 @@ from leveret.ports.audit import AuditQuery, AuditRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.ports.audit import Actor, AuditStore
 
 __all__ = ["AUDIT", "Audit"]
@@ -87,7 +87,7 @@ def _is_secret(name: str) -> bool:
 # -- reading it
 
 
-async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     """The latest records first; `before` of the answer asks for the next ones."""
     if node.audit is None:
         return {"rows": [], "before": None}

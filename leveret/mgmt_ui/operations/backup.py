@@ -12,42 +12,42 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.logs.internal_topics import INCARNATION
 from leveret.core.queues.arguments import QUEUE_TYPE
-from leveret.mgmt_ui.operations.administered import not_running
+from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.topology import check_short, table_arguments, vhost_of
 from leveret.ports.definitions import QueueDefinition
 from leveret.storage.files import ReadOnlyFiles
 from leveret.storage.orphans import Orphan, read_orphan
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.storage.snapshot import Snapshots
     from leveret.storage.store import FileTopicStore
 
 __all__ = ["BACKUP"]
 
 
-def _snapshots(node: Administered) -> Snapshots:
+def _snapshots(node: AdminContext) -> Snapshots:
     if node.snapshots is None:
         raise not_running()
     return node.snapshots
 
 
-def _topics(node: Administered) -> FileTopicStore:
+def _topics(node: AdminContext) -> FileTopicStore:
     if node.topics is None:
         raise not_running()
     return node.topics
 
 
-async def _take(node: Administered, _: Parameters) -> str:
+async def _take(node: AdminContext, _: Parameters) -> str:
     """Returns the directory."""
     return str(await _snapshots(node).take())
 
 
-async def _release(node: Administered, _: Parameters) -> None:
+async def _release(node: AdminContext, _: Parameters) -> None:
     await _snapshots(node).release()
 
 
-async def _orphans(node: Administered) -> list[Orphan]:
+async def _orphans(node: AdminContext) -> list[Orphan]:
     topics = _topics(node)
     paths = topics.orphans()
 
@@ -62,11 +62,11 @@ async def _orphans(node: Administered) -> list[Orphan]:
         raise AdministrationError("storage", text) from error
 
 
-async def _list(node: Administered, _: Parameters) -> list[dict[str, Any]]:
+async def _list(node: AdminContext, _: Parameters) -> list[dict[str, Any]]:
     return [asdict(orphan) for orphan in await _orphans(node)]
 
 
-async def _adopt(node: Administered, parameters: Parameters) -> int:
+async def _adopt(node: AdminContext, parameters: Parameters) -> int:
     """Returns how many messages the queue has then."""
     name, log = parameters["queue"], parameters["log"]
     check_short("a queue's name", name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.core.dead_letters.redrive import Redrive, Redrives
     from leveret.core.dead_letters.scan import StoredDeadLetter
     from leveret.core.queues.queue import Queue
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["DEAD_LETTERS"]
 
@@ -27,7 +27,7 @@ HEADERS_MAX = 100
 IDS_MAX = 10_000
 
 
-async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue, selection = _queue(node, parameters), _selection(parameters)
     limit = min(max(parameters["limit"], 1), ROWS_MAX)
     after = parameters["after"]
@@ -46,7 +46,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
     }
 
 
-async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue, offset = _queue(node, parameters), integer("offset", parameters["offset"])
     behind = min(offset + 1, queue.log.committed)
     async for found in scan.scan(queue, Selection(), offset, behind):
@@ -59,7 +59,7 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
     raise AdministrationError("not_found", f"no message {offset} in queue '{queue.name}'")
 
 
-async def _redrive(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _redrive(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue, selection = _queue(node, parameters), _selection(parameters)
     exchange, key = parameters["exchange"], parameters["routing_key"]
     if exchange is None and key is not None:
@@ -73,29 +73,29 @@ async def _redrive(node: Administered, parameters: Parameters) -> dict[str, obje
     return _status_of(_redrives(node).start(queue, selection, target, rate))
 
 
-async def _status(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _status(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     return _status_of(_redrives(node).latest(_queue(node, parameters)))
 
 
-async def _pause(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _pause(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     redrive = _redrives(node).latest(_queue(node, parameters))
     redrive.pause()
     return _status_of(redrive)
 
 
-async def _resume(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _resume(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     redrive = _redrives(node).latest(_queue(node, parameters))
     redrive.resume()
     return _status_of(redrive)
 
 
-async def _cancel(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _cancel(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     redrive = _redrives(node).latest(_queue(node, parameters))
     redrive.cancel()
     return _status_of(redrive)
 
 
-async def _delete(node: Administered, parameters: Parameters) -> int:
+async def _delete(node: AdminContext, parameters: Parameters) -> int:
     queue, selection = _queue(node, parameters), _selection(parameters)
     if selection == Selection():
         raise AdministrationError("invalid", "state which messages; `purge` deletes all")
@@ -104,14 +104,14 @@ async def _delete(node: Administered, parameters: Parameters) -> int:
     return count
 
 
-async def _purge(node: Administered, parameters: Parameters) -> int:
+async def _purge(node: AdminContext, parameters: Parameters) -> int:
     queue = _queue(node, parameters)
     count = queue.purge()
     _tell(node, queue, count)
     return count
 
 
-def _tell(node: Administered, queue: Queue, count: int) -> None:
+def _tell(node: AdminContext, queue: Queue, count: int) -> None:
     told = {"queue": queue.name, "vhost": queue.definition.vhost, "deleted": count}
     _redrives(node).emit("dead_letters.deleted", told)
 
@@ -119,13 +119,13 @@ def _tell(node: Administered, queue: Queue, count: int) -> None:
 # -- what is asked for
 
 
-def _redrives(node: Administered) -> Redrives:
+def _redrives(node: AdminContext) -> Redrives:
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
     return node.redrives
 
 
-def _queue(node: Administered, parameters: Parameters) -> Queue:
+def _queue(node: AdminContext, parameters: Parameters) -> Queue:
     return _redrives(node).queue(parameters["vhost"], parameters["queue"])
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from leveret.core.dedup.operations import Committed, DedupOperations
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["ONCE"]
 
@@ -20,12 +20,12 @@ POLL_SECONDS = 0.01
 SAFE_SECONDS_MAX = 30  # until what was asked for is on the disk
 
 
-async def _dedup_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+async def _dedup_list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
     once, vhost = _opened(node, parameters)
     return once.windows(vhost)
 
 
-async def _dedup_show(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _dedup_show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     once, vhost = _opened(node, parameters)
     row = _window(once, vhost, parameters)
     id_ = parameters["id"]
@@ -34,7 +34,7 @@ async def _dedup_show(node: Administered, parameters: Parameters) -> dict[str, o
     return {**row, "id": id_, "seen_at": once.seen_ms(vhost, *_named(parameters), id_)}
 
 
-async def _dedup_forget(node: Administered, parameters: Parameters) -> None:
+async def _dedup_forget(node: AdminContext, parameters: Parameters) -> None:
     once, vhost = _opened(node, parameters)
     _window(once, vhost, parameters)
     window = once.forget(vhost, *_named(parameters), parameters["id"])
@@ -43,23 +43,23 @@ async def _dedup_forget(node: Administered, parameters: Parameters) -> None:
     await _until(lambda: window.is_saved)
 
 
-async def _producers_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+async def _producers_list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
     once, vhost = _opened(node, parameters)
     return once.producers(vhost)
 
 
-async def _producers_forget(node: Administered, parameters: Parameters) -> None:
+async def _producers_forget(node: AdminContext, parameters: Parameters) -> None:
     once, vhost = _opened(node, parameters)
     id_, user = parameters["id"], parameters["user"]
     await _safe(once.forget_producer(vhost, id_, user), f"no producer '{id_}'")
 
 
-async def _prepared_list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+async def _prepared_list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
     once, vhost = _opened(node, parameters)
     return once.prepared(vhost)
 
 
-async def _prepared_show(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _prepared_show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     once, vhost = _opened(node, parameters)
     for row in once.prepared(vhost):
         if row["id"] == parameters["id"]:
@@ -67,21 +67,21 @@ async def _prepared_show(node: Administered, parameters: Parameters) -> dict[str
     raise AdministrationError("not_found", f"no prepared message '{parameters['id']}'")
 
 
-async def _prepared_commit(node: Administered, parameters: Parameters) -> None:
+async def _prepared_commit(node: AdminContext, parameters: Parameters) -> None:
     await _decide(node, parameters, commit=True)
 
 
-async def _prepared_rollback(node: Administered, parameters: Parameters) -> None:
+async def _prepared_rollback(node: AdminContext, parameters: Parameters) -> None:
     await _decide(node, parameters, commit=False)
 
 
-async def _decide(node: Administered, parameters: Parameters, *, commit: bool) -> None:
+async def _decide(node: AdminContext, parameters: Parameters, *, commit: bool) -> None:
     once, vhost = _opened(node, parameters)
     told = once.decide(vhost, parameters["id"], commit=commit)
     await _safe(told, f"no prepared message '{parameters['id']}'")
 
 
-def _opened(node: Administered, parameters: Parameters) -> tuple[DedupOperations, Vhost]:
+def _opened(node: AdminContext, parameters: Parameters) -> tuple[DedupOperations, Vhost]:
     """Raise AdministrationError where no node runs, or the virtual host is not there."""
     node.administration.vhost(parameters["vhost"])
     if node.dedup is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.core.definitions.document import OPERATOR_POLICY
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Parameters
+    from leveret.mgmt_ui.operations.context import Parameters
 
 __all__ = ["refused_deletion"]
 

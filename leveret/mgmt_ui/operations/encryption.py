@@ -12,7 +12,7 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.storage.master_key import MasterKeyError
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.storage.key_administration import KeyAdministration
 
 __all__ = ["ENCRYPTION"]
@@ -20,12 +20,12 @@ __all__ = ["ENCRYPTION"]
 Rows = list[dict[str, object]]
 
 
-def _keys(node: Administered) -> KeyAdministration:
+def _keys(node: AdminContext) -> KeyAdministration:
     assert node.encryption is not None
     return node.encryption
 
 
-async def _status(node: Administered, parameters: Parameters) -> Rows:
+async def _status(node: AdminContext, parameters: Parameters) -> Rows:
     keys, only = _keys(node), parameters["vhost"]
     names = {vhost.name for vhost in node.administration.vhosts()} | set(keys.vhosts)
     if only is not None and only not in names:
@@ -33,7 +33,7 @@ async def _status(node: Administered, parameters: Parameters) -> Rows:
     return await keys.status([only] if only is not None else sorted(names))
 
 
-async def _enable(node: Administered, parameters: Parameters) -> bool:
+async def _enable(node: AdminContext, parameters: Parameters) -> bool:
     vhost = node.administration.vhost(parameters["vhost"]).name
     try:
         return await _keys(node).enable(vhost)
@@ -41,11 +41,11 @@ async def _enable(node: Administered, parameters: Parameters) -> bool:
         raise AdministrationError("invalid", str(error)) from None
 
 
-async def _disable(node: Administered, parameters: Parameters) -> bool:
+async def _disable(node: AdminContext, parameters: Parameters) -> bool:
     return await _keys(node).disable(_known(node, parameters["vhost"]))
 
 
-async def _rotate(node: Administered, parameters: Parameters) -> str:
+async def _rotate(node: AdminContext, parameters: Parameters) -> str:
     keys, vhost = _keys(node), _known(node, parameters["vhost"])
     if not keys.is_encrypted(vhost):
         text = f"vhost '{vhost}' is not encrypted: `leveret encryption enable` begins that"
@@ -53,14 +53,14 @@ async def _rotate(node: Administered, parameters: Parameters) -> str:
     return await keys.rotate(vhost)
 
 
-def _known(node: Administered, vhost: str) -> str:
+def _known(node: AdminContext, vhost: str) -> str:
     """A virtual host that has keys, though it may be deleted, or that is there."""
     if vhost not in _keys(node).vhosts:
         node.administration.vhost(vhost)
     return vhost
 
 
-async def _rotate_master(node: Administered, parameters: Parameters) -> str:
+async def _rotate_master(node: AdminContext, parameters: Parameters) -> str:
     return await _keys(node).rotate_master(Path(parameters["new_key_file"]))
 
 

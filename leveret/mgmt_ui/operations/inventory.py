@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from leveret.core.clients import Client
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["INVENTORY", "object_totals"]
 
@@ -39,7 +39,7 @@ Entry: TypeAlias = tuple[Key, Any]
 # -- queues
 
 
-async def _queue_list(node: Administered, parameters: Parameters) -> Row:
+async def _queue_list(node: AdminContext, parameters: Parameters) -> Row:
     name = broker_of(node).node_name
     queues = (
         ((vhost.name, key), queue)
@@ -50,7 +50,7 @@ async def _queue_list(node: Administered, parameters: Parameters) -> Row:
     return await _page(queues, lambda queue: views.queue_row(queue, name), parameters)
 
 
-async def _queue_show(node: Administered, parameters: Parameters) -> Row:
+async def _queue_show(node: AdminContext, parameters: Parameters) -> Row:
     broker = broker_of(node)
     figures = Shown(broker.statistics, Ranges())
     return views.queue_row(queue_of(node, parameters), broker.node_name, figures)
@@ -59,7 +59,7 @@ async def _queue_show(node: Administered, parameters: Parameters) -> Row:
 # -- exchanges and bindings
 
 
-async def _exchange_list(node: Administered, parameters: Parameters) -> Row:
+async def _exchange_list(node: AdminContext, parameters: Parameters) -> Row:
     exchanges = (
         ((vhost.name, key), exchange)
         for vhost in _vhosts(node, parameters)
@@ -69,7 +69,7 @@ async def _exchange_list(node: Administered, parameters: Parameters) -> Row:
     return await _page(exchanges, views.exchange_row, parameters)
 
 
-async def _exchange_show(node: Administered, parameters: Parameters) -> Row:
+async def _exchange_show(node: AdminContext, parameters: Parameters) -> Row:
     vhost, name = vhost_of(node, parameters), parameters["name"]
     exchange = vhost.exchanges.get(name)
     if exchange is None:
@@ -77,7 +77,7 @@ async def _exchange_show(node: Administered, parameters: Parameters) -> Row:
     return views.exchange_row(exchange)
 
 
-async def _binding_list(node: Administered, parameters: Parameters) -> Row:
+async def _binding_list(node: AdminContext, parameters: Parameters) -> Row:
     source, destination = parameters["source"], parameters["destination"]
 
     def entries() -> Iterator[Entry]:
@@ -97,7 +97,7 @@ async def _binding_list(node: Administered, parameters: Parameters) -> Row:
 # -- connections, channels, consumers
 
 
-async def _connection_list(node: Administered, parameters: Parameters) -> Row:
+async def _connection_list(node: AdminContext, parameters: Parameters) -> Row:
     broker = broker_of(node)
     clients = (
         ((client.vhost.name, str(client.describe().endpoints)), client)
@@ -108,7 +108,7 @@ async def _connection_list(node: Administered, parameters: Parameters) -> Row:
     )
 
 
-async def _connection_show(node: Administered, parameters: Parameters) -> Row:
+async def _connection_show(node: AdminContext, parameters: Parameters) -> Row:
     broker = broker_of(node)
     for client in broker.connections:
         if str(client.describe().endpoints) == parameters["name"]:
@@ -116,7 +116,7 @@ async def _connection_show(node: Administered, parameters: Parameters) -> Row:
     raise AdministrationError("not_found", f"no connection '{parameters['name']}'")
 
 
-async def _channel_list(node: Administered, parameters: Parameters) -> Row:
+async def _channel_list(node: AdminContext, parameters: Parameters) -> Row:
     name = broker_of(node).node_name
 
     def entries() -> Iterator[Entry]:
@@ -128,7 +128,7 @@ async def _channel_list(node: Administered, parameters: Parameters) -> Row:
     return await _page(entries(), lambda row: row, parameters)
 
 
-async def _consumer_list(node: Administered, parameters: Parameters) -> Row:
+async def _consumer_list(node: AdminContext, parameters: Parameters) -> Row:
     name, queue = broker_of(node).node_name, parameters["queue"]
 
     def entries() -> Iterator[Entry]:
@@ -143,7 +143,7 @@ async def _consumer_list(node: Administered, parameters: Parameters) -> Row:
     return await _page(entries(), lambda row: row, parameters)
 
 
-def _clients(node: Administered, parameters: Parameters) -> Iterator[Client]:
+def _clients(node: AdminContext, parameters: Parameters) -> Iterator[Client]:
     """The connections of the virtual host and the user that are stated."""
     vhost, user = parameters["vhost"], parameters.get("user")
     for client in list(broker_of(node).connections):
@@ -154,7 +154,7 @@ def _clients(node: Administered, parameters: Parameters) -> Iterator[Client]:
 # -- what all lists have in common
 
 
-def _vhosts(node: Administered, parameters: Parameters) -> list[Vhost]:
+def _vhosts(node: AdminContext, parameters: Parameters) -> list[Vhost]:
     if parameters["vhost"] is not None:
         return [vhost_of(node, parameters)]
     return list(broker_of(node).vhosts.values())
@@ -240,7 +240,7 @@ def _key(value: object) -> Key | None:
     raise AdministrationError("invalid", "bad parameter 'after'")
 
 
-async def object_totals(node: Administered) -> Row:
+async def object_totals(node: AdminContext) -> Row:
     """How many there are of each kind on the node, and how full its queues are."""
     broker = broker_of(node)
     totals = dict.fromkeys(("messages", "messages_ready", "messages_unacknowledged"), 0)

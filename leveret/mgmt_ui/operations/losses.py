@@ -1,4 +1,4 @@
-"""Operations on the ledger of losses (see leveret.mgmt_ui.operations.performing)."""
+"""Operations on the ledger of losses (see leveret.mgmt_ui.operations.dispatcher)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.storage.losses import LossLedger
 
 __all__ = ["LOSSES"]
 
 
-def _ledger(node: Administered) -> LossLedger:
+def _ledger(node: AdminContext) -> LossLedger:
     if node.losses is None:
         raise AdministrationError("not_running", "nobody keeps a ledger of losses here")
     return node.losses
 
 
-async def _list(node: Administered, _: Parameters) -> list[dict[str, Any]]:
+async def _list(node: AdminContext, _: Parameters) -> list[dict[str, Any]]:
     """The losses that nobody has acknowledged, the oldest first."""
     return [asdict(loss) for loss in _ledger(node).unacknowledged]
 
 
-async def _acknowledge(node: Administered, parameters: Parameters) -> int:
+async def _acknowledge(node: AdminContext, parameters: Parameters) -> int:
     """Take losses out of the ledger, by their numbers; without any, all. Returns how many."""
     ledger, asked = _ledger(node), parameters["numbers"]
     if not all(number.isascii() and number.isdigit() for number in asked):

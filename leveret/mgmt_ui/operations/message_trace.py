@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.core.browse.browsing import BrowsedMessage
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["JOURNEYS"]
 
@@ -49,7 +49,7 @@ SLICE_CLIENTS: Final = 200  # about a millisecond of the event loop
 Row = dict[str, Any]
 
 
-async def _trace(node: Administered, parameters: Parameters) -> Row:
+async def _trace(node: AdminContext, parameters: Parameters) -> Row:
     queue, offset, message_id = (parameters[name] for name in ("queue", "offset", "message_id"))
     if (message_id is None) == (queue is None) or (queue is None) != (offset is None):
         raise AdministrationError("invalid", "state a queue and an offset, or a message id")
@@ -66,7 +66,7 @@ async def _trace(node: Administered, parameters: Parameters) -> Row:
 # -- all that have an id
 
 
-async def _trace_id(node: Administered, parameters: Parameters, message_id: str) -> Row:
+async def _trace_id(node: AdminContext, parameters: Parameters, message_id: str) -> Row:
     trace = TraceSearch(node, vhost_of(node, parameters), message_id)
     place = _place(parameters["after"])
     for number in range(place.stage, len(STAGES)):
@@ -116,7 +116,7 @@ async def _queues(trace: TraceSearch, begin: Place) -> Place | None:
     return Place(begin.stage, names[-1], END) if len(names) == QUEUES_MAX else None
 
 
-def _holding(node: Administered, vhost: Vhost, name: str) -> OpenQueue | None:
+def _holding(node: AdminContext, vhost: Vhost, name: str) -> OpenQueue | None:
     """A queue in which there is something. What is empty is not opened for this."""
     held = vhost.queues.get(name)
     if held is None or not (held.message_count or held.leased_count or held.delayed_count):
@@ -127,7 +127,7 @@ def _holding(node: Administered, vhost: Vhost, name: str) -> OpenQueue | None:
 # -- what is told of one message
 
 
-async def _told(node: Administered, queue: OpenQueue, seen: BrowsedMessage) -> Row:
+async def _told(node: AdminContext, queue: OpenQueue, seen: BrowsedMessage) -> Row:
     message = seen.message
     flags = message.flags
     steps = journey(
@@ -151,7 +151,7 @@ async def _told(node: Administered, queue: OpenQueue, seen: BrowsedMessage) -> R
     }
 
 
-async def _holder(node: Administered, queue: OpenQueue, offset: int) -> Row | None:
+async def _holder(node: AdminContext, queue: OpenQueue, offset: int) -> Row | None:
     """The client that has a message; None: a receipt has it, or a move that is under way."""
     for number, client in enumerate(list(broker_of(node).connections)):
         if number % SLICE_CLIENTS == SLICE_CLIENTS - 1:

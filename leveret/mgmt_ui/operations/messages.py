@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leveret.core.browse.message_filter import MessageFilter
     from leveret.core.logs.atomic import AtomicWrite
     from leveret.core.queues.open_queue import OpenQueue
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["MESSAGES"]
 
@@ -41,7 +41,7 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024  # of the payloads of one answer; one message
 # -- looking
 
 
-async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue = _find(node, parameters)
     criteria = message_filter_of(parameters["select"])
     limit = _number(parameters, "limit", ROWS, ROWS_MAX)
@@ -87,7 +87,7 @@ class _Page:
         return True
 
 
-async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     seen = await _one(_find(node, parameters), parameters)
     bytes_max = _number(parameters, "truncate", ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
     return _row(seen, bytes_max, as_text=_encoding(parameters))
@@ -119,7 +119,7 @@ def _row(seen: BrowsedMessage, bytes_max: int, *, as_text: bool) -> dict[str, ob
 # -- deleting, moving and copying
 
 
-async def _delete(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _delete(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue = _find_leasing(node, parameters)
     criteria = message_filter_of(parameters["select"])
     if not criteria.states_something:
@@ -136,17 +136,17 @@ async def _delete(node: Administered, parameters: Parameters) -> dict[str, objec
     }
 
 
-async def _move(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _move(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue = _find_leasing(node, parameters)
     return await _transfer(node, queue, parameters, moves=True)
 
 
-async def _copy(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _copy(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     return await _transfer(node, _find(node, parameters), parameters, moves=False)
 
 
 async def _transfer(
-    node: Administered, queue: OpenQueue, parameters: Parameters, *, moves: bool
+    node: AdminContext, queue: OpenQueue, parameters: Parameters, *, moves: bool
 ) -> dict[str, object]:
     criteria = message_filter_of(parameters["select"])
     mover = _mover(node, queue, parameters)
@@ -169,7 +169,7 @@ async def _transfer(
     }
 
 
-async def _edit(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _edit(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue = _find_leasing(node, parameters)
     seen = await _one(queue, parameters)
     changed = edited(seen, changes_of(parameters["changes"]))
@@ -182,7 +182,7 @@ async def _edit(node: Administered, parameters: Parameters) -> dict[str, object]
     return {"edited": outcome.done}
 
 
-def _mover(node: Administered, queue: OpenQueue, parameters: Parameters) -> Mover:
+def _mover(node: AdminContext, queue: OpenQueue, parameters: Parameters) -> Mover:
     vhost = vhost_of(node, parameters)
     exchange, key, target = (parameters[name] for name in ("exchange", "routing_key", "to_queue"))
     if (exchange is None) == (target is None):
@@ -204,7 +204,7 @@ def _mover(node: Administered, queue: OpenQueue, parameters: Parameters) -> Move
     return _move_to(node, queue, Destination(exchange, key))
 
 
-def _move_to(node: Administered, queue: OpenQueue, destination: Destination | None) -> Mover:
+def _move_to(node: AdminContext, queue: OpenQueue, destination: Destination | None) -> Mover:
     broker = broker_of(node)
     vhost = broker.vhosts[queue.definition.vhost]
     return Mover(broker.atomic, vhost, queue, destination, _carry_out)
@@ -287,11 +287,11 @@ def _after(walk: BrowseCursor) -> int | None:
 # -- what is asked for
 
 
-def _find(node: Administered, parameters: Parameters) -> OpenQueue:
+def _find(node: AdminContext, parameters: Parameters) -> OpenQueue:
     return queue_of(node, {"vhost": parameters["vhost"], "name": parameters["queue"]})
 
 
-def _find_leasing(node: Administered, parameters: Parameters) -> Queue:
+def _find_leasing(node: AdminContext, parameters: Parameters) -> Queue:
     """A queue that hands each message out once, so that messages leave it."""
     queue = _find(node, parameters)
     if not isinstance(queue, Queue):

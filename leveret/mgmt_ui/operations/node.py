@@ -1,4 +1,4 @@
-"""Operations on the node as a whole (see leveret.mgmt_ui.operations.performing)."""
+"""Operations on the node as a whole (see leveret.mgmt_ui.operations.dispatcher)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from leveret.mgmt_ui.operations.topology import broker_of
 from leveret.ports.definitions import GlobalParameterDefinition
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["NODE"]
 
 
-async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
+async def _status(node: AdminContext, _: Parameters) -> dict[str, Any]:
     broker, runtime = broker_of(node), runtime_of(node)
     return {
         "name": broker.node_name,
@@ -35,18 +35,18 @@ async def _status(node: Administered, _: Parameters) -> dict[str, Any]:
     }
 
 
-async def _health(node: Administered, _: Parameters) -> dict[str, Any]:
+async def _health(node: AdminContext, _: Parameters) -> dict[str, Any]:
     """Whether clients are served, and what is low; cheap, for probes ask every few seconds."""
     alarms = [resource.value for resource in broker_of(node).alarms.low]
     return {"serving": runtime_of(node).is_serving, "alarms": alarms}
 
 
-async def _stop(node: Administered, _: Parameters) -> None:
+async def _stop(node: AdminContext, _: Parameters) -> None:
     """Begin to stop, as at SIGTERM; the process ends once all is written."""
     runtime_of(node).stopping.set()
 
 
-async def _overview(node: Administered, parameters: Parameters) -> dict[str, Any]:
+async def _overview(node: AdminContext, parameters: Parameters) -> dict[str, Any]:
     """The status, and what was measured for so long."""
     measured = await measure(
         broker_of(node), parameters["window_ms"], parameters["limit"], parameters["sort"]
@@ -54,33 +54,33 @@ async def _overview(node: Administered, parameters: Parameters) -> dict[str, Any
     return {**await _status(node, parameters), **measured}
 
 
-async def _diagnose(node: Administered, _: Parameters) -> list[dict[str, str]]:
+async def _diagnose(node: AdminContext, _: Parameters) -> list[dict[str, str]]:
     users = node.administration.users()
     losses = () if node.losses is None else node.losses.unacknowledged
     found = await diagnose(broker_of(node), runtime_of(node), users, losses)
     return [finding.as_json() for finding in found]
 
 
-async def _cluster_show(node: Administered, _: Parameters) -> dict[str, str | None]:
+async def _cluster_show(node: AdminContext, _: Parameters) -> dict[str, str | None]:
     """What the cluster is called; None: nobody has named it, and no node runs that would know."""
     configured = None if node.runtime is None else node.runtime.configuration.cluster_name
     return {"name": node.administration.parameters.cluster_name or configured}
 
 
-async def _cluster_set_name(node: Administered, parameters: Parameters) -> None:
+async def _cluster_set_name(node: AdminContext, parameters: Parameters) -> None:
     """Kept where RabbitMQ keeps it, so that it travels with definitions."""
     name = parameters["name"]
     check_name("cluster", name)
     node.administration.set_global_parameter(GlobalParameterDefinition(CLUSTER_NAME, name))
 
 
-async def _log_levels(node: Administered, _: Parameters) -> dict[str, str]:
+async def _log_levels(node: AdminContext, _: Parameters) -> dict[str, str]:
     """From which level on each category is logged."""
     runtime_of(node)
     return log_output.levels()
 
 
-async def _set_log_level(node: Administered, parameters: Parameters) -> dict[str, str]:
+async def _set_log_level(node: AdminContext, parameters: Parameters) -> dict[str, str]:
     """Log a category from another level on, until the node stops."""
     runtime_of(node)
     for name, known in (("category", log_output.CATEGORIES), ("level", log_output.LEVELS)):

@@ -13,14 +13,14 @@ from leveret.core.access.operator_rights import OperatorRights
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.telemetry.events import COMMAND_LINE_USER
 from leveret.mgmt_ui.contents import content_of, got_row
-from leveret.mgmt_ui.operations.administered import not_running
+from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.topology import broker_of, queue_of, vhost_of
 from leveret.ports.sessions import OverRateError, RejectedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.ports.sessions import Session
 
 __all__ = ["PUBLISHING"]
@@ -31,7 +31,7 @@ PEER: Final = ("127.0.0.1", 0)
 
 
 @asynccontextmanager
-async def _session(node: Administered, vhost: str) -> AsyncIterator[Session]:
+async def _session(node: AdminContext, vhost: str) -> AsyncIterator[Session]:
     """A client of the command line's; what holds it up is said in words."""
     if node.sessions is None:
         raise not_running()
@@ -53,7 +53,7 @@ async def _session(node: Administered, vhost: str) -> AsyncIterator[Session]:
         raise AdministrationError("invalid", str(error)) from None
 
 
-async def _publish(node: Administered, parameters: Parameters) -> dict[str, int]:
+async def _publish(node: AdminContext, parameters: Parameters) -> dict[str, int]:
     """Publish a message `count` times, confirmed. Returns how often queues have taken it."""
     vhost_of(node, parameters)
     count = parameters["count"]
@@ -72,7 +72,7 @@ async def _publish(node: Administered, parameters: Parameters) -> dict[str, int]
     return {"published": count, "routed": routed}
 
 
-async def _take(node: Administered, parameters: Parameters) -> dict[str, list[dict[str, Any]]]:
+async def _take(node: AdminContext, parameters: Parameters) -> dict[str, list[dict[str, Any]]]:
     """Take messages off a queue, for good or, with `requeue`, to put them back."""
     queue_of(node, {"vhost": parameters["vhost"], "name": parameters["queue"]})
     count, requeue = parameters["count"], parameters["requeue"]

@@ -18,14 +18,14 @@ from leveret.mgmt_ui.operations.shown import headers_of, payload, properties
 if TYPE_CHECKING:
     from leveret.core.delayed_store.store import PendingMessage
     from leveret.core.queues.queue import Queue
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["RETRIES"]
 
 ROWS_MAX = 1000  # of one answer; whoever wants more asks for the next ones
 
 
-async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     topic = _queue(node, parameters).retry_topic
     limit = min(max(parameters["limit"], 1), ROWS_MAX)
     if topic is None:
@@ -49,7 +49,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
     return {"rows": rows, "after": last, "pending": topic.pending_count}
 
 
-async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     queue, id_ = _queue(node, parameters), parameters["id"]
     if queue.retry_topic is not None and id_.isascii() and id_.isdigit():
         for record in await queue.retry_topic.store.read([int(id_)]):
@@ -58,7 +58,7 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
     raise AdministrationError("not_found", f"no message '{id_}' waits for queue '{queue.name}'")
 
 
-async def _retry_now(node: Administered, parameters: Parameters) -> int:
+async def _retry_now(node: AdminContext, parameters: Parameters) -> int:
     queue, offsets = _queue(node, parameters), _chosen(parameters)
     if queue.retry_topic is None:
         return 0
@@ -67,7 +67,7 @@ async def _retry_now(node: Administered, parameters: Parameters) -> int:
     return count
 
 
-async def _cancel(node: Administered, parameters: Parameters) -> int:
+async def _cancel(node: AdminContext, parameters: Parameters) -> int:
     queue, offsets = _queue(node, parameters), _chosen(parameters)
     if queue.retry_topic is None:
         return 0
@@ -76,13 +76,13 @@ async def _cancel(node: Administered, parameters: Parameters) -> int:
     return count
 
 
-def _tell(node: Administered, queue: Queue, event: str, count: int) -> None:
+def _tell(node: AdminContext, queue: Queue, event: str, count: int) -> None:
     if node.redrives is not None:
         told = {"queue": queue.name, "vhost": queue.definition.vhost, "count": count}
         node.redrives.emit(event, told)
 
 
-def _queue(node: Administered, parameters: Parameters) -> Queue:
+def _queue(node: AdminContext, parameters: Parameters) -> Queue:
     if node.redrives is None:
         raise AdministrationError("invalid", "no node runs here: only a running one has messages")
     return node.redrives.queue(parameters["vhost"], parameters["queue"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.document import policy_row
 from leveret.core.definitions.effects import without_effect
-from leveret.mgmt_ui.operations.administered import policies_followed
+from leveret.mgmt_ui.operations.context import policies_followed
 from leveret.ports.definitions import (
     GlobalParameterDefinition,
     ParameterDefinition,
@@ -23,7 +23,7 @@ from leveret.ports.log_text import quoted
 
 if TYPE_CHECKING:
     from leveret.core.definitions.administration import Administration
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.ports.definitions import Definition, Limits
 
 __all__ = ["RULES"]
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 Rows = list[dict[str, object]]
 
 
-async def _limits_set(node: Administered, parameters: Parameters) -> None:
+async def _limits_set(node: AdminContext, parameters: Parameters) -> None:
     administration, kind, name = node.administration, parameters["kind"], parameters["name"]
     limits = {**_limits(administration, kind, name), **parameters["limits"]}
     _put_limits(administration, kind, name, limits)
 
 
-async def _limits_clear(node: Administered, parameters: Parameters) -> None:
+async def _limits_clear(node: AdminContext, parameters: Parameters) -> None:
     administration, kind, name = node.administration, parameters["kind"], parameters["name"]
     limits = _limits(administration, kind, name)
     cleared = parameters["limit"]
@@ -63,7 +63,7 @@ def _put_limits(administration: Administration, kind: str, name: str, limits: Li
         administration.set_user_limits(name, limits)
 
 
-async def _limits_list(node: Administered, _: Parameters) -> Rows:
+async def _limits_list(node: AdminContext, _: Parameters) -> Rows:
     return [
         {"kind": kind, "name": held.name, "limit": limit, "value": value}
         for kind, all_held in (
@@ -75,22 +75,22 @@ async def _limits_list(node: Administered, _: Parameters) -> Rows:
     ]
 
 
-async def _topic_permission_set(node: Administered, parameters: Parameters) -> None:
+async def _topic_permission_set(node: AdminContext, parameters: Parameters) -> None:
     node.administration.set_topic_permission(TopicPermissionDefinition(**parameters))
 
 
-async def _topic_permission_clear(node: Administered, parameters: Parameters) -> None:
+async def _topic_permission_clear(node: AdminContext, parameters: Parameters) -> None:
     node.administration.clear_topic_permissions(
         parameters["user"], parameters["vhost"], parameters["exchange"]
     )
 
 
-async def _topic_permission_list(node: Administered, parameters: Parameters) -> Rows:
+async def _topic_permission_list(node: AdminContext, parameters: Parameters) -> Rows:
     held = node.administration.topic_permissions(user=parameters["user"], vhost=parameters["vhost"])
     return [asdict(definition) for definition in held]
 
 
-def _warned(node: Administered, thing: str, definition: Definition) -> dict[str, object]:
+def _warned(node: AdminContext, thing: str, definition: Definition) -> dict[str, object]:
     """Sentences on what of a thing that was set has no effect, for whoever set it and the log."""
     warnings = without_effect(definition)
     if node.runtime is not None:  # else nobody reads a log
@@ -99,7 +99,7 @@ def _warned(node: Administered, thing: str, definition: Definition) -> dict[str,
     return {"warnings": warnings}
 
 
-async def _policy_set(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _policy_set(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     policy = PolicyDefinition(**parameters)
     node.administration.set_policy(policy)
     await policies_followed(node)
@@ -107,49 +107,49 @@ async def _policy_set(node: Administered, parameters: Parameters) -> dict[str, o
     return _warned(node, f"{kind} {quoted(policy.name)} in vhost {quoted(policy.vhost)}", policy)
 
 
-async def _policy_clear(node: Administered, parameters: Parameters) -> None:
+async def _policy_clear(node: AdminContext, parameters: Parameters) -> None:
     node.administration.clear_policy(
         parameters["vhost"], parameters["name"], operator=parameters["operator"]
     )
     await policies_followed(node)
 
 
-async def _policy_list(node: Administered, parameters: Parameters) -> Rows:
+async def _policy_list(node: AdminContext, parameters: Parameters) -> Rows:
     held = node.administration.policies.select(parameters["vhost"], operator=parameters["operator"])
     return [policy_row(policy) for policy in held]
 
 
-async def _parameter_set(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _parameter_set(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     parameter = ParameterDefinition(**parameters)
     node.administration.set_parameter(parameter)
     thing = f"parameter {quoted(parameter.name)} in vhost {quoted(parameter.vhost)}"
     return _warned(node, thing, parameter)
 
 
-async def _parameter_clear(node: Administered, parameters: Parameters) -> None:
+async def _parameter_clear(node: AdminContext, parameters: Parameters) -> None:
     node.administration.clear_parameter(
         parameters["vhost"], parameters["component"], parameters["name"]
     )
 
 
-async def _parameter_list(node: Administered, parameters: Parameters) -> Rows:
+async def _parameter_list(node: AdminContext, parameters: Parameters) -> Rows:
     held = node.administration.parameters.select(
         vhost=parameters["vhost"], component=parameters["component"]
     )
     return [asdict(definition) for definition in held]
 
 
-async def _global_parameter_set(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _global_parameter_set(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     parameter = GlobalParameterDefinition(**parameters)
     node.administration.set_global_parameter(parameter)
     return _warned(node, f"global parameter {quoted(parameter.name)}", parameter)
 
 
-async def _global_parameter_clear(node: Administered, parameters: Parameters) -> None:
+async def _global_parameter_clear(node: AdminContext, parameters: Parameters) -> None:
     node.administration.clear_global_parameter(parameters["name"])
 
 
-async def _global_parameter_list(node: Administered, _: Parameters) -> Rows:
+async def _global_parameter_list(node: AdminContext, _: Parameters) -> Rows:
     return [asdict(definition) for definition in node.administration.parameters.all_global()]
 
 

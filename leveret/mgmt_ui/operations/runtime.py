@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leveret.mgmt_ui.operations.administered import not_running
+from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.process import read_process
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from leveret.config import Configuration
     from leveret.mgmt_ui.managed import Listener
-    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = ["Runtime", "runtime_of"]
 
@@ -56,7 +56,7 @@ class Runtime:
         }
 
 
-def runtime_of(node: Administered) -> Runtime:
+def runtime_of(node: AdminContext) -> Runtime:
     """The process of a running node. Raises AdministrationError for a stopped one."""
     if node.runtime is None:
         raise not_running()

@@ -21,14 +21,14 @@ from leveret.mgmt_ui.operations.waiting import has_failed
 if TYPE_CHECKING:
     from leveret.core.delay.schedules import Schedules
     from leveret.core.delayed_store.search import Cursor
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["CRITERIA", "SCHEDULES", "cursor_of", "selection_of"]
 
 ROWS_MAX = 10_000  # of one answer; whoever wants more asks for the next ones
 
 
-async def _list(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _list(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     schedules = _schedules(node, parameters)
     limit = min(max(parameters["limit"], 0), ROWS_MAX)
     selection, after = selection_of(parameters), cursor_of(parameters["after"])
@@ -43,7 +43,7 @@ async def _list(node: Administered, parameters: Parameters) -> dict[str, object]
     return {"rows": page.rows, "after": following, "pending": pending}
 
 
-async def _show(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _show(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     schedules, vhost, queue = _schedules(node, parameters), parameters["vhost"], parameters["queue"]
     found = await schedules.find(vhost, parameters["id"], queue=queue)
     if found is None:
@@ -53,20 +53,20 @@ async def _show(node: Administered, parameters: Parameters) -> dict[str, object]
     return {**row, "properties": {**told, "headers": row["headers"]}, **payload(found.body)}
 
 
-async def _cancel(node: Administered, parameters: Parameters) -> int:
+async def _cancel(node: AdminContext, parameters: Parameters) -> int:
     schedules, chosen = _schedules(node, parameters), _chosen(parameters)
     vhost, queue = parameters["vhost"], parameters["queue"]
     return _found(await schedules.cancel(vhost, chosen, queue=queue), parameters)
 
 
-async def _deliver_now(node: Administered, parameters: Parameters) -> int:
+async def _deliver_now(node: AdminContext, parameters: Parameters) -> int:
     schedules, chosen = _schedules(node, parameters), _chosen(parameters)
     count = await schedules.deliver_now(parameters["vhost"], chosen)
     await _written(schedules, parameters)
     return _found(count, parameters)
 
 
-async def _reschedule(node: Administered, parameters: Parameters) -> int:
+async def _reschedule(node: AdminContext, parameters: Parameters) -> int:
     schedules, chosen = _schedules(node, parameters), _chosen(parameters)
     delay_ms, due_ms = parameters["delay_ms"], parameters["due_ms"]
     if (delay_ms is None) == (due_ms is None):
@@ -87,7 +87,7 @@ async def _written(schedules: Schedules, parameters: Parameters) -> None:
         raise StorageError("the disk refused it, and nothing has changed: see the node's log")
 
 
-def _schedules(node: Administered, parameters: Parameters) -> Schedules:
+def _schedules(node: AdminContext, parameters: Parameters) -> Schedules:
     """Raise AdministrationError where no node runs, or virtual host or queue are not there."""
     vhost, queue = node.administration.vhost(parameters["vhost"]).name, parameters.get("queue")
     if node.schedules is None:

@@ -1,6 +1,6 @@
 """Operations on exchanges, queues, bindings and connections of a running node.
 
-See leveret.mgmt_ui.operations.performing. Clients may declare the same over AMQP, and what holds
+See leveret.mgmt_ui.operations.dispatcher. Clients may declare the same over AMQP, and what holds
 for them holds here: the same names, arguments, equivalence and errors.
 """
 
@@ -15,7 +15,7 @@ from leveret.core.json_fields import InvalidFieldError, table_of
 from leveret.core.queues.arguments import QUEUE_TYPE
 from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
-from leveret.mgmt_ui.operations.administered import not_running
+from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.waiting import has_failed
 from leveret.mgmt_ui.slices import in_slices
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.core.broker import Broker
     from leveret.core.queues.open_queue import OpenQueue
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.ports.authentication import Kind
     from leveret.ports.definitions import Arguments
 
@@ -40,14 +40,14 @@ __all__ = [
 REASON_BYTES_MAX: Final = 200  # a reply text has 255 at most
 
 
-def broker_of(node: Administered) -> Broker:
+def broker_of(node: AdminContext) -> Broker:
     """The broker of a running node. Raises AdministrationError for a stopped one."""
     if node.broker is None:
         raise not_running()
     return node.broker
 
 
-def vhost_of(node: Administered, parameters: Parameters) -> Vhost:
+def vhost_of(node: AdminContext, parameters: Parameters) -> Vhost:
     """The virtual host that is meant. Raises AdministrationError."""
     vhost = broker_of(node).vhosts.get(parameters["vhost"])
     if vhost is None:
@@ -55,7 +55,7 @@ def vhost_of(node: Administered, parameters: Parameters) -> Vhost:
     return vhost
 
 
-def queue_of(node: Administered, parameters: Parameters) -> OpenQueue:
+def queue_of(node: AdminContext, parameters: Parameters) -> OpenQueue:
     """The queue that is meant, exclusive or not. Raises AdministrationError."""
     vhost = vhost_of(node, parameters)
     name = parameters["name"]
@@ -87,7 +87,7 @@ def check_short(what: str, text: str) -> None:
         raise AdministrationError("invalid", f"{what} has at most {NAME_BYTES_MAX} bytes")
 
 
-async def _free(node: Administered, parameters: Parameters, kind: Kind) -> None:
+async def _free(node: AdminContext, parameters: Parameters, kind: Kind) -> None:
     """Until the bindings of what had a name are gone."""
     freeing = vhost_of(node, parameters).freeing(kind, parameters["name"])
     if freeing is not None:
@@ -98,7 +98,7 @@ async def _free(node: Administered, parameters: Parameters, kind: Kind) -> None:
 # -- exchanges
 
 
-async def _exchange_declare(node: Administered, parameters: Parameters) -> None:
+async def _exchange_declare(node: AdminContext, parameters: Parameters) -> None:
     check_short("an exchange's name", parameters["name"])
     await _free(node, parameters, "exchange")
     vhost_of(node, parameters).declare_exchange(
@@ -111,7 +111,7 @@ async def _exchange_declare(node: Administered, parameters: Parameters) -> None:
     )
 
 
-async def _exchange_delete(node: Administered, parameters: Parameters) -> None:
+async def _exchange_delete(node: AdminContext, parameters: Parameters) -> None:
     vhost = vhost_of(node, parameters)
     vhost.check_exchange(parameters["name"])
     vhost.delete_exchange(parameters["name"], if_unused=parameters["if_unused"])
@@ -120,7 +120,7 @@ async def _exchange_delete(node: Administered, parameters: Parameters) -> None:
 # -- queues
 
 
-async def _queue_declare(node: Administered, parameters: Parameters) -> str:
+async def _queue_declare(node: AdminContext, parameters: Parameters) -> str:
     """Returns the queue's name, which may have been left to the broker."""
     check_short("a queue's name", parameters["name"])
     arguments = dict(parameters["arguments"])
@@ -138,7 +138,7 @@ async def _queue_declare(node: Administered, parameters: Parameters) -> str:
     return declared.definition.name
 
 
-async def _queue_delete(node: Administered, parameters: Parameters) -> int:
+async def _queue_delete(node: AdminContext, parameters: Parameters) -> int:
     """Returns how many messages were ready."""
     queue, vhost = queue_of(node, parameters), vhost_of(node, parameters)
     if parameters["if_empty"]:
@@ -148,7 +148,7 @@ async def _queue_delete(node: Administered, parameters: Parameters) -> int:
     )
 
 
-async def _queue_purge(node: Administered, parameters: Parameters) -> int:
+async def _queue_purge(node: AdminContext, parameters: Parameters) -> int:
     """Returns how many messages were ready; with `waiting`, those that waited for it included."""
     queue, waiting = queue_of(node, parameters), parameters["waiting"]
     if not isinstance(queue, Queue):
@@ -174,16 +174,16 @@ async def _drop_waiting(queue: Queue) -> int:
 # -- bindings
 
 
-async def _binding_declare(node: Administered, parameters: Parameters) -> None:
+async def _binding_declare(node: AdminContext, parameters: Parameters) -> None:
     _bind(node, parameters, wanted=True)
 
 
-async def _binding_delete(node: Administered, parameters: Parameters) -> bool:
+async def _binding_delete(node: AdminContext, parameters: Parameters) -> bool:
     """Returns whether it was there."""
     return bool(_bind(node, parameters, wanted=False))
 
 
-def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> bool | None:
+def _bind(node: AdminContext, parameters: Parameters, *, wanted: bool) -> bool | None:
     """Make a binding to a queue or an exchange, or remove one and return whether it was there."""
     vhost = vhost_of(node, parameters)
     source, destination = parameters["source"], parameters["destination"]
@@ -205,7 +205,7 @@ def _bind(node: Administered, parameters: Parameters, *, wanted: bool) -> bool |
 # -- connections
 
 
-async def _connection_close(node: Administered, parameters: Parameters) -> None:
+async def _connection_close(node: AdminContext, parameters: Parameters) -> None:
     reason = parameters["reason"] or "Closed via management plugin"
     for client in broker_of(node).connections:
         if str(client.describe().endpoints) == parameters["name"]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.core.delayed_store.store import DelayedMessageStore
     from leveret.core.routing.message import StoredMessage
     from leveret.core.vhost import Vhost
-    from leveret.mgmt_ui.operations.administered import Administered
+    from leveret.mgmt_ui.operations.context import AdminContext
 
 __all__ = [
     "END",
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 class TraceSearch:
     """A search for the messages with one id: what it has found, how much it has looked at."""
 
-    def __init__(self, node: Administered, vhost: Vhost, message_id: str) -> None:
+    def __init__(self, node: AdminContext, vhost: Vhost, message_id: str) -> None:
         self.node = node
         self.vhost = vhost
         self.message_id = message_id

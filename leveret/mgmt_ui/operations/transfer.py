@@ -10,11 +10,11 @@ from leveret.core.definitions.document import DefinitionsError, document, parse
 from leveret.core.definitions.effects import warnings
 from leveret.core.definitions.for_rabbitmq import for_rabbitmq
 from leveret.core.definitions.importing import Import, add_contents, rehearse, snapshot
-from leveret.mgmt_ui.operations.administered import policies_followed
+from leveret.mgmt_ui.operations.context import policies_followed
 
 if TYPE_CHECKING:
     from leveret.core.definitions.document import Parsed
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
     from leveret.ports.definitions import Definitions, Json
 
 __all__ = ["TRANSFER", "export_definitions", "import_definitions", "log_import"]
@@ -30,14 +30,14 @@ MORE_KEPT: Final = (
 KEPT_MAX: Final = 1000  # queues and exchanges by name, some 200 bytes each, of one answer
 
 
-async def export_definitions(node: Administered, vhost: str | None) -> dict[str, Json]:
+async def export_definitions(node: AdminContext, vhost: str | None) -> dict[str, Json]:
     """The document of everything, or of one virtual host. Raises AdministrationError."""
     of_vhost = None if vhost is None else node.administration.vhost(vhost)
     definitions = await _definitions(node)
     return await asyncio.to_thread(document, definitions, node.product, node.version, of_vhost)
 
 
-async def _definitions(node: Administered) -> Definitions:
+async def _definitions(node: AdminContext) -> Definitions:
     """All there are. Of a hundred thousand queues they are gathered beside the loop."""
     definitions = snapshot(node.administration)
     await asyncio.to_thread(add_contents, definitions, dict(node.vhosts))
@@ -45,7 +45,7 @@ async def _definitions(node: Administered) -> Definitions:
 
 
 async def import_definitions(
-    node: Administered,
+    node: AdminContext,
     value: Json,
     vhost: str | None,
     *,
@@ -130,25 +130,25 @@ def _counted(count: int, section: str) -> str:
     return f"{count} {singular if count == 1 else name}"
 
 
-async def _export(node: Administered, parameters: Parameters) -> dict[str, Json]:
+async def _export(node: AdminContext, parameters: Parameters) -> dict[str, Json]:
     return await export_definitions(node, parameters["vhost"])
 
 
-async def _export_for_rabbitmq(node: Administered, parameters: Parameters) -> dict[str, object]:
+async def _export_for_rabbitmq(node: AdminContext, parameters: Parameters) -> dict[str, object]:
     """The document as RabbitMQ takes it, and sentences on what it leaves out."""
     exported = await export_definitions(node, parameters["vhost"])
     converted, left_out = await asyncio.to_thread(for_rabbitmq, exported)
     return {"document": converted, "left_out": left_out}
 
 
-async def _rehearse(node: Administered, parameters: Parameters) -> Summary:
+async def _rehearse(node: AdminContext, parameters: Parameters) -> Summary:
     """What an import would do; nothing is changed."""
     document, vhost = parameters["document"], parameters["vhost"]
     strict = parameters["strict"] is True
     return await import_definitions(node, document, vhost, dry_run=True, strict=strict)
 
 
-async def _import(node: Administered, parameters: Parameters) -> Summary:
+async def _import(node: AdminContext, parameters: Parameters) -> Summary:
     document, vhost = parameters["document"], parameters["vhost"]
     strict = parameters["strict"] is True
     summary = await import_definitions(node, document, vhost, strict=strict)

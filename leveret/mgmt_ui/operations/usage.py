@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from leveret.core.definitions.administration import AdministrationError
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import Administered, Operations, Parameters
+    from leveret.mgmt_ui.operations.context import AdminContext, Operations, Parameters
 
 __all__ = ["USAGE"]
 
 ROWS_MAX = 100_000  # in one answer; whoever wants more asks for fewer hours at a time
 
 
-async def _list(node: Administered, parameters: Parameters) -> list[dict[str, object]]:
+async def _list(node: AdminContext, parameters: Parameters) -> list[dict[str, object]]:
     """Usage of the hours that begin in [since, until), which are seconds since 1970."""
     assert node.usage is not None, "both a node and its files have records"
     rows = [

@@ -45,7 +45,7 @@ async def _list(
 ) -> Response:
     names = set(open_names(viewer))
     found: dict[str, list[Row]] = {"firing": [], "past": []}
-    if viewer.node.administered.alerting is not None:  # of a running node
+    if viewer.node.context.alerting is not None:  # of a running node
         found = await viewer.caller.perform("alert.status", vhost=None)
     shown = {part: [row for row in rows if row["vhost"] in names] for part, rows in found.items()}
     return page(
@@ -67,7 +67,7 @@ async def _list(
 
 
 def _rules(viewer: Viewer) -> list[Row]:
-    return [row for name in open_names(viewer) for row in rule_rows(viewer.node.administered, name)]
+    return [row for name in open_names(viewer) for row in rule_rows(viewer.node.context, name)]
 
 
 def _filled_in(row: Row) -> Form:

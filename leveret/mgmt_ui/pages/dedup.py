@@ -64,7 +64,7 @@ async def show_all(request: Request, viewer: ViewerHere) -> Response:
 
 
 async def _list(viewer: Viewer, operation: str, vhost: str) -> list[Row]:
-    if viewer.node.administered.dedup is None:  # of a node that keeps none
+    if viewer.node.context.dedup is None:  # of a node that keeps none
         return []
     found: list[Row] = await viewer.caller.perform(operation, vhost=vhost)
     return found

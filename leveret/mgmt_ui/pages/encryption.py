@@ -52,7 +52,7 @@ async def list_keys(request: Request, viewer: ViewerHere) -> Response:
 
 async def _rows(viewer: Viewer) -> tuple[list[Row], str]:
     """The keys, or why they cannot be listed."""
-    if viewer.node.administered.encryption is None:  # of a node that stores nothing
+    if viewer.node.context.encryption is None:  # of a node that stores nothing
         return [], ""
     try:
         return await viewer.caller.perform("encryption.status", vhost=None), ""

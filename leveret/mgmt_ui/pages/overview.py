@@ -154,7 +154,7 @@ def _churn(viewer: Viewer) -> dict[str, tuple[int, float]]:
 
 def _firing(viewer: Viewer) -> list[Row]:
     """The alerts of virtual hosts that the viewer may see."""
-    alerting = viewer.node.administered.alerting
+    alerting = viewer.node.context.alerting
     if alerting is None:
         return []
     visible = {vhost.name for vhost in viewer.caller.visible_vhosts()}
@@ -163,7 +163,7 @@ def _firing(viewer: Viewer) -> list[Row]:
 
 async def _node_facts(viewer: Viewer) -> dict[str, str]:
     """How much the node has of what it may have."""
-    runtime = viewer.node.administered.runtime
+    runtime = viewer.node.context.runtime
     if runtime is None or not viewer.caller.is_monitor:
         return {}
     facts = await runtime.facts()

@@ -81,6 +81,6 @@ async def noted(viewer: Viewer, **where: str) -> AsyncIterator[None]:
         answer = {"error": error.error, "explanation": error.reason}
         raise
     finally:
-        audit = viewer.node.administered.audit
+        audit = viewer.node.context.audit
         if audit is not None:
             await audit.note(viewer.caller.actor, "message.publish", where, answer)

@@ -273,7 +273,7 @@ def _rights(viewer: Viewer, vhost: str, name: str) -> dict[str, bool]:
         "configure": configure,
         "rename": configure and read and write,
         "publish": viewer.may("write", "exchange", vhost, "amq.default"),
-        "delete": configure and viewer.node.administered.http_delete,
+        "delete": configure and viewer.node.context.http_delete,
         "bind": write,
     }
 

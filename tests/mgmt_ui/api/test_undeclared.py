@@ -5,7 +5,7 @@ import re
 import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
+from leveret.mgmt_ui.operations.dispatcher import OPERATIONS, perform
 from tests.mgmt_ui.api.test_rights import BODIES, ROUTES, filled
 from tests.support.client import Client
 from tests.support.site import Site
@@ -48,7 +48,7 @@ async def test_our_routes_refuse_undeclared_fields(site, method, path):
 async def test_operations_refuse_undeclared_parameters(site, name):
     parameters = {key: EXAMPLES[kind] for key, kind in OPERATIONS[name][1].items()}
     request = {"operation": name, "parameters": {**parameters, "undeclared": 1}}
-    answer = await perform(site.administered, request, COMMAND_LINE)
+    answer = await perform(site.context, request, COMMAND_LINE)
     assert not answer["ok"]
     assert f"{name}: unknown field 'undeclared'" in answer["explanation"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
-from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.audit import Audit
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.context import AdminContext
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.audit import Actor, AuditQuery, Way
 from leveret.ports.definitions import Definitions
 from leveret.storage.audit import SqliteAuditStore
@@ -29,7 +29,7 @@ def node(store):
     times = iter(range(1000, 2000))
     model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
     audit = Audit(store, lambda: next(times))
-    return Administered(model.administration, model.vhosts, audit=audit)
+    return AdminContext(model.administration, model.vhosts, audit=audit)
 
 
 async def ask(node, operation, **parameters):

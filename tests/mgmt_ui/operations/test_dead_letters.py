@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from tests.core.dead_letters.test_redrive import Yard, bodies
 from tests.support.client import Client
 

@@ -12,7 +12,7 @@ from leveret.core.alarms import Resource
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations import diagnosis
 from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.mgmt_ui.operations.runtime import Runtime
 from leveret.ports.definitions import UserDefinition
 from leveret.ports.findings import Severity
@@ -24,13 +24,13 @@ from tests.support.site import Site
 def site(tmp_path):
     made = Site(data_dir=tmp_path)
     runtime = Runtime(made.stage.configuration, 0, lambda: made.stage.now)
-    made.administered = replace(made.administered, runtime=runtime)
+    made.context = replace(made.context, runtime=runtime)
     return made
 
 
 async def found(site):
     request = {"operation": "node.diagnose", "parameters": {}}
-    answer = await perform(site.administered, request, COMMAND_LINE)
+    answer = await perform(site.context, request, COMMAND_LINE)
     assert answer["ok"], answer
     lag = {"loop.lag"}  # of the machine that runs the tests
     return [row for row in answer["result"] if row["check"] not in lag]
@@ -114,7 +114,7 @@ async def test_what_is_long_due(site, monkeypatch):
 async def test_a_loop_that_is_late(site, monkeypatch):
     monkeypatch.setattr(diagnosis, "LAG_SECONDS_MAX", 0)
     request = {"operation": "node.diagnose", "parameters": {}}
-    answer = await perform(site.administered, request, COMMAND_LINE)
+    answer = await perform(site.context, request, COMMAND_LINE)
     assert [row["check"] for row in answer["result"]] == ["loop.lag"]
 
 

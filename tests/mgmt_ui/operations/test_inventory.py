@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -19,7 +19,7 @@ def site():
 def ask(site):
     async def ask(operation, **parameters):
         request = {"operation": operation, "parameters": parameters}
-        answer = await perform(site.administered, request, COMMAND_LINE)
+        answer = await perform(site.context, request, COMMAND_LINE)
         return answer["result"] if answer["ok"] else (answer["error"], answer["explanation"])
 
     return ask
@@ -128,6 +128,6 @@ async def test_channels_and_consumers(client, ask):
 
 
 async def test_a_stopped_node_has_none_of_it(site, ask):
-    object.__setattr__(site.administered, "broker", None)
+    object.__setattr__(site.context, "broker", None)
     code, explanation = await ask("queue.list", **PAGE)
     assert (code, "no node is running" in explanation) == ("not_running", True)

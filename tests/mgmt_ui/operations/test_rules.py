@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.mgmt_ui.operations.runtime import Runtime
 from tests.support.site import Site
 
@@ -17,13 +17,13 @@ POLICY = {"vhost": "/", "name": "p", "pattern": "", "priority": 0, "apply_to": "
 def site():
     made = Site()
     runtime = Runtime(made.stage.configuration, 0, lambda: made.stage.now)
-    made.administered = replace(made.administered, runtime=runtime)
+    made.context = replace(made.context, runtime=runtime)
     return made
 
 
 async def done(site, operation, **parameters):
     request = {"operation": operation, "parameters": parameters}
-    answer = await perform(site.administered, request, COMMAND_LINE)
+    answer = await perform(site.context, request, COMMAND_LINE)
     assert answer["ok"], answer
     return answer["result"]
 

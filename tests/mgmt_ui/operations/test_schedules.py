@@ -13,8 +13,8 @@ from leveret.core.definitions.model import Model
 from leveret.errors import DiskFullError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
-from leveret.mgmt_ui.operations.administered import Administered
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.context import AdminContext
+from leveret.mgmt_ui.operations.dispatcher import perform
 from leveret.ports.definitions import Definitions
 from tests.memory_metadata import MemoryMetadataStore
 from tests.support.client import Client
@@ -58,36 +58,36 @@ def client(stage: Stage) -> Client:
 
 
 @pytest.fixture
-async def node(stage: Stage, client: Client) -> Administered:
+async def node(stage: Stage, client: Client) -> AdminContext:
     model = Model(Definitions(), MemoryMetadataStore(), lambda: "random")
     await create_defaults(model.administration)
-    return Administered(model.administration, model.vhosts, broker=stage.broker)
+    return AdminContext(model.administration, model.vhosts, broker=stage.broker)
 
 
-async def ask(node: Administered, operation: str, **parameters: object) -> Any:
+async def ask(node: AdminContext, operation: str, **parameters: object) -> Any:
     answer = await perform(node, {"operation": operation, "parameters": parameters}, COMMAND_LINE)
     return answer["result"] if answer["ok"] else (answer["error"], answer["explanation"])
 
 
-async def listed(node: Administered, limit: int = 100, **parameters: object) -> list[str]:
+async def listed(node: AdminContext, limit: int = 100, **parameters: object) -> list[str]:
     answer = await ask(
         node, "schedule.list", **{**COMMON, "limit": limit, "after": None, **parameters}
     )
     return [row["id"] for row in answer["rows"]]
 
 
-async def change(node: Administered, operation: str, **parameters: object) -> Any:
+async def change(node: AdminContext, operation: str, **parameters: object) -> Any:
     return await ask(
         node, f"schedule.{operation}", **{**COMMON, "id": None, "all": False, **parameters}
     )
 
 
 @pytest.mark.covers("C-202")
-async def test_the_next_one_that_is_due_comes_first(node: Administered) -> None:
+async def test_the_next_one_that_is_due_comes_first(node: AdminContext) -> None:
     assert await listed(node) == [f"@{n}" if n != 7 else "seven" for n in range(10)]
 
 
-async def test_pages(node: Administered) -> None:
+async def test_pages(node: AdminContext) -> None:
     rows, after = [], None
     while True:
         page = await ask(node, "schedule.list", **COMMON, limit=3, after=after)
@@ -100,7 +100,7 @@ async def test_pages(node: Administered) -> None:
 
 
 @pytest.mark.covers("C-202")
-async def test_what_messages_have_in_common(node: Administered, stage: Stage) -> None:
+async def test_what_messages_have_in_common(node: AdminContext, stage: Stage) -> None:
     assert len(await listed(node, routing_key="q")) == 5
     assert len(await listed(node, exchange="none")) == 0
     assert await listed(node, headers={"n": "3"}) == ["@3"]
@@ -111,7 +111,7 @@ async def test_what_messages_have_in_common(node: Administered, stage: Stage) ->
 
 
 @pytest.mark.covers("C-202")
-async def test_one_message(node: Administered, stage: Stage) -> None:
+async def test_one_message(node: AdminContext, stage: Stage) -> None:
     shown = await ask(node, "schedule.show", vhost="/", id="seven")
     assert shown["payload"] == "7"
     assert shown["due_ms"] == stage.now + 8000
@@ -121,7 +121,7 @@ async def test_one_message(node: Administered, stage: Stage) -> None:
     assert (error, text) == ("not_found", "no message with id '@77' waits in vhost '/'")
 
 
-async def test_messages_are_found_by_their_ids(node: Administered, client: Client) -> None:
+async def test_messages_are_found_by_their_ids(node: AdminContext, client: Client) -> None:
     client.publish("q", b"x", headers={"x-delay": 500}, message_id="m1", app_id="shop", priority=2)
     assert await listed(node, message_id="m1") == ["@10"]
     assert await listed(node, message_id="m2") == []
@@ -137,14 +137,14 @@ async def test_messages_are_found_by_their_ids(node: Administered, client: Clien
     assert await change(node, "cancel", message_id="m1") == 1
 
 
-async def test_bytes_are_shown_as_base64(node: Administered, client: Client, stage: Stage) -> None:
+async def test_bytes_are_shown_as_base64(node: AdminContext, client: Client, stage: Stage) -> None:
     client.publish("q", b"\xff\0", headers={"x-delay": 100})
     shown = await ask(node, "schedule.show", vhost="/", id="@10")
     assert (shown["payload"], shown["payload_encoding"]) == ("/wA=", "base64")
 
 
 @pytest.mark.covers("C-202")
-async def test_cancelling(node: Administered, stage: Stage) -> None:
+async def test_cancelling(node: AdminContext, stage: Stage) -> None:
     assert await change(node, "cancel", id="seven") == 1
     assert await change(node, "cancel", id="seven") == (
         "not_found",
@@ -157,7 +157,7 @@ async def test_cancelling(node: Administered, stage: Stage) -> None:
 
 
 @pytest.mark.covers("C-202")
-async def test_rescheduling_keeps_the_id(node: Administered, stage: Stage, client: Client) -> None:
+async def test_rescheduling_keeps_the_id(node: AdminContext, stage: Stage, client: Client) -> None:
     assert await change(node, "reschedule", id="@0", due_ms=None, delay_ms=60_000) == 1
     stage.run()
     assert (await listed(node))[-1] == "@0"
@@ -172,7 +172,7 @@ async def test_rescheduling_keeps_the_id(node: Administered, stage: Stage, clien
 
 
 @pytest.mark.covers("C-202")
-async def test_all_at_once(node: Administered, stage: Stage, client: Client) -> None:
+async def test_all_at_once(node: AdminContext, stage: Stage, client: Client) -> None:
     client.declare("other")
     assert await change(node, "deliver_now", all=True) == 10
     stage.run()
@@ -182,7 +182,7 @@ async def test_all_at_once(node: Administered, stage: Stage, client: Client) -> 
     assert client.count("q") + client.count("other") == 10
 
 
-async def test_what_was_put_off_is_not_met_again(node: Administered, stage: Stage) -> None:
+async def test_what_was_put_off_is_not_met_again(node: AdminContext, stage: Stage) -> None:
     count = await change(node, "reschedule", all=True, due_ms=None, delay_ms=90_000)
     assert count == 10
     stage.run()
@@ -200,12 +200,12 @@ async def test_what_was_put_off_is_not_met_again(node: Administered, stage: Stag
         ({"vhost": "none", "all": True}, "no vhost 'none'"),
     ],
 )
-async def test_bad_requests(node: Administered, parameters: dict[str, object], text: str) -> None:
+async def test_bad_requests(node: AdminContext, parameters: dict[str, object], text: str) -> None:
     _, explanation = await change(node, "cancel", **parameters)
     assert text in explanation, explanation
 
 
-async def test_a_time_is_stated_once(node: Administered, stage: Stage) -> None:
+async def test_a_time_is_stated_once(node: AdminContext, stage: Stage) -> None:
     for times in ({"due_ms": None, "delay_ms": None}, {"due_ms": 1, "delay_ms": 1}):
         error, _ = await change(node, "reschedule", id="@0", **times)
         assert error == "invalid"
@@ -214,13 +214,13 @@ async def test_a_time_is_stated_once(node: Administered, stage: Stage) -> None:
     assert "366 days" in text
 
 
-async def test_a_stopped_node_knows_of_none(node: Administered) -> None:
-    stopped = Administered(node.administration, node.vhosts)
+async def test_a_stopped_node_knows_of_none(node: AdminContext) -> None:
+    stopped = AdminContext(node.administration, node.vhosts)
     _, text = await ask(stopped, "schedule.show", vhost="/", id="a")
     assert "only a running one knows" in text
 
 
-async def test_changes_are_events(node: Administered, stage: Stage, client: Client) -> None:
+async def test_changes_are_events(node: AdminContext, stage: Stage, client: Client) -> None:
     client.declare("events")
     client.call(
         commands.Queue.Bind(queue="events", exchange="amq.rabbitmq.event", routing_key="schedule.#")
@@ -236,7 +236,7 @@ async def test_changes_are_events(node: Administered, stage: Stage, client: Clie
     assert told == [("schedule.cancelled", "@0"), ("schedule.rescheduled", "@1")]
 
 
-async def test_a_disk_that_refuses_is_told(node: Administered, stage: Stage) -> None:
+async def test_a_disk_that_refuses_is_told(node: AdminContext, stage: Stage) -> None:
     stage.log("leveret.delayed").append_error = DiskFullError("no space left")
     error, explanation = await change(node, "reschedule", id="seven", delay_ms=1)
     assert error == "storage"
@@ -248,7 +248,7 @@ async def test_a_disk_that_refuses_is_told(node: Administered, stage: Stage) -> 
 
 
 async def test_blind_copies_are_shown_and_found_by_nobody(
-    node: Administered, client: Client
+    node: AdminContext, client: Client
 ) -> None:
     headers = {"x-delay": 100, "BCC": ["other"], "kind": "blind"}
     client.publish("q", b"m", headers=headers)

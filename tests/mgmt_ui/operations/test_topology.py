@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations.performing import perform
+from leveret.mgmt_ui.operations.dispatcher import perform
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -23,7 +23,7 @@ def site():
 def ask(site):
     async def ask(operation, **parameters):
         request = {"operation": operation, "parameters": {"vhost": "/", **parameters}}
-        answer = await perform(site.administered, request, COMMAND_LINE)
+        answer = await perform(site.context, request, COMMAND_LINE)
         return answer["result"] if answer["ok"] else (answer["error"], answer["explanation"])
 
     return ask
@@ -148,7 +148,7 @@ async def test_a_connection_is_closed_with_a_reason(site, ask):
 
 async def ask_connection(site, name, reason):
     request = {"operation": "connection.close", "parameters": {"name": name, "reason": reason}}
-    answer = await perform(site.administered, request, COMMAND_LINE)
+    answer = await perform(site.context, request, COMMAND_LINE)
     return answer["ok"] or answer["error"]
 
 

@@ -5,17 +5,17 @@ from leveret.core.definitions.model import Model
 from leveret.errors import StorageError
 from leveret.mgmt_ui.control import COMMAND_LINE
 from leveret.mgmt_ui.operations.access import create_defaults
-from leveret.mgmt_ui.operations.administered import Administered
 from leveret.mgmt_ui.operations.alter import LIVE
 from leveret.mgmt_ui.operations.backup import BACKUP
+from leveret.mgmt_ui.operations.context import AdminContext
 from leveret.mgmt_ui.operations.dead_letters import DEAD_LETTERS
 from leveret.mgmt_ui.operations.dedup import ONCE
+from leveret.mgmt_ui.operations.dispatcher import OPERATIONS, perform
 from leveret.mgmt_ui.operations.inventory import INVENTORY
 from leveret.mgmt_ui.operations.losses import LOSSES
 from leveret.mgmt_ui.operations.message_trace import JOURNEYS
 from leveret.mgmt_ui.operations.messages import MESSAGES
 from leveret.mgmt_ui.operations.node import NODE
-from leveret.mgmt_ui.operations.performing import OPERATIONS, perform
 from leveret.mgmt_ui.operations.publishing import PUBLISHING
 from leveret.mgmt_ui.operations.retries import RETRIES
 from leveret.mgmt_ui.operations.schedules import SCHEDULES
@@ -48,7 +48,7 @@ async def node(tmp_path):
     files = RealFileSystem()
     encryption = KeyAdministration(make_keyring(files, tmp_path), files, tmp_path, lambda: 0)
     usage = SqliteUsageStore(tmp_path / "usage.db")
-    yield Administered(model.administration, model.vhosts, usage=usage, encryption=encryption)
+    yield AdminContext(model.administration, model.vhosts, usage=usage, encryption=encryption)
     await usage.close()
 
 

@@ -42,8 +42,8 @@ from leveret.ports.audit import Way
 from leveret.ports.declared import suggestion, undeclared
 
 if TYPE_CHECKING:
-    from leveret.mgmt_ui.operations.administered import (
-        Administered,
+    from leveret.mgmt_ui.operations.context import (
+        AdminContext,
         Operation,
         Operations,
         Parameters,
@@ -72,7 +72,7 @@ TELLING: Final = {"definitions.export", "rabbitmq_definitions.export"}
 REPLY_CODES: Final = {403: "forbidden", 404: "not_found", 405: "locked"}
 
 
-async def perform(node: Administered, request: object, actor: Actor) -> dict[str, object]:
+async def perform(node: AdminContext, request: object, actor: Actor) -> dict[str, object]:
     """The answer to one request, once what it changed is durable. Never raises for a bad one."""
     try:
         name, operation, parameters = _understand(request)
@@ -93,7 +93,7 @@ async def perform(node: Administered, request: object, actor: Actor) -> dict[str
 
 
 async def _answer(
-    node: Administered, operation: Operation, parameters: Parameters, *, changes: bool
+    node: AdminContext, operation: Operation, parameters: Parameters, *, changes: bool
 ) -> dict[str, object]:
     try:
         result = await operation(node, parameters)

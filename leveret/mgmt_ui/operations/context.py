@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.storage.store import FileTopicStore
 
 __all__ = [
-    "Administered",
+    "AdminContext",
     "Operation",
     "Operations",
     "Parameters",
@@ -48,7 +48,7 @@ class UsageRecords(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Administered:
+class AdminContext:
     """`vhosts` are what `administration` decides about; exports name product and version."""
 
     administration: Administration
@@ -88,7 +88,7 @@ class Administered:
         return None if self.broker is None else self.broker.dedup_operations
 
 
-async def policies_followed(node: Administered) -> None:
+async def policies_followed(node: AdminContext) -> None:
     """Wait until all queues and exchanges follow the policies: whoever asks next expects it."""
     # The turn is at it, a part in each pass of the loop, and knows of nobody to wake.
     while node.broker is not None and not node.broker.follows_policies:  # noqa: ASYNC110
@@ -101,7 +101,7 @@ def not_running() -> AdministrationError:
 
 
 Parameters: TypeAlias = dict[str, Any]
-Operation: TypeAlias = Callable[[Administered, Parameters], Awaitable[object]]
+Operation: TypeAlias = Callable[[AdminContext, Parameters], Awaitable[object]]
 # The kind of each parameter: str; list, of text; dict; int; bool; object, any JSON; None, text or
 # nothing.
 Shape: TypeAlias = Mapping[str, type | None]
