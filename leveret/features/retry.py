@@ -57,8 +57,8 @@ FAILURES: Final = {
 
 # A year, as for delayed messages: a message further out is a mistake in the unit.
 DELAY_MS_MAX = 366 * 86_400_000
-DELAYS_MAX = 100  # steps of a retry_policy that are written out; the last one goes on
-# More than anybody waits for: with the longest ladders a message would wait for decades.
+DELAYS_MAX = 100  # steps of a retry policy that are written out; the last one goes on
+# More than anybody waits for: with the longest policies a message would wait for decades.
 ATTEMPTS_MAX = 1_000_000
 MULTIPLIER_MAX = 1000
 # What a queue does that only says that it retries.
@@ -113,7 +113,7 @@ class Attempts:
 
 
 def retry_policy_of(stated: Callable[[str], Any]) -> RetryPolicy | None:
-    """The retry_policy of a queue; `stated` has the value of a key of ARGUMENTS, or None.
+    """The retry policy of a queue; `stated` has the value of a key of ARGUMENTS, or None.
 
     None: the queue does not retry. Values have been checked.
     """
@@ -135,7 +135,7 @@ def retry_policy_of(stated: Callable[[str], Any]) -> RetryPolicy | None:
 
 
 def message_retry_policy(retry_policy: RetryPolicy, headers: Mapping[str, RawValue]) -> RetryPolicy:
-    """The queue's retry_policy with what a message's headers, which were checked, say instead."""
+    """The queue's retry policy with what a message's headers, which were checked, say instead."""
     delays, attempts = (
         decode_value(headers[name]) if name in headers else None for name in MESSAGE_HEADERS
     )
@@ -173,7 +173,7 @@ def failed_headers(
 
 
 def without_attempts(headers: Mapping[str, RawValue]) -> dict[str, Any]:
-    """The headers of a message whose retry_policy begins anew."""
+    """The headers of a message whose retry policy begins anew."""
     return {name: value for name, value in headers.items() if name not in HEADERS}
 
 

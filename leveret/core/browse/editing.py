@@ -40,7 +40,7 @@ FLAGS = {
 NOTED = RecordFlag.PERSISTENT | RecordFlag.HAS_GROUP | RecordFlag.HAS_RETRY | sum(FLAGS.values())
 PERSISTENT = 2  # a delivery mode
 GROUP = "x-message-group"
-RETRIES = {"x-retry-delays", "x-retry-max-attempts"}  # a retry_policy of its own
+RETRIES = {"x-retry-delays", "x-retry-max-attempts"}  # a retry policy of its own
 FIXED = {"user_id", "cluster_id", "headers"}  # not to be changed, or by `headers`
 
 

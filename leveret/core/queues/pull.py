@@ -383,7 +383,7 @@ class QueueLeases:
         """The messages are others' again, after a delay."""
         outcomes, ended = self._end(handles)
         if ended:
-            # A retry_policy of retries has its own delays: whoever states one wants that.
+            # A retry policy has its own delays: whoever states one wants that.
             cause = None if delay_ms else Reason.REQUEUED
             self._queue.return_(
                 _ranges(ended), failed=False, cause=cause, delay_ms=delay_ms or None

@@ -50,7 +50,7 @@ def retry_topic(queue: str) -> str:
 
 
 def check_retry_headers(header: bytes) -> None:
-    """Raise ChannelError 406 where a message's own retry_policy makes no sense."""
+    """Raise ChannelError 406 where a message's own retry policy makes no sense."""
     problem = header_problem(_readable(header))
     if problem is not None:
         raise ChannelError(406, problem)
