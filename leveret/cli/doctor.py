@@ -20,7 +20,7 @@ from leveret.cli.progress import progress
 from leveret.cli.session import DATA_DIR, DataDir, Json, fail, patience, reason_of
 from leveret.errors import LeveretError, NodeRunningError, StorageError
 from leveret.mgmt_ui.control_client import CONTROL_SOCKET, request
-from leveret.ports.findings import Finding, Severity
+from leveret.ports.check_results import CheckResult, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -69,9 +69,9 @@ def doctor(
         found, subject = _examine(data_dir, configuration, key_file, deep=deep)
     except LeveretError as error:
         fail(str(error))
-    found.sort(key=lambda finding: finding.severity is not Severity.ERROR)
+    found.sort(key=lambda result: result.severity is not Severity.ERROR)
     if json:
-        rows = [finding.as_json() for finding in found]
+        rows = [result.as_json() for result in found]
         text = json_text.dumps(rows, ensure_ascii=False)
         typer.echo(text.encode(errors="backslashreplace").decode())  # names of files are bytes
     else:
@@ -90,15 +90,15 @@ def _configuration(file: Path | None, data_dir: Path) -> Configuration:
 
 def _examine(
     data_dir: Path, configuration: Configuration, key_file: Path | None, *, deep: bool
-) -> tuple[list[Finding], str]:
+) -> tuple[list[CheckResult], str]:
     """What is found, and of whom. Raises StorageError."""
-    from leveret.storage.checkup import check_set_aside, readable
+    from leveret.storage.health_checks import check_set_aside, readable
     from leveret.storage.lock import DirectoryLock
 
     found = [
-        finding
+        result
         for check in (_check_permissions, check_set_aside, _check_clock)
-        for finding in readable(data_dir, check(data_dir))
+        for result in readable(data_dir, check(data_dir))
     ]
     try:
         lock = DirectoryLock(data_dir, looking=True)
@@ -120,7 +120,7 @@ def _examine(
     return found, f"{data_dir}, whose node is stopped"
 
 
-def _unlockable(data_dir: Path, what: str) -> Finding:
+def _unlockable(data_dir: Path, what: str) -> CheckResult:
     remedy = f"give its user the right: `chmod u+rwX {quote(str(data_dir))}`"
     return _error("directory.lock", data_dir, what, "no node can start here", remedy)
 
@@ -136,7 +136,7 @@ def _is_writable(data_dir: Path) -> bool:
 # -- a running node
 
 
-def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[Finding]:
+def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[CheckResult]:
     try:
         answer = request(
             data_dir / CONTROL_SOCKET,
@@ -156,7 +156,7 @@ def _check_running(data_dir: Path, running: NodeRunningError) -> Iterator[Findin
     if not answer["ok"]:
         fail(reason_of(answer, data_dir))
     for row in answer["result"]:
-        yield Finding(**{**row, "severity": Severity(row["severity"])})
+        yield CheckResult(**{**row, "severity": Severity(row["severity"])})
 
 
 # -- files
@@ -169,15 +169,16 @@ def _check_logs(
     *,
     deep: bool,
     last: bool,
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Definitions, state, keys and logs; without `last` those only that a node leaves alone."""
-    from leveret.mgmt_ui.operations.checks import (
+    from leveret.mgmt_ui.operations.health_checks import (
         check_certificates,
         check_losses,
         check_passwords,
     )
     from leveret.ports.definitions import Definitions
-    from leveret.storage.checkup import (
+    from leveret.storage.files import ReadOnlyFiles
+    from leveret.storage.health_checks import (
         LogCheck,
         check_database,
         check_definitions_age,
@@ -185,7 +186,6 @@ def _check_logs(
         check_records_age,
         check_state,
     )
-    from leveret.storage.files import ReadOnlyFiles
     from leveret.storage.lineage import older_data
     from leveret.storage.losses import read_losses
     from leveret.storage.state import MemoryStateStore
@@ -234,7 +234,7 @@ def _check_logs(
 
 def _check_keys(
     data_dir: Path, key_file: Path | None, *, needed: bool
-) -> tuple[list[Finding], Collection[int]]:
+) -> tuple[list[CheckResult], Collection[int]]:
     """Whether encrypted virtual hosts can be opened; and the keys of the keyring."""
     from leveret.storage.files import ReadOnlyFiles
     from leveret.storage.keyring import FILE_NAME, Keyring
@@ -258,7 +258,7 @@ def _check_keys(
     return [], key_ids
 
 
-def _check_permissions(data_dir: Path) -> Iterator[Finding]:
+def _check_permissions(data_dir: Path) -> Iterator[CheckResult]:
     """Who else may look at what holds messages and password hashes, and whose it is."""
     for path in (data_dir, *(data_dir / name for name in ("leveret.db", "keyring.json"))):
         if not path.exists():
@@ -266,7 +266,7 @@ def _check_permissions(data_dir: Path) -> Iterator[Finding]:
         status = path.stat()
         mode = stat.S_IMODE(status.st_mode)
         if mode & OTHERS and (path != data_dir or mode & 0o007):
-            yield Finding(
+            yield CheckResult(
                 "directory.mode",
                 Severity.WARNING,
                 str(path),
@@ -278,26 +278,26 @@ def _check_permissions(data_dir: Path) -> Iterator[Finding]:
             what = f"belongs to user {status.st_uid}, not to you ({os.geteuid()})"
             why = "the node must own its files, and so must whoever administers it here"
             remedy = "run this as the node's user, or give it the directory (`chown -R`)"
-            yield Finding("directory.owner", Severity.WARNING, str(path), what, why, remedy)
+            yield CheckResult("directory.owner", Severity.WARNING, str(path), what, why, remedy)
 
 
 # -- the machine
 
 
-def _check_machine(data_dir: Path, configuration: Configuration) -> Iterator[Finding]:
+def _check_machine(data_dir: Path, configuration: Configuration) -> Iterator[CheckResult]:
     free, least = shutil.disk_usage(data_dir).free, configuration.disk_free_bytes_min
     if free < least * NEAR_DISK:
         severity = Severity.ERROR if free < least else Severity.WARNING
         what = f"{free:,} bytes of its file system are free, {least:,} must be"
         why = "publishers are held while it is less"
         remedy = "free space, or lower disk_free_bytes_min"
-        yield Finding("disk.space", severity, str(data_dir), what, why, remedy)
+        yield CheckResult("disk.space", severity, str(data_dir), what, why, remedy)
     _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files_max < OPEN_FILES_MIN:
         what = f"may have {files_max} files open"
         why = "each connection and each segment that is read is one"
         remedy = "raise the limit: `ulimit -n 65536`, LimitNOFILE=65536 in the unit"
-        yield Finding("files.limit", Severity.WARNING, "this user", what, why, remedy)
+        yield CheckResult("files.limit", Severity.WARNING, "this user", what, why, remedy)
     for host, port in _addresses(configuration):
         yield from _check_port(host, port)
 
@@ -316,7 +316,7 @@ def _addresses(configuration: Configuration) -> Iterable[tuple[str, int]]:
     return [each for each in found if each[1] > 0]
 
 
-def _check_port(host: str, port: int) -> Iterator[Finding]:
+def _check_port(host: str, port: int) -> Iterator[CheckResult]:
     try:
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(address[0], socket.SOCK_STREAM) as listener:
@@ -325,12 +325,12 @@ def _check_port(host: str, port: int) -> Iterator[Finding]:
     except OSError as error:
         what = f"cannot be listened on: {error.strerror}"
         remedy = f"see who has it with `ss -ltnp 'sport = :{port}'`, or choose another port"
-        yield Finding(
+        yield CheckResult(
             "port.taken", Severity.ERROR, f"{host}:{port}", what, "the node cannot start", remedy
         )
 
 
-def _check_clock(data_dir: Path) -> Iterator[Finding]:
+def _check_clock(data_dir: Path) -> Iterator[CheckResult]:
     """A clock that stands before what was written already."""
     now = time.time()
     # Of a link itself: it may lead nowhere.
@@ -343,18 +343,18 @@ def _check_clock(data_dir: Path) -> Iterator[Finding]:
         what = f"is {written - now:,.0f} seconds behind a file in {data_dir}"
     else:
         return
-    yield Finding("clock", Severity.ERROR, "this machine's clock", what, why, remedy)
+    yield CheckResult("clock", Severity.ERROR, "this machine's clock", what, why, remedy)
 
 
 # -- showing
 
 
-def _show(found: list[Finding], subject: str) -> None:
-    for finding in found:
-        typer.echo(f"{finding.severity.upper()} {finding.check}: {printable(finding.subject)}")
-        for line in (finding.what, f"Why it matters: {finding.why}", f"To do: {finding.remedy}"):
+def _show(found: list[CheckResult], subject: str) -> None:
+    for result in found:
+        typer.echo(f"{result.severity.upper()} {result.check}: {printable(result.subject)}")
+        for line in (result.what, f"Why it matters: {result.why}", f"To do: {result.remedy}"):
             typer.echo(f"  {printable(line)}")
-    errors = sum(finding.severity is Severity.ERROR for finding in found)
+    errors = sum(result.severity is Severity.ERROR for result in found)
     counts = f"{_counted(errors, 'error')}, {_counted(len(found) - errors, 'warning')}"
     typer.echo(f"{subject}: {counts if found else 'nothing is wrong'}")
 
@@ -363,5 +363,5 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _error(check: str, path: Path, what: str, why: str, remedy: str) -> Finding:
-    return Finding(check, Severity.ERROR, str(path), what, why, remedy)
+def _error(check: str, path: Path, what: str, why: str, remedy: str) -> CheckResult:
+    return CheckResult(check, Severity.ERROR, str(path), what, why, remedy)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from leveret.core.alarms import Resource
 from leveret.core.definitions.administration import DEFAULT_USER
 from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
-from leveret.mgmt_ui.operations.checks import check_passwords
+from leveret.mgmt_ui.operations.health_checks import check_passwords
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
 from leveret.mgmt_ui.slices import in_slices
 
@@ -46,9 +46,9 @@ async def _warn_of_known_password(process: Process, broker: Broker) -> None:
     if user is None:
         return
     check = partial(check_passwords, [user], process.configuration)
-    for finding in await asyncio.to_thread(lambda: list(check())):
+    for result in await asyncio.to_thread(lambda: list(check())):
         logger.warning(
-            "user '%s' %s: %s; %s", finding.subject, finding.what, finding.why, finding.remedy
+            "user '%s' %s: %s; %s", result.subject, result.what, result.why, result.remedy
         )
 
 

@@ -1,4 +1,4 @@
-"""Finding one's way in the headers table of a stored content header, without making an object of it.
+"""CheckResult one's way in the headers table of a stored content header, without making an object of it.
 
 For the compiled code of other rooms that looks at one field of many messages. All integers are
 big-endian.

@@ -9,8 +9,8 @@ from leveret.core.definitions.administration import AdministrationError
 from leveret.core.definitions.parameters import CLUSTER_NAME
 from leveret.core.definitions.validation import check_name
 from leveret.mgmt_ui import log_output
-from leveret.mgmt_ui.operations.diagnosis import diagnose
 from leveret.mgmt_ui.operations.inventory import object_totals
+from leveret.mgmt_ui.operations.node_health import diagnose
 from leveret.mgmt_ui.operations.overview import measure
 from leveret.mgmt_ui.operations.runtime import runtime_of
 from leveret.mgmt_ui.operations.topology import broker_of
@@ -58,7 +58,7 @@ async def _diagnose(node: AdminContext, _: Parameters) -> list[dict[str, str]]:
     users = node.administration.users()
     losses = () if node.losses is None else node.losses.unacknowledged
     found = await diagnose(broker_of(node), runtime_of(node), users, losses)
-    return [finding.as_json() for finding in found]
+    return [result.as_json() for result in found]
 
 
 async def _cluster_show(node: AdminContext, _: Parameters) -> dict[str, str | None]:

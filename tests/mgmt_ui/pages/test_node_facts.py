@@ -6,7 +6,7 @@ import pytest
 
 from leveret.core.alarms import Resource
 from leveret.features.alerts import Alert, AlertRule
-from leveret.mgmt_ui.operations import diagnosis
+from leveret.mgmt_ui.operations import node_health
 from leveret.mgmt_ui.operations.runtime import Runtime
 from tests.support.browser import Browser
 from tests.support.client import Client
@@ -45,7 +45,7 @@ async def test_findings_name_what_to_do(running, administrator):
 
 
 async def test_findings_are_no_markup(running, administrator, monkeypatch):
-    monkeypatch.setattr(diagnosis, "BACKLOG_MIN", 1)
+    monkeypatch.setattr(node_health, "BACKLOG_MIN", 1)
     await administrator.submit("/queues", vhost="/", name=HOSTILE)
     running.stage.run()
     Client(running.stage).open().publish(HOSTILE, b"1")

@@ -11,8 +11,12 @@ from itertools import islice, pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from leveret.mgmt_ui.operations.checks import check_certificates, check_losses, check_passwords
-from leveret.ports.findings import Finding, Severity
+from leveret.mgmt_ui.operations.health_checks import (
+    check_certificates,
+    check_losses,
+    check_passwords,
+)
+from leveret.ports.check_results import CheckResult, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +36,7 @@ UNACKNOWLEDGED_MIN: Final = 10_000  # deliveries of a queue that nobody settles
 GROWN_MIN: Final = 100  # by which they have grown at least, to twice as many
 GROWTH_SECONDS: Final = 600  # and for so long
 GROWTH_STEP_SECONDS: Final = 60
-QUEUES_NAMED_MAX: Final = 20  # of one kind of finding; the rest is counted
+QUEUES_NAMED_MAX: Final = 20  # of one kind of result; the rest is counted
 OVERDUE_MS: Final = 60_000  # for which what is due may lie: a busy node comes to it within seconds
 LAG_SECONDS_MAX: Final = 0.1  # of the event loop: each client waits that long for each answer
 LAG_PROBES: Final = 10
@@ -45,7 +49,7 @@ async def diagnose(
     runtime: Runtime,
     users: Iterable[UserDefinition],
     losses: Iterable[Loss] = (),
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Everything that is found, the worst first; `losses` are those that nobody acknowledged."""
     facts = await runtime.facts()
     now_ms = runtime.wall_ms()
@@ -59,10 +63,10 @@ async def diagnose(
         *await asyncio.to_thread(list, check_certificates(runtime.configuration, now_ms)),
         *await asyncio.to_thread(list, check_passwords(users, runtime.configuration)),
     ]
-    return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
+    return sorted(found, key=lambda result: result.severity is not Severity.ERROR)
 
 
-def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
+def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResult]:
     remedies = {
         "memory": "let consumers drain the fullest queues, `leveret queue list --sort messages "
         "--reverse` names them; or raise memory_fraction_max",
@@ -70,7 +74,7 @@ def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
         "disk_free_bytes_min",
     }
     for low in broker.alarms.low:
-        yield Finding(
+        yield CheckResult(
             f"alarm.{low.value}",
             Severity.ERROR,
             broker.node_name,
@@ -80,7 +84,7 @@ def _check_alarms(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
+def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[CheckResult]:
     low = {resource.value for resource in broker.alarms.low}
     used, limit = facts["memory_bytes"], facts["memory_bytes_max"]
     if "memory" not in low and used > NEAR * limit:
@@ -108,11 +112,11 @@ def _check_figures(broker: Broker, facts: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _near(check: str, what: str, why: str, remedy: str) -> Finding:
-    return Finding(check, Severity.WARNING, "node", what, why, remedy)
+def _near(check: str, what: str, why: str, remedy: str) -> CheckResult:
+    return CheckResult(check, Severity.WARNING, "node", what, why, remedy)
 
 
-async def _check_queues(broker: Broker) -> list[Finding]:
+async def _check_queues(broker: Broker) -> list[CheckResult]:
     unread: list[QueueLike] = []
     unsettled: list[QueueLike] = []
     growing: list[QueueLike] = []
@@ -146,9 +150,9 @@ def _grows(broker: Broker, queue: QueueLike) -> bool:
     return risen and len(counts) > 2 and counts[-1] >= 2 * counts[0] + GROWN_MIN
 
 
-def _growing(queue: QueueLike) -> Finding:
+def _growing(queue: QueueLike) -> CheckResult:
     definition = queue.definition
-    return Finding(
+    return CheckResult(
         "queue.unacknowledged.growing",
         Severity.WARNING,
         f"queue '{definition.name}' in vhost '{definition.vhost}'",
@@ -158,9 +162,9 @@ def _growing(queue: QueueLike) -> Finding:
     )
 
 
-def _unread(queue: QueueLike) -> Finding:
+def _unread(queue: QueueLike) -> CheckResult:
     definition = queue.definition
-    return Finding(
+    return CheckResult(
         "queue.unread",
         Severity.WARNING,
         f"queue '{definition.name}' in vhost '{definition.vhost}'",
@@ -171,9 +175,9 @@ def _unread(queue: QueueLike) -> Finding:
     )
 
 
-def _unsettled(queue: QueueLike) -> Finding:
+def _unsettled(queue: QueueLike) -> CheckResult:
     definition = queue.definition
-    return Finding(
+    return CheckResult(
         "queue.unacknowledged",
         Severity.WARNING,
         f"queue '{definition.name}' in vhost '{definition.vhost}'",
@@ -184,20 +188,22 @@ def _unsettled(queue: QueueLike) -> Finding:
     )
 
 
-def _named(queues: list[QueueLike], finding: Callable[[QueueLike], Finding]) -> Iterator[Finding]:
-    yield from map(finding, queues[:QUEUES_NAMED_MAX])
+def _named(
+    queues: list[QueueLike], result: Callable[[QueueLike], CheckResult]
+) -> Iterator[CheckResult]:
+    yield from map(result, queues[:QUEUES_NAMED_MAX])
     more = len(queues) - QUEUES_NAMED_MAX
     if more > 0:
-        last = finding(queues[QUEUES_NAMED_MAX])
+        last = result(queues[QUEUES_NAMED_MAX])
         what = f"{more} more queues are like these"
-        yield Finding(last.check, last.severity, "node", what, last.why, last.remedy)
+        yield CheckResult(last.check, last.severity, "node", what, last.why, last.remedy)
 
 
-def _check_waiting(broker: Broker, now_ms: int) -> Iterator[Finding]:
+def _check_waiting(broker: Broker, now_ms: int) -> Iterator[CheckResult]:
     for room in broker.delayed_stores.opened:
         due_ms = room.next_due_ms
         if due_ms is not None and due_ms < now_ms - OVERDUE_MS:
-            yield Finding(
+            yield CheckResult(
                 "waiting.overdue",
                 Severity.ERROR,
                 repr(room),
@@ -209,7 +215,7 @@ def _check_waiting(broker: Broker, now_ms: int) -> Iterator[Finding]:
             )
 
 
-async def _check_lag() -> list[Finding]:
+async def _check_lag() -> list[CheckResult]:
     loop = asyncio.get_running_loop()
     worst = 0.0
     for _ in range(LAG_PROBES):
@@ -219,7 +225,7 @@ async def _check_lag() -> list[Finding]:
     if worst < LAG_SECONDS_MAX:
         return []
     return [
-        Finding(
+        CheckResult(
             "loop.lag",
             Severity.WARNING,
             "node",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography import x509
 
 from leveret.core.access.passwords import verify_password
-from leveret.ports.findings import Finding, Severity
+from leveret.ports.check_results import CheckResult, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,10 +51,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_losses(losses: Iterable[Loss]) -> Iterator[Finding]:
+def check_losses(losses: Iterable[Loss]) -> Iterator[CheckResult]:
     """What was lost, as long as nobody has acknowledged it."""
     for loss in losses:
-        yield Finding(
+        yield CheckResult(
             f"loss.{loss.kind.value}",
             Severity.ERROR,
             loss.subject,
@@ -65,7 +65,7 @@ def check_losses(losses: Iterable[Loss]) -> Iterator[Finding]:
         )
 
 
-def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[Finding]:
+def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[CheckResult]:
     """How long the certificates count that the node shows or trusts."""
     files = (
         configuration.tls_certificate_file,
@@ -77,7 +77,7 @@ def check_certificates(configuration: Configuration, now_ms: int) -> Iterator[Fi
             yield from _check_certificate(file, now_ms)
 
 
-def _check_certificate(file: Path, now_ms: int) -> Iterator[Finding]:
+def _check_certificate(file: Path, now_ms: int) -> Iterator[CheckResult]:
     why = "clients refuse a certificate that is out of date, and cannot connect by TLS"
     try:
         found = x509.load_pem_x509_certificates(file.read_bytes())
@@ -85,23 +85,23 @@ def _check_certificate(file: Path, now_ms: int) -> Iterator[Finding]:
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         remedy = f"give the node's user the right to read it: `chmod u+r {quote(str(file))}`"
-        yield Finding("tls.certificate", Severity.ERROR, str(file), what, why, remedy)
+        yield CheckResult("tls.certificate", Severity.ERROR, str(file), what, why, remedy)
         return
     except ValueError as error:
         what, remedy = f"is no certificate: {error}", "name a PEM file"
-        yield Finding("tls.certificate", Severity.ERROR, str(file), what, why, remedy)
+        yield CheckResult("tls.certificate", Severity.ERROR, str(file), what, why, remedy)
         return
     days = (ends - datetime.fromtimestamp(now_ms / 1000, UTC)).days
     if days < CERTIFICATE_DAYS_MIN:
         severity = Severity.ERROR if days < 0 else Severity.WARNING
         what = f"ends on {ends:%Y-%m-%d}" if days >= 0 else f"has ended on {ends:%Y-%m-%d}"
         remedy = "replace the file; a running node reads it within ten seconds, without a restart"
-        yield Finding("tls.certificate", severity, str(file), what, why, remedy)
+        yield CheckResult("tls.certificate", severity, str(file), what, why, remedy)
 
 
 def check_passwords(
     users: Iterable[UserDefinition], configuration: Configuration
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Users whose password is their name, where others than this machine may use it."""
     hosts = open_hosts(configuration)
     if not hosts:
@@ -110,7 +110,7 @@ def check_passwords(
         if user.name not in configuration.loopback_users and verify_password(
             user.password_hash, user.name
         ):
-            yield Finding(
+            yield CheckResult(
                 "user.password",
                 Severity.ERROR,
                 user.name,

@@ -10,12 +10,12 @@ from leveret.cli.app import app
 from leveret.core.access.passwords import hash_password
 from leveret.core.alarms import Resource
 from leveret.mgmt_ui.control import COMMAND_LINE
-from leveret.mgmt_ui.operations import diagnosis
-from leveret.mgmt_ui.operations.checks import check_certificates, check_passwords
+from leveret.mgmt_ui.operations import node_health
 from leveret.mgmt_ui.operations.dispatcher import perform
+from leveret.mgmt_ui.operations.health_checks import check_certificates, check_passwords
 from leveret.mgmt_ui.operations.runtime import Runtime
+from leveret.ports.check_results import Severity
 from leveret.ports.definitions import UserDefinition
-from leveret.ports.findings import Severity
 from tests.support.client import Client
 from tests.support.site import Site
 
@@ -51,15 +51,15 @@ async def test_alarms_come_first(site):
 
 
 async def test_figures_near_their_limits(site, monkeypatch):
-    monkeypatch.setattr(diagnosis, "NEAR", 1e-12)
+    monkeypatch.setattr(node_health, "NEAR", 1e-12)
     checks = {row["check"] for row in await found(site)}
     assert checks == {"memory.near", "disk.near", "files.near"}
 
 
 async def test_queues_that_nobody_reads_or_settles(site, monkeypatch):
-    monkeypatch.setattr(diagnosis, "BACKLOG_MIN", 2)
-    monkeypatch.setattr(diagnosis, "UNACKNOWLEDGED_MIN", 2)
-    monkeypatch.setattr(diagnosis, "QUEUES_NAMED_MAX", 1)
+    monkeypatch.setattr(node_health, "BACKLOG_MIN", 2)
+    monkeypatch.setattr(node_health, "UNACKNOWLEDGED_MIN", 2)
+    monkeypatch.setattr(node_health, "QUEUES_NAMED_MAX", 1)
     client = Client(site.stage).open()
     for name in ("one", "two#halt", "three", "taken"):
         client.declare(name)
@@ -86,7 +86,7 @@ async def test_queues_that_nobody_reads_or_settles(site, monkeypatch):
     ],
 )
 async def test_deliveries_that_nobody_acknowledges_grow(site, monkeypatch, counts, grows):
-    monkeypatch.setattr(diagnosis, "GROWN_MIN", 2)
+    monkeypatch.setattr(node_health, "GROWN_MIN", 2)
     client = Client(site.stage).open()
     client.declare("q")
     client.publish("q", b"1", b"2")
@@ -112,7 +112,7 @@ async def test_what_is_long_due(site, monkeypatch):
 
 
 async def test_a_loop_that_is_late(site, monkeypatch):
-    monkeypatch.setattr(diagnosis, "LAG_SECONDS_MAX", 0)
+    monkeypatch.setattr(node_health, "LAG_SECONDS_MAX", 0)
     request = {"operation": "node.diagnose", "parameters": {}}
     answer = await perform(site.context, request, COMMAND_LINE)
     assert [row["check"] for row in answer["result"]] == ["loop.lag"]

@@ -16,8 +16,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from leveret.errors import CorruptBatchError, StorageError
+from leveret.ports.check_results import CheckResult, Severity
 from leveret.ports.definitions import Definitions
-from leveret.ports.findings import Finding, Severity
 from leveret.storage.damage import survey
 from leveret.storage.database_checksum import verify_checksum
 from leveret.storage.encryption import HEAD_BYTES, key_id_of, key_id_text
@@ -55,10 +55,10 @@ DO_RESTORE: Final = "restore the files from a backup, if there is one, before th
 WITHOUT_RECORDS: Final = "no node starts here: users, queues and all others cannot be loaded"
 
 
-def readable(path: Path, findings: Iterator[Finding]) -> Iterator[Finding]:
+def readable(path: Path, results: Iterator[CheckResult]) -> Iterator[CheckResult]:
     """What a check finds, and that it could go no further where the system lets nobody look."""
     try:
-        yield from findings
+        yield from results
     except OSError as error:
         subject = path if error.filename is None else Path(os.fsdecode(error.filename))
         why = "nobody knows what is wrong there; what lies behind it was not looked at"
@@ -67,7 +67,7 @@ def readable(path: Path, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield _error("directory.unreadable", subject, what, why, remedy)
 
 
-def check_database(path: Path, *, deep: bool) -> tuple[list[Finding], Definitions]:
+def check_database(path: Path, *, deep: bool) -> tuple[list[CheckResult], Definitions]:
     """The definitions, as far as they can be read, and what is wrong with their store."""
     definitions, found = Definitions(), []
     remedy = "restore it from a backup; without one, start once with `leveret serve --accept-loss "
@@ -90,7 +90,7 @@ def check_database(path: Path, *, deep: bool) -> tuple[list[Finding], Definition
     return found, definitions
 
 
-def check_records(path: Path, *, deep: bool) -> list[Finding]:
+def check_records(path: Path, *, deep: bool) -> list[CheckResult]:
     """What is wrong with a SQLite file beside the definitions, if there is one."""
     why = "nothing is written to it any more; messages and definitions are not touched"
     if not path.exists():
@@ -103,7 +103,7 @@ def check_records(path: Path, *, deep: bool) -> list[Finding]:
             f"cannot be read: {error}",
             f"move it away: `mv {quote(str(path))} {quote(str(path))}.old`",
         )
-        return [Finding("records.unreadable", Severity.WARNING, str(path), what, why, remedy)]
+        return [CheckResult("records.unreadable", Severity.WARNING, str(path), what, why, remedy)]
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -115,7 +115,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _check_pages(
     database: sqlite3.Connection, path: Path, *, deep: bool, why: str
-) -> list[Finding]:
+) -> list[CheckResult]:
     (answer,) = database.execute(f"PRAGMA {'integrity' if deep else 'quick'}_check(1)").fetchone()
     if answer == "ok":
         return []
@@ -123,7 +123,7 @@ def _check_pages(
     return [_error("definitions.damaged", path, f"is damaged: {answer}", why, remedy)]
 
 
-def check_state(path: Path, *, deep: bool) -> tuple[list[Finding], dict[bytes, bytes]]:
+def check_state(path: Path, *, deep: bool) -> tuple[list[CheckResult], dict[bytes, bytes]]:
     """What is wrong with the LMDB environment, if there is one, and what it says of logs.
 
     No node may run.
@@ -140,12 +140,12 @@ def check_state(path: Path, *, deep: bool) -> tuple[list[Finding], dict[bytes, b
         why += "what was settled shortly before the end is delivered again"
         remedy = "start the node; check the disk if this comes back"
         what = f"cannot be read: {error}"
-        return [Finding("state.unreadable", Severity.WARNING, str(path), what, why, remedy)], {}
+        return [CheckResult("state.unreadable", Severity.WARNING, str(path), what, why, remedy)], {}
     lines = (line.partition(" ") for line in looked.stdout.splitlines())
     return [], {bytes.fromhex(key): bytes.fromhex(value) for key, _, value in lines}
 
 
-def check_definitions_age(path: Path, state: StateStore) -> Iterator[Finding]:
+def check_definitions_age(path: Path, state: StateStore) -> Iterator[CheckResult]:
     """Whether sound definitions are those that belong to the logs, and the latest of them."""
     try:
         with closing(_opened(path)) as database:
@@ -161,7 +161,7 @@ def check_definitions_age(path: Path, state: StateStore) -> Iterator[Finding]:
         yield _error("definitions.older", path, what, why, remedy)
 
 
-def check_records_age(path: Path, state: StateStore) -> Iterator[Finding]:
+def check_records_age(path: Path, state: StateStore) -> Iterator[CheckResult]:
     """Whether a file of records is there, and has all that was noted of it."""
     noted = noted_changes(state, path.name)
     found = 0
@@ -175,12 +175,12 @@ def check_records_age(path: Path, state: StateStore) -> Iterator[Finding]:
         yield _error("records.older", path, what, why, "restore it from a backup")
 
 
-def check_set_aside(data: Path) -> Iterator[Finding]:
+def check_set_aside(data: Path) -> Iterator[CheckResult]:
     """What earlier runs have set aside as damaged, and segments whose flush has failed."""
     kept = sorted(data.glob("*.damaged-*")) + sorted(data.glob("topics/*/*/*/*.damaged-*"))
     if kept:
         size = sum(path.stat().st_size for path in kept if path.is_file())
-        yield Finding(
+        yield CheckResult(
             "damage.kept",
             Severity.WARNING,
             str(kept[0]),
@@ -190,7 +190,7 @@ def check_set_aside(data: Path) -> Iterator[Finding]:
         )
     doubtful = sorted(data.glob("topics/*/*/*/*.doubtful"))
     if doubtful:
-        yield Finding(
+        yield CheckResult(
             "flush.failed",
             Severity.WARNING,
             str(doubtful[0]),
@@ -250,7 +250,7 @@ class LogCheck:
         """What there is to read, or to pass over; links may lead nowhere."""
         return sum(path.lstat().st_size for path in self._topics.glob("*/*/*/*.log"))
 
-    def run(self) -> Iterator[Finding]:
+    def run(self) -> Iterator[CheckResult]:
         """Everything that is found."""
         for vhost in self._below(self._topics):
             if vhost.name.startswith("."):
@@ -262,14 +262,14 @@ class LogCheck:
                 if self._marks.tells_of(key) and self._is_known(path.parent):
                     yield from self._rehearse(path, self._marks)
 
-    def _check_vhost(self, vhost: Path) -> Iterator[Finding]:
+    def _check_vhost(self, vhost: Path) -> Iterator[CheckResult]:
         for topic in sorted(vhost.iterdir()):
             # A running node may have declared its queue since the definitions were read.
             if self._last and not self._is_known(topic):
                 yield self._orphan(topic)
             yield from readable(topic, self._check_topic(topic))
 
-    def _check_topic(self, topic: Path) -> Iterator[Finding]:
+    def _check_topic(self, topic: Path) -> Iterator[CheckResult]:
         for partition in sorted(topic.iterdir()):
             yield from readable(partition, self._check_partition(partition))
 
@@ -283,8 +283,8 @@ class LogCheck:
             return incarnation in self._known[topic.parent.name]
         return incarnation == INTERNAL_INCARNATION  # leveret.transactions is the node's
 
-    def _orphan(self, topic: Path) -> Finding:
-        return Finding(
+    def _orphan(self, topic: Path) -> CheckResult:
+        return CheckResult(
             "log.orphan",
             Severity.WARNING,
             str(topic),
@@ -295,7 +295,7 @@ class LogCheck:
             "NAME`; `leveret dump` shows what it holds. Remove it only if nothing in it is needed",
         )
 
-    def _check_partition(self, partition: Path) -> Iterator[Finding]:
+    def _check_partition(self, partition: Path) -> Iterator[CheckResult]:
         if self._marks is not None:
             yield from self._rehearse(partition, self._marks)
         segments = list_segments(self._files, partition)
@@ -305,7 +305,7 @@ class LogCheck:
                 what = "is no file of a log"
                 why = "nothing reads or removes it"
                 remedy = f"move it away: `mv {quote(str(partition / name))} ELSEWHERE`"
-                yield Finding(
+                yield CheckResult(
                     "log.foreign", Severity.WARNING, str(partition / name), what, why, remedy
                 )
         for segment in segments if self._last else segments[:-1]:
@@ -319,7 +319,7 @@ class LogCheck:
             self._advance(segment.size)
 
     @staticmethod
-    def _rehearse(partition: Path, marks: LogMarks) -> Iterator[Finding]:
+    def _rehearse(partition: Path, marks: LogMarks) -> Iterator[CheckResult]:
         """What the next start would say of a log, without changing any file of it."""
         key = os.fsencode(partition.relative_to(partition.parents[2]))
         try:
@@ -333,7 +333,7 @@ class LogCheck:
             why = "the next start says so, and goes on without them"
             yield _error("log.missing", partition, str(loss), why, DO_RESTORE)
 
-    def _check_segment(self, segment: Segment) -> Iterator[Finding]:
+    def _check_segment(self, segment: Segment) -> Iterator[CheckResult]:
         if not segment.size:
             return  # the process died in the moment after it was made
         handle = self._files.open(segment.path)
@@ -383,13 +383,13 @@ def _is_ours(name: str) -> bool:
     return name.endswith(BESIDE_SEGMENTS) or ".log.damaged-" in name
 
 
-def _damaged(segment: Segment, position: int, *, was_whole: bool) -> Finding:
+def _damaged(segment: Segment, position: int, *, was_whole: bool) -> CheckResult:
     look = f"`leveret dump --batches {quote(str(segment.path))}` shows where"
     what = f"is damaged from byte {position} of {segment.size} on"
     if segment.stop == OFFSET_MAX and not was_whole:
         why = "after a crash that is what was being written: the next start sets it aside, and "
         why += "nothing that was confirmed is in it; otherwise the disk has lost something"
-        return Finding(
+        return CheckResult(
             "log.damaged", Severity.WARNING, str(segment.path), what, why, f"start the node; {look}"
         )
     why = "the messages in it are lost; the node passes over them and says so"
@@ -397,5 +397,5 @@ def _damaged(segment: Segment, position: int, *, was_whole: bool) -> Finding:
     return _error("log.damaged", segment.path, what, why, remedy)
 
 
-def _error(check: str, path: Path, what: str, why: str, remedy: str) -> Finding:
-    return Finding(check, Severity.ERROR, str(path), what, why, remedy)
+def _error(check: str, path: Path, what: str, why: str, remedy: str) -> CheckResult:
+    return CheckResult(check, Severity.ERROR, str(path), what, why, remedy)

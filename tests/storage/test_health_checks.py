@@ -5,16 +5,16 @@ import sqlite3
 
 import pytest
 
+from leveret.ports.check_results import Severity
 from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
-from leveret.ports.findings import Severity
-from leveret.storage.checkup import (
+from leveret.storage.files import ReadOnlyFiles, RealFileSystem
+from leveret.storage.health_checks import (
     LogCheck,
     check_database,
     check_records,
     check_set_aside,
     check_state,
 )
-from leveret.storage.files import ReadOnlyFiles, RealFileSystem
 from leveret.storage.metadata import SqliteMetadataStore
 from leveret.storage.state import LmdbStateStore
 from tests.storage.harness import open_log, put, store_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-__all__ = ["Finding", "Severity"]
+__all__ = ["CheckResult", "Severity"]
 
 
 class Severity(StrEnum):
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that is wrong. `check` is its name for programs and stays the same for ever.
 
     `subject` is what it is about: a file, a queue, a port; `remedy` begins with a verb and has the
