@@ -13,7 +13,7 @@ from leveret.core.definitions.administration import DEFAULT_USER
 from leveret.mgmt_ui.metrics.instruments import Instruments, watch_loop
 from leveret.mgmt_ui.operations.health_checks import check_passwords
 from leveret.mgmt_ui.process import memory_bytes_total, memory_bytes_used
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
@@ -76,6 +76,6 @@ async def _watch_consumers(process: Process, broker: Broker) -> None:
     """End the channels of consumers that hold deliveries for too long."""
     while not process.stopping.is_set():
         await asyncio.sleep(process.configuration.consumer_check_interval_ms / 1000)
-        async for connections in in_slices(list(broker.connections)):
+        async for connections in in_yielding_chunks(list(broker.connections)):
             for connection in connections:
                 connection.check_acknowledged(process.clock.monotonic_ms())

@@ -703,7 +703,7 @@ class PartitionLog:
             self._services.run,
             True,
             active.base,
-            active.generation,
+            active.revision,
             active.size,
             self.end,
             self.end,
@@ -717,12 +717,12 @@ class PartitionLog:
         if not items or not self._keeps:
             return None
         last = items[-1]
-        grown = (self.committed, last.base, last.generation)
+        grown = (self.committed, last.base, last.revision)
         if grown == self.noted:
             return None
         self.noted = grown
         return LogMark(
-            *(self._services.run, False, last.base, last.generation, 0),
+            *(self._services.run, False, last.base, last.revision, 0),
             *(self.committed, min(self.flushed, self.committed)),
         )
 

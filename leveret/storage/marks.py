@@ -10,7 +10,7 @@
      5  u64  number of the run that has written it
     13  u8   1: the log was closed, the mark tells all there is; 0: it was open
     14  u64  base offset of the last segment
-    22  u32  generation of the last segment
+    22  u32  revision of the last segment
     26  u64  size of the last segment in bytes; 0 while open
     34  u64  offsets below were committed; where it was closed, the log's end
     42  u64  offsets below were flushed
@@ -20,7 +20,7 @@
     b"closed/" + the log's directory, of earlier releases: the mark of a clean close
      0  u8   version, 2 or 3
      1  u64  base offset of the last segment
-     9  u32  generation of the last segment
+     9  u32  revision of the last segment
     13  u64  size of the last segment in bytes
     21  u64  the log's end
     29  u64  end of what may have been delivered before
@@ -80,7 +80,7 @@ class LogMark:
     run: int
     closed: bool
     base: int
-    generation: int
+    revision: int
     segment_bytes: int
     committed: int
     flushed: int
@@ -90,12 +90,12 @@ class LogMark:
     @property
     def place(self) -> tuple[int, int, int]:
         """How far its files had come: what is less is older, or was cut."""
-        return self.base, self.generation, self.segment_bytes
+        return self.base, self.revision, self.segment_bytes
 
     def to_bytes(self) -> bytes:
         """The value in the state store."""
         fields = (
-            *(self.run, self.closed, self.base, self.generation, self.segment_bytes),
+            *(self.run, self.closed, self.base, self.revision, self.segment_bytes),
             *(self.committed, self.flushed, self.redelivered_stop),
         )
         body = MARK.pack(*fields) + self.checkpoint
@@ -114,10 +114,10 @@ class LogMark:
         if version < VERSION or len(value) < CHECK.size + MARK.size:
             return None
         run, closed, *numbers = MARK.unpack_from(value, CHECK.size)
-        base, generation, size, committed, flushed, redelivered_stop = numbers
+        base, revision, size, committed, flushed, redelivered_stop = numbers
         checkpoint = value[CHECK.size + MARK.size :]
         return LogMark(
-            run, bool(closed), base, generation, size, committed, flushed, redelivered_stop,
+            run, bool(closed), base, revision, size, committed, flushed, redelivered_stop,
             checkpoint,
         )  # fmt: skip
 
@@ -126,11 +126,11 @@ def _earlier_mark(value: bytes, run: int) -> LogMark | None:
     """A mark of an earlier release as one of `run`, or None where it is none."""
     if len(value) < EARLIER.size or value[0] not in (EARLIER_SETTLED, EARLIER_TOLD):
         return None
-    version, base, generation, size, end, redelivered_stop = EARLIER.unpack_from(value)
+    version, base, revision, size, end, redelivered_stop = EARLIER.unpack_from(value)
     checkpoint = value[EARLIER.size :]
     if version == EARLIER_SETTLED:
         checkpoint = bytes([SETTLED_ALL]) + checkpoint
-    return LogMark(run, True, base, generation, size, end, end, redelivered_stop, checkpoint)
+    return LogMark(run, True, base, revision, size, end, end, redelivered_stop, checkpoint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,4 +169,4 @@ class Reclaimer:
 
 def precedes(segment: Segment, other: Segment) -> bool:
     """Whether a segment stands before another in its log."""
-    return (segment.base, segment.generation) < (other.base, other.generation)
+    return (segment.base, segment.revision) < (other.base, other.revision)

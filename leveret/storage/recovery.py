@@ -193,7 +193,7 @@ class _Recovery:
         if not self._segments:
             return -1, 0, 0
         last = self._segments[-1]
-        return last.base, last.generation, last.size
+        return last.base, last.revision, last.size
 
     @property
     def _is_as_closed(self) -> bool:
@@ -400,8 +400,8 @@ class _Recovery:
         mark, known = self._known.mark, self._known
         if mark is None or mark.closed or not (known.same_boot and known.same_run):
             return False
-        base, generation, size = self._place
-        return (base, generation, min(size, 1)) < (mark.base, mark.generation, 1)
+        base, revision, size = self._place
+        return (base, revision, min(size, 1)) < (mark.base, mark.revision, 1)
 
     def _weigh_gaps(self) -> None:
         """Nobody shall wait for records that no file holds; say so unless they were settled."""

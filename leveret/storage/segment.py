@@ -42,14 +42,25 @@ class Segment:
     """
 
     __slots__ = (
-        "base", "began_ms", "directory", "dirty", "generation", "handle", "index",
-        "listed", "pins", "retired", "size", "stop", "suspect",
+        "base",
+        "began_ms",
+        "directory",
+        "dirty",
+        "handle",
+        "index",
+        "listed",
+        "pins",
+        "retired",
+        "revision",
+        "size",
+        "stop",
+        "suspect",
     )  # fmt: skip
 
-    def __init__(self, directory: Path, base: int, generation: int, size: int = 0) -> None:
+    def __init__(self, directory: Path, base: int, revision: int, size: int = 0) -> None:
         self.directory = directory
         self.base = base
-        self.generation = generation
+        self.revision = revision
         self.stop = OFFSET_MAX
         self.size = size
         self.began_ms: int | None = None
@@ -67,7 +78,7 @@ class Segment:
     @property
     def stem(self) -> str:
         """The file's name without its ending."""
-        return f"{self.base:020d}" + (f"-{self.generation}" if self.generation else "")
+        return f"{self.base:020d}" + (f"-{self.revision}" if self.revision else "")
 
     @property
     def path(self) -> Path:
@@ -146,7 +157,7 @@ def list_segments(files: FileSystem, directory: Path) -> list[Segment]:
             size = files.size(directory / name)
             found.append(Segment(directory, int(match[1]), int(match[2] or 0), size))
             found[-1].suspect = found[-1].suspect_path.name in doubtful
-    found.sort(key=lambda segment: (segment.base, segment.generation))
+    found.sort(key=lambda segment: (segment.base, segment.revision))
     for segment, after in pairwise(found):
         segment.stop = after.base
     return found

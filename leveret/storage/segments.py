@@ -189,10 +189,10 @@ class Segments:
         """Begin a new segment at offset `end`. Raises StorageError; nothing has changed then."""
         if self.items and not self.items[-1].suspect:
             self._open(self.items[-1])  # to be flushed
-        generation = 0
+        revision = 0
         if self.items and self.items[-1].base == end:
-            generation = self.items[-1].generation + 1
-        segment = Segment(self.directory, end, generation)
+            revision = self.items[-1].revision + 1
+        segment = Segment(self.directory, end, revision)
         segment.listed = False
         sealer = self._new_sealer(self._key) if self._key is not None else None
         self._remove_contradicting()

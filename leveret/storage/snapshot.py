@@ -105,9 +105,9 @@ class Snapshots:
         for name in [entry.name for entry in place.iterdir()]:
             match = NAME.fullmatch(name.partition(".")[0] + ".log")
             at = (int(match[1]), int(match[2] or 0)) if match else None
-            if at is not None and at > (last.base, last.generation):
+            if at is not None and at > (last.base, last.revision):
                 continue
-            if at == (last.base, last.generation):
+            if at == (last.base, last.revision):
                 if not name.endswith(".log"):
                     continue  # an index of more than counts
                 lengths[str(relative / name)] = size

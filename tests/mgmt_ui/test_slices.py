@@ -2,17 +2,17 @@ import asyncio
 
 import pytest
 
-from leveret.mgmt_ui import slices
-from leveret.mgmt_ui.slices import in_chunks, in_slices
+from leveret.mgmt_ui import yielding
+from leveret.mgmt_ui.yielding import in_chunks, in_yielding_chunks
 
 
 def test_a_slice_holds_what_fits_into_its_time():
-    assert slices.slice_size(100, slices.SLICE_SECONDS) == 100
-    assert slices.slice_size(100, 10 * slices.SLICE_SECONDS) == 10
-    assert slices.slice_size(100, slices.SLICE_SECONDS / 10) == 200  # not too fast
-    assert slices.slice_size(100, 0) == 200
-    assert slices.slice_size(5, 1000) == slices.ITEMS_MIN
-    assert slices.slice_size(2000, 0) == slices.ITEMS_MAX
+    assert yielding.chunk_size(100, yielding.CHUNK_SECONDS) == 100
+    assert yielding.chunk_size(100, 10 * yielding.CHUNK_SECONDS) == 10
+    assert yielding.chunk_size(100, yielding.CHUNK_SECONDS / 10) == 200  # not too fast
+    assert yielding.chunk_size(100, 0) == 200
+    assert yielding.chunk_size(5, 1000) == yielding.ITEMS_MIN
+    assert yielding.chunk_size(2000, 0) == yielding.ITEMS_MAX
 
 
 async def test_other_work_goes_on_between_slices():
@@ -27,9 +27,9 @@ async def test_other_work_goes_on_between_slices():
 
     async with asyncio.TaskGroup() as group:
         group.create_task(other())
-        parts = [part async for part in in_slices(range(10 * slices.FIRST_ITEMS))]
+        parts = [part async for part in in_yielding_chunks(range(10 * yielding.FIRST_ITEMS))]
         done = True
-    assert [item for part in parts for item in part] == list(range(10 * slices.FIRST_ITEMS))
+    assert [item for part in parts for item in part] == list(range(10 * yielding.FIRST_ITEMS))
     assert passes >= len(parts) > 1
 
 
@@ -43,11 +43,11 @@ async def test_who_makes_many_pieces_at_once_rests(monkeypatch):
 
     async def pieces(share, count):
         for _ in range(count):
-            now[0] += slices.SLICE_SECONDS * share
+            now[0] += yielding.CHUNK_SECONDS * share
             yield "piece"
 
-    monkeypatch.setattr(slices.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(slices.asyncio, "sleep", rest)
+    monkeypatch.setattr(yielding.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(yielding.asyncio, "sleep", rest)
     assert [chunk async for chunk in in_chunks(pieces(0.4, 6))] == [b"piece" * 6]
     assert rests == 2  # with each third
     assert [chunk async for chunk in in_chunks(pieces(1.1, 3))] == [b"piece" * 3]
@@ -60,7 +60,7 @@ async def test_pieces_are_sent_in_few_chunks(monkeypatch, count):
         for number in range(count):
             yield f"piece {number} ü\n"
 
-    monkeypatch.setattr(slices, "CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr(yielding, "CHUNK_CHARACTERS", 100)
     chunks = [chunk async for chunk in in_chunks(pieces(), "end")]
     made = [piece async for piece in pieces()]
     assert b"".join(chunks).decode() == "".join([*made, "end"])

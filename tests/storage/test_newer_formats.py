@@ -106,7 +106,7 @@ async def test_marks_of_an_earlier_release_are_believed_once(tmp_path):
     state = await write(tmp_path)
     (key, value), *_ = state.scan(b"log/")
     mark = LogMark.from_bytes(value)
-    numbers = (mark.base, mark.generation, mark.segment_bytes, mark.committed, 5)
+    numbers = (mark.base, mark.revision, mark.segment_bytes, mark.committed, 5)
     earlier = struct.pack("<BQIQQQ", 2, *numbers) + RangeSet([(0, 2)]).to_bytes()
     older = MemoryStateStore()
     older.write([(b"closed/" + key.removeprefix(b"log/"), earlier)], durable=True)

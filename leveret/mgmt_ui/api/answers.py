@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.listing import Kind, Query, all_pages, in_order, in_pieces, one_page
 from leveret.mgmt_ui.api.message_stats import Shown
-from leveret.mgmt_ui.slices import in_chunks, in_slices
+from leveret.mgmt_ui.yielding import in_chunks, in_yielding_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -124,7 +124,7 @@ def shown(caller: Caller, query: Query) -> Shown:
 async def message_counts(hosts: Iterable[Vhost]) -> Row:
     """How full the queues of some virtual hosts are together."""
     totals = {"messages": 0, "messages_ready": 0, "messages_unacknowledged": 0}
-    async for part in in_slices(queues_of(hosts)):
+    async for part in in_yielding_chunks(queues_of(hosts)):
         for queue in part:
             for name, count in views.queue_counts(queue).items():
                 totals[name] += count

@@ -14,7 +14,7 @@ from leveret.mgmt_ui.api.bodies import json_object, table, text
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind, picked
 from leveret.mgmt_ui.api.problems import not_found
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.core.routing.bindings import Binding
@@ -50,7 +50,7 @@ async def list_bindings(
     hosts = vhosts_of(caller, vhost)
     sources = list(chain.from_iterable(host.exchanges.values() for host in hosts))
     found: list[Binding] = []
-    async for part in in_slices(sources):
+    async for part in in_yielding_chunks(sources):
         found += chain.from_iterable(source.outgoing.values() for source in part)
     return await listed(found, BINDINGS, query)
 

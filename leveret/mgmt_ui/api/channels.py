@@ -13,7 +13,7 @@ from leveret.mgmt_ui.api.connections import existing
 from leveret.mgmt_ui.api.flows import flows_of_channel
 from leveret.mgmt_ui.api.listing import Kind, Query, select_columns
 from leveret.mgmt_ui.api.problems import not_found
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,7 +113,7 @@ async def _listed(caller: Caller, query: QueryHere, clients: Iterable[Client]) -
 async def open_channels(clients: Iterable[Client]) -> list[Open]:
     """All channels of some connections."""
     found: list[Open] = []
-    async for part in in_slices(clients):
+    async for part in in_yielding_chunks(clients):
         found += [(client, channel) for client in part for channel in client.channel_facts()]
     return found
 

@@ -12,7 +12,7 @@ from leveret.mgmt_ui.api.answers import READ, QueryHere, Segment, answer, listed
 from leveret.mgmt_ui.api.callers import CallerHere
 from leveret.mgmt_ui.api.listing import Kind, select_columns
 from leveret.mgmt_ui.api.problems import not_found
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.core.clients import Client
@@ -80,7 +80,7 @@ async def list_connections_to_vhost(
 
 async def existing(caller: Caller, name: str) -> Client:
     """A connection that the caller may see. Raises ApiError 404."""
-    async for part in in_slices(caller.visible_clients()):
+    async for part in in_yielding_chunks(caller.visible_clients()):
         for client in part:
             if str(client.describe().endpoints) == name:
                 return client

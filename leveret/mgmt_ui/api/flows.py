@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leveret.mgmt_ui.api import views
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, added
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ async def flows_of_exchange(
 
 async def _flows(clients: Iterable[Client], vhost: Vhost) -> list[tuple[Client, ChannelFlows]]:
     found: list[tuple[Client, ChannelFlows]] = []
-    async for part in in_slices([client for client in clients if client.vhost is vhost]):
+    async for part in in_yielding_chunks([client for client in clients if client.vhost is vhost]):
         found += [(client, flows) for client in part for flows in client.channel_flows()]
     return found
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from leveret.features.patterns import Pattern, PatternError
 from leveret.mgmt_ui.api.message_stats import Ranges
 from leveret.mgmt_ui.api.problems import ApiError, bad_request
-from leveret.mgmt_ui.slices import ROWS_AT_ONCE, in_slices
+from leveret.mgmt_ui.yielding import ROWS_AT_ONCE, in_yielding_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,7 +192,9 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
     if kind.prepare is not None:
         await kind.prepare(shown)
     rows = [
-        row async for part in in_slices(shown, ROWS_AT_ONCE) for row in _rows(part, kind, query)
+        row
+        async for part in in_yielding_chunks(shown, ROWS_AT_ONCE)
+        for row in _rows(part, kind, query)
     ]
     return {
         "total_count": total_count,
@@ -208,7 +210,7 @@ async def one_page(ordered: Sequence[T], total_count: int, kind: Kind[T], query:
 async def all_pages(ordered: Sequence[T], kind: Kind[T], query: Query) -> AsyncIterator[str]:
     """All rows as pieces of one JSON array, each made when the last has been sent."""
     before = "["
-    async for part in in_slices(ordered, ROWS_AT_ONCE):
+    async for part in in_yielding_chunks(ordered, ROWS_AT_ONCE):
         yield before + json.dumps(_rows(part, kind, query))[1:-1]
         before = ", "
     yield "]" if before == ", " else "[]"
@@ -222,7 +224,7 @@ async def in_pieces(value: dict[str, Any]) -> AsyncIterator[str]:
         before = ", "
         if isinstance(held, list) and held:
             opening = "["
-            async for part in in_slices(held):
+            async for part in in_yielding_chunks(held):
                 yield opening + json.dumps(part)[1:-1]
                 opening = ", "
             yield "]"
@@ -237,7 +239,7 @@ def _rows(items: Iterable[T], kind: Kind[T], query: Query) -> list[Any]:
 
 async def picked(items: Iterable[T], is_wanted: Callable[[T], bool]) -> list[T]:
     """Those of many items that are wanted."""
-    return [item async for part in in_slices(items) for item in part if is_wanted(item)]
+    return [item async for part in in_yielding_chunks(items) for item in part if is_wanted(item)]
 
 
 async def _sorted(
@@ -247,11 +249,11 @@ async def _sorted(
     number = itertools.count()  # no two entries are equal, so that items are never compared
     runs = [
         sorted(((key(item), next(number), item) for item in part), reverse=reverse)
-        async for part in in_slices(items)
+        async for part in in_yielding_chunks(items)
     ]
     merged: list[T] = []
     merging = heapq.merge(*map(_drained, runs), reverse=reverse)
-    async for entries in in_slices(merging):
+    async for entries in in_yielding_chunks(merging):
         merged += [item for _, _, item in entries]
     return merged
 

@@ -13,7 +13,7 @@ from leveret.mgmt_ui.api.answers import shown as shown_statistics
 from leveret.mgmt_ui.api.callers import Caller, CallerHere
 from leveret.mgmt_ui.api.listing import select_columns
 from leveret.mgmt_ui.api.message_stats import HANDED_OUT, PUBLISHED, added, retention_policies
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.api.listing import Query
@@ -89,9 +89,9 @@ async def object_totals(caller: Caller) -> dict[str, int]:
     """How many things there are that the caller may know of."""
     vhosts, clients = caller.visible_vhosts(), caller.visible_clients()
     channels = consumers = 0
-    async for some_clients in in_slices(clients):
+    async for some_clients in in_yielding_chunks(clients):
         channels += sum(client.describe().channel_count for client in some_clients)
-    async for queues in in_slices(queues_of(vhosts)):
+    async for queues in in_yielding_chunks(queues_of(vhosts)):
         consumers += sum(queue.consumer_count for queue in queues)
     return {
         "channels": channels,

@@ -21,7 +21,7 @@ from leveret.mgmt_ui.metrics import own, rabbitmq, traffic
 from leveret.mgmt_ui.metrics.exposition import negotiated
 from leveret.mgmt_ui.metrics.groups import one_by_one, summed
 from leveret.mgmt_ui.metrics.reading import EVERYTHING, Scope, take_reading
-from leveret.mgmt_ui.slices import in_chunks
+from leveret.mgmt_ui.yielding import in_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leveret.mgmt_ui.metrics.exposition import Exposition, Family, Kind, labels_text
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.metrics.reading import Reading
@@ -118,7 +118,7 @@ async def summed(group: Group[T], reading: Reading, exposition: Exposition) -> A
         return
     columns = [column for column in group.columns if column.is_summed]
     sums: list[float] = [0] * len(columns)
-    async for part in in_slices(group.objects(reading)):
+    async for part in in_yielding_chunks(group.objects(reading)):
         for at, column in enumerate(columns):
             sums[at] += sum(value for value in map(column.value, part) if value)
     for column, total in zip(columns, sums, strict=True):
@@ -141,13 +141,13 @@ async def one_by_one(
     # Two lists, not one of pairs: the garbage collector would stop the loop to look at them all.
     items: list[T] = []
     labels: list[str] = []
-    async for part in in_slices(group.objects(reading)):
+    async for part in in_yielding_chunks(group.objects(reading)):
         items += part
         labels += [labels_text(group.labels(item)) for item in part]
     for column in group.columns:
         family, value = _named(column.family, prefix), column.value
         yield exposition.head(family)
-        async for some in in_slices(zip(labels, items, strict=True)):
+        async for some in in_yielding_chunks(zip(labels, items, strict=True)):
             values = [(text, value(item)) for text, item in some]
             known = [(text, each) for text, each in values if each is not None]
             yield exposition.samples(family, known)

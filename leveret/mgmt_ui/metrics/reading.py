@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leveret.mgmt_ui.process import read_process
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -115,11 +115,11 @@ async def take_reading(node: ManagedNode, scope: Scope = EVERYTHING) -> Reading:
     """Look at a node. Takes a pass over its queues and connections, in slices."""
     configuration, broker = node.configuration, node.broker
     channels = publishers = consumers = 0
-    async for clients in in_slices(list(broker.connections)):
+    async for clients in in_yielding_chunks(list(broker.connections)):
         channels += sum(client.channel_count for client in clients)
         publishers += sum(client.publisher_count for client in clients)
     for vhost in list(broker.vhosts.values()):
-        async for queues in in_slices(list(vhost.queues.values())):
+        async for queues in in_yielding_chunks(list(vhost.queues.values())):
             consumers += sum(queue.consumer_count for queue in queues)
     figures = await asyncio.to_thread(read_process, configuration.data_dir)
     return Reading(

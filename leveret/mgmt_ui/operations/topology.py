@@ -17,7 +17,7 @@ from leveret.core.queues.queue import Queue
 from leveret.errors import ConnectionClosingError
 from leveret.mgmt_ui.operations.context import not_running
 from leveret.mgmt_ui.operations.waiting import has_failed
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.core.broker import Broker
@@ -91,7 +91,7 @@ async def _free(node: AdminContext, parameters: Parameters, kind: Kind) -> None:
     """Until the bindings of what had a name are gone."""
     freeing = vhost_of(node, parameters).freeing(kind, parameters["name"])
     if freeing is not None:
-        async for _ in in_slices(freeing):
+        async for _ in in_yielding_chunks(freeing):
             pass
 
 

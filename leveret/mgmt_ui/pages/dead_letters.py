@@ -25,7 +25,7 @@ from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import header_criterion
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.core.vhost import Vhost
@@ -63,7 +63,7 @@ async def list_queues(request: Request, viewer: ViewerHere) -> Response:
 async def _sources(vhost: Vhost) -> dict[str, set[str]]:
     """The queues that dead letters come to, and from which queues, as it is set now."""
     found: dict[str, set[str]] = {}
-    async for part in in_slices(list(vhost.queues.values())):
+    async for part in in_yielding_chunks(list(vhost.queues.values())):
         for queue in part:
             if queue.definition.name.endswith(TOPIC_SUFFIX):
                 found.setdefault(queue.definition.name, set())

@@ -31,7 +31,7 @@ from leveret.mgmt_ui.pages.rendering import page
 from leveret.mgmt_ui.pages.times import epoch_ms
 from leveret.mgmt_ui.pages.viewing import ViewerHere
 from leveret.mgmt_ui.pages.waiting import waiting_message, waiting_selection
-from leveret.mgmt_ui.slices import in_slices
+from leveret.mgmt_ui.yielding import in_yielding_chunks
 
 if TYPE_CHECKING:
     from leveret.mgmt_ui.pages.viewing import Viewer
@@ -97,7 +97,7 @@ async def _holders(viewer: Viewer, vhost: str) -> dict[str, int]:
     """The queues of a virtual host that hold Celery's tasks for the viewer, and how many."""
     found = {
         queue.name: queue.eta_hold.pending_count
-        async for part in in_slices(list(viewer.caller.vhost(vhost).queues.values()))
+        async for part in in_yielding_chunks(list(viewer.caller.vhost(vhost).queues.values()))
         for queue in part
         if isinstance(queue, Queue)
         and queue.eta_hold is not None

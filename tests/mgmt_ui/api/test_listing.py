@@ -12,7 +12,7 @@ from leveret.mgmt_ui.api.listing import (
     select_columns,
 )
 from leveret.mgmt_ui.api.problems import ApiError
-from leveret.mgmt_ui.slices import FIRST_ITEMS
+from leveret.mgmt_ui.yielding import FIRST_ITEMS
 
 ITEMS = [("v", "b", 3), ("v", "A", 10), ("u", "c", None), ("u", "aa", 2)]
 kind = Kind(

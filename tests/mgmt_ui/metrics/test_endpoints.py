@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from leveret.core.alarms import Resource
-from leveret.mgmt_ui import slices
+from leveret.mgmt_ui import yielding
 from leveret.mgmt_ui.metrics import endpoints
 from leveret.mgmt_ui.web import create_metrics_app
 from leveret.ports.definitions import UserDefinition, VhostDefinition
@@ -215,7 +215,7 @@ async def test_openmetrics_is_told_to_those_who_ask_for_it(scraped, amqp, view):
 
 
 async def test_many_objects_are_told_in_pieces(scraped, amqp, monkeypatch):
-    monkeypatch.setattr(slices, "CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr(yielding, "CHUNK_CHARACTERS", 100)
     for number in range(500):
         amqp.declare(f"q{number}")
     values = await scraped.scrape("/metrics/per-object")
@@ -239,8 +239,8 @@ async def test_others_are_served_while_many_objects_are_told(scraped, amqp):
         before = passes
         await scraped.get("/metrics/detailed?family=queue_coarse_metrics")
         busy.cancel()
-    slices, families = 7, 3  # 10, 20, 40 and so on at most, of each family
-    assert passes - before >= slices * families
+    chunks, families = 7, 3  # 10, 20, 40 and so on at most, of each family
+    assert passes - before >= chunks * families
 
 
 async def test_management_port_tells_monitors_only(scraped):

@@ -15,21 +15,23 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-__all__ = ["ROWS_AT_ONCE", "in_chunks", "in_slices"]
+__all__ = ["ROWS_AT_ONCE", "in_chunks", "in_yielding_chunks"]
 
 T = TypeVar("T")
 
-SLICE_SECONDS = 0.00005  # of the event loop
+CHUNK_SECONDS = 0.00005  # of the event loop
 FIRST_ITEMS = 10  # of the first slice, where items are looked at
 ROWS_AT_ONCE = 1  # the same, where they are made into rows
 ITEMS_MIN, ITEMS_MAX = 1, 2000
 CHUNK_CHARACTERS = 65_536  # sent at a time: few writes, little memory
 
 
-async def in_slices(items: Iterable[T], first: int = FIRST_ITEMS) -> AsyncIterator[list[T]]:
+async def in_yielding_chunks(
+    items: Iterable[T], first: int = FIRST_ITEMS
+) -> AsyncIterator[list[T]]:
     """The items, some at a time, with a pass of the event loop before each time.
 
-    As many as whoever goes through them works off in `SLICE_SECONDS`, by what the last ones took:
+    As many as whoever goes through them works off in `CHUNK_SECONDS`, by what the last ones took:
     names are compared in a fraction of the time that rows are made in. `first` are the first slice.
     """
     iterator, size = iter(items), first
@@ -37,14 +39,14 @@ async def in_slices(items: Iterable[T], first: int = FIRST_ITEMS) -> AsyncIterat
     began = time.perf_counter()
     while part := list(itertools.islice(iterator, size)):
         yield part
-        size = slice_size(len(part), time.perf_counter() - began)
+        size = chunk_size(len(part), time.perf_counter() - began)
         await asyncio.sleep(0)
         began = time.perf_counter()
 
 
-def slice_size(done: int, seconds: float) -> int:
+def chunk_size(done: int, seconds: float) -> int:
     """How many to take next, where some took so long; at most twice as many."""
-    fitting = int(done * SLICE_SECONDS / seconds) if seconds > 0 else ITEMS_MAX
+    fitting = int(done * CHUNK_SECONDS / seconds) if seconds > 0 else ITEMS_MAX
     return max(ITEMS_MIN, min(fitting, 2 * done, ITEMS_MAX))
 
 
@@ -57,7 +59,7 @@ async def in_chunks(pieces: AsyncIterator[str], end: str = "") -> AsyncIterator[
     size = 0
     began = time.perf_counter()
     async for piece in pieces:
-        if time.perf_counter() - began > SLICE_SECONDS:
+        if time.perf_counter() - began > CHUNK_SECONDS:
             await asyncio.sleep(0)
             began = time.perf_counter()
         gathered.append(piece)
