@@ -1,4 +1,4 @@
-"""Resource alarms: while one stands, connections that publish are held and told so."""
+"""Resource alarms: while one is active, publishing connections are blocked and notified."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 class Resource(Enum):
-    """What can run low; in the order in which texts name them."""
+    """Resource that can run low; in the order in which texts name them."""
 
     MEMORY = "memory"
     DISK = "disk"
 
 
 class Watcher(Protocol):
-    """A connection as the alarms see it."""
+    """Connection that is notified of alarms."""
 
     def alarm_changed(self, reason: str) -> None:
-        """`reason` is empty when no alarm stands any more."""
+        """Handle a change of the alarms; `reason` is empty if none is active."""
         ...
 
 
 class Observer(Protocol):
-    """Who is told of each resource by itself."""
+    """Callback for the alarm state of single resources."""
 
     def __call__(self, resource: Resource, *, low: bool) -> None:
-        """`resource` has become low, or is no more."""
+        """Handle that `resource` has become low, or is no longer."""
         ...
 
 
 class Alarms:
-    """Which resources are low. `watchers` and `observer` are told when that changes.
+    """Alarm state of the resources. Notifies `watchers` and `observer` of changes.
 
-    `report(callback, error)` is told of each of them that raises: all others are told anyway.
+    A callback that raises is reported with `report(callback, error)`; the others are still called.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Alarms:
 
     @property
     def low(self) -> list[Resource]:
-        """What is low now, in the order of `Resource`."""
+        """Resources that are low now, in the order of `Resource`."""
         return [resource for resource in Resource if resource in self._low]
 
     def set(self, resource: Resource, *, low: bool) -> bool:
-        """Note the state of one resource. Returns whether it changed."""
+        """Record the state of one resource. Returns whether it changed."""
         if low is (resource in self._low):
             return False
         (self._low.add if low else self._low.discard)(resource)

@@ -1,6 +1,6 @@
-"""The broker of one node: its virtual hosts, users and queues, without sockets or files.
+"""Broker of one node: its virtual hosts, users and queues, without sockets or files.
 
-Connections call it; the composition root gives it its stores, its turn and its ways to wait.
+Connections call it; the composition root passes it its stores, its turn and its timers.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ if TYPE_CHECKING:
     from leveret.ports.authentication import Authenticator, Rights
     from leveret.ports.definitions import Definitions, QueueDefinition, VhostDefinition
 
-TRANSACTIONS_MAX = (1 << 64) - 1  # different numbers for them
+TRANSACTIONS_MAX = (1 << 64) - 1  # random ids are drawn from this range
 
 
 class Broker:
-    """Everything that a node's connections share.
+    """State and services shared by all connections of a node.
 
-    `authenticators` are asked in turn who somebody is; `write_state(changes)` brings changes of
-    `state` to the disk.
+    `authenticators` are tried in order at login; `write_state(changes)` writes changes of `state`
+    to disk.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Broker:
         self.connections: set[Any] = set()
         self.chores = Chores(turn, environment.report)
         self._closing: dict[Vhost, Generator[None]] = {}
-        self._following: dict[str, Generator[None]] = {}  # virtual hosts whose policies changed
+        self._following: dict[str, Generator[None]] = {}  # by virtual host
 
-        # What tells and counts.
+        # Events and statistics.
         self.publisher = InternalPublisher(turn, self.timers.wall_ms)
         self.statistics = Statistics()
         self.events = Events(self.vhosts, self.publisher, self.statistics.churn)
@@ -114,7 +114,7 @@ class Broker:
         self.usage = UsageMeter()
         self.feature_counters = FeatureCounters()
 
-        # What clients may not have or do.
+        # Limits.
         self.alarms = Alarms(self.connections, environment.report, self._tell_alarm)
         self.admission = Admission(self.node_name, settings.limits, self.connections, access.user)
         self._quota = Quota(settings.limits)
@@ -122,9 +122,9 @@ class Broker:
             self.timers, access.user, settings.limits.connection_rates, self._follow_rates
         )
 
-        # What messages ask for beyond a queue.
+        # Features of messages.
         self.publish_interceptors = PublishInterceptors()
-        self.reply_consumers: dict[bytes, Any] = {}  # of direct replies, by their addresses
+        self.reply_consumers: dict[bytes, Any] = {}  # consumers of direct replies, by address
         self.command_replies = CommandReplies(self.publisher, self.reply_consumers)
         self.pulls = Pulls(turn, self.timers, environment.random_name, self.statistics)
         self.atomic = AtomicWrites(
@@ -177,7 +177,7 @@ class Broker:
     # -- definitions
 
     def restore(self, definitions: Definitions) -> None:
-        """Rebuild what the store kept of virtual hosts; opens every queue's log."""
+        """Restore the virtual hosts from stored definitions; opens the log of every queue."""
         for vhost in definitions.vhosts:
             self.add_vhost(vhost)
         for name, vhost_ in self.vhosts.items():
@@ -190,7 +190,7 @@ class Broker:
         self.idempotency.restore(self.vhosts.values())
 
     def add_vhost(self, definition: VhostDefinition) -> None:
-        """Open a virtual host with its predeclared exchanges."""
+        """Create a virtual host with its predeclared exchanges."""
         self.vhosts[definition.name] = Vhost(
             definition,
             open_queue=self._open_queue,
@@ -209,7 +209,10 @@ class Broker:
         )
 
     def _tolerates(self, queue: QueueLike, error: ChannelError) -> bool:
-        """Whether a queue may be declared otherwise than it is; the operator hears of it."""
+        """Whether a mismatching redeclaration of a queue is accepted.
+
+        If so, the operator is told.
+        """
         mode = queue.policy.definition.get("redeclare-mismatch", self._settings.redeclare_mismatch)
         if mode != "warn":
             return False
@@ -217,7 +220,7 @@ class Broker:
         return True
 
     def change_vhost(self, definition: VhostDefinition) -> None:
-        """Take over what has become of a virtual host's description and limits."""
+        """Replace a virtual host's definition: description and limits."""
         vhost = self.vhosts[definition.name]
         before, vhost.definition = vhost.definition, definition
         if before.limits != definition.limits:
@@ -226,10 +229,11 @@ class Broker:
             self._change_paths(vhost)
 
     def apply_policies(self, vhost_name: str) -> None:
-        """Let every exchange and queue follow the policies of a virtual host as they are now.
+        """Apply the current policies of a virtual host to all its exchanges and queues.
 
-        Some at once, the rest in the turns to come, until `follows_policies`. What is declared
-        meanwhile follows them anyway; where they change once more, all is gone through anew.
+        Some at once, the rest in later turns; `follows_policies` tells when it is done. Anything
+        declared meanwhile uses the current policies; if they change again, the update starts
+        afresh.
         """
         before = self._following.pop(vhost_name, None)
         if before is not None:
@@ -239,11 +243,11 @@ class Broker:
 
     @property
     def follows_policies(self) -> bool:
-        """Whether everything follows the policies as they are now."""
+        """Whether all policy updates are complete."""
         return not self._following
 
     def _follow_policies(self, vhost: Vhost) -> Generator[None]:
-        user = actor.get()  # each slice is some turn's
+        user = actor.get()  # later steps run in other turns
         try:
             for exchange in list(vhost.exchanges.values()):
                 vhost.follow_policy(exchange)
@@ -257,7 +261,7 @@ class Broker:
             self._following.pop(vhost.name, None)
 
     def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
-        """See QueueOpener."""
+        """Apply the current policy and settings to a queue; see QueueOpener.reconfigure."""
         before = queue.policy
         self._opener.reconfigure(queue, reorder=reorder)
         self.rates.follow_queue(queue)
@@ -277,10 +281,10 @@ class Broker:
             self.events.emit("queue.policy.updated", {**told, "definition": definition})
 
     def remove_vhost(self, name: str) -> None:
-        """Delete a virtual host: its connections are told and closed, its queues are deleted.
+        """Delete a virtual host: close its connections and delete its queues.
 
-        Nobody finds it from now on, and the store has been told. What was in it goes in this turn
-        and those to come; another one of its name may be there meanwhile.
+        It is not found any more from now on, and the store has been told. Its contents are removed
+        in this turn and later ones; a new one may take the name meanwhile.
         """
         vhost = self.vhosts.pop(name)
         reason = ConnectionClosingError(320, f"vhost '{name}' is deleted")
@@ -297,7 +301,7 @@ class Broker:
             vhost.remove_queue(queue)
             self._drop_queue(vhost, self._opened(queue))
 
-        user = actor.get()  # each slice is some turn's
+        user = actor.get()  # later steps run in other turns
         steps = vhost.closing(drop)
         try:
             while True:
@@ -309,7 +313,7 @@ class Broker:
             del self._closing[vhost]
 
     def shut_user(self, name: str) -> None:
-        """A user was deleted: whoever is connected as such is told and closed."""
+        """Close all connections of a deleted user, with the reason."""
         reason = ConnectionClosingError(320, f"user '{name}' is deleted")
         self._shut(reason, lambda connection: connection.user == name)
 
@@ -318,7 +322,7 @@ class Broker:
             connection.shut(reason)
 
     def trace(self, vhost: str, *, on: bool) -> None:
-        """Turn the firehose of a virtual host on or off, for connections that are open, too."""
+        """Enable or disable the firehose of a virtual host, for open connections as well."""
         traced = self.vhosts[vhost]
         traced.traced = on
         self._change_paths(traced)
@@ -329,7 +333,7 @@ class Broker:
                 connection.choose_paths()
 
     def await_definitions(self, waiter: Waiter) -> None:
-        """Tell a waiter once all definitions are on disk that there are now, or could not be."""
+        """Notify a waiter once all present definitions are on disk, or that writing them failed."""
         self._environment.spawn(self._keep_definitions(waiter))
 
     async def _keep_definitions(self, waiter: Waiter) -> None:
@@ -342,7 +346,7 @@ class Broker:
             waiter.done(failed=False)
 
     def change_user(self, _name: str) -> None:
-        """Take over what has become of a user's limits."""
+        """Apply changed limits of a user."""
         self.rates.limits_changed()
 
     def _follow_rates(self) -> None:
@@ -354,7 +358,7 @@ class Broker:
         self.events.emit(key, {"source": resource.value, "node": self.node_name})
 
     def random_name(self, prefix: str) -> str:
-        """A unique name behind `prefix`."""
+        """Return a unique name that begins with `prefix`."""
         return prefix + self._environment.random_name()
 
     # -- queues
@@ -367,7 +371,7 @@ class Broker:
     def delete_queue(
         self, vhost: Vhost, queue: OpenQueue, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Delete a queue. Returns how many messages were ready. Raises ChannelError 406."""
+        """Delete a queue and return its number of ready messages. Raises ChannelError 406."""
         name = resource("queue", queue.name, vhost.name)
         if if_unused and queue.consumer_count:
             raise ChannelError(406, f"{name} in use")
@@ -387,14 +391,14 @@ class Broker:
         self._environment.spawn(queue.log.delete())
 
     def _remove_unused(self, queue: Queue) -> None:
-        """Nobody has used the queue for as long as it said."""
+        """Delete a queue whose expiry time (`x-expires`) has passed without use."""
         vhost = self.vhosts.get(queue.definition.vhost)
         if vhost is not None:
-            with acting_as(INTERNAL_USER):  # not whoever's doing had set the timer
+            with acting_as(INTERNAL_USER):  # not of the user whose action set the timer
                 self._drop_queue(vhost, queue)
 
     def release_owner(self, vhost: Vhost, owner: object) -> Iterator[None]:
-        """A connection has ended: its exclusive queues go with it, one in each step."""
+        """Delete the exclusive queues of a closed connection, one in each step."""
         for queue in drain(vhost.exclusive_queues(owner)):
             self._drop_queue(vhost, self._opened(queue))
             yield
@@ -402,20 +406,20 @@ class Broker:
     async def caught_up(
         self, committed: Callable[[Collection[Committing]], Awaitable[bool]]
     ) -> None:
-        """Until everything that was published is committed; `committed` waits for queues.
+        """Wait until everything published is committed; `committed` waits for queues.
 
-        The node stops: what belongs to no virtual host any more would be left behind.
+        Called when the node stops, so virtual hosts still being deleted are finished first.
         """
         for closing in list(self._closing.values()):
             at_once(closing)
-        # One wait for all: queues come and go meanwhile.
+        # One wait for all: queues may be added and deleted meanwhile.
         queues = (
             self._opened(queue) for vhost in self.vhosts.values() for queue in vhost.queues.values()
         )
         await committed([*queues, *self.delayed_stores.opened])
 
     def metered(self) -> Iterator[Metered]:
-        """All whose usage counts."""
+        """Iterate over all objects whose usage is counted: connections and queues."""
         yield from self.connections
         for vhost in self.vhosts.values():
             yield from map(self._opened, vhost.queues.values())
@@ -425,11 +429,11 @@ class Broker:
 
     @staticmethod
     def _opened(queue: QueueLike) -> OpenQueue:
-        """Routing knows queues as less than they are: `_open_queue` has made every one of them."""
+        """Cast a queue as routing knows it to the OpenQueue that `_open_queue` made."""
         return cast("OpenQueue", queue)
 
     def find_queue(self, vhost: Vhost, name: str, user: object | None) -> OpenQueue:
-        """Look a queue up for a connection. Raises ChannelError 404 and 405."""
+        """Return a queue that a connection may use. Raises ChannelError 404 and 405."""
         return self._opened(vhost.check_queue(name, user))
 
     # -- users
@@ -437,9 +441,9 @@ class Broker:
     async def authenticate(
         self, user: str, password: str | None, peer_host: str = "unknown"
     ) -> Rights | None:
-        """Return the rights of a user who has proved the name; None where the login is refused.
+        """Return the rights of an authenticated user; None if the login is refused.
 
-        Without a password (None) something else has proved the name, which must be a user's.
+        Without a password (None) the name has been proved by other means and must be a user's.
         Raises TooManyGuessesError.
         """
         rights = None

@@ -1,4 +1,4 @@
-"""What the operator has decided about a broker."""
+"""Settings of a broker that the operator configures."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["BrokerSettings"]
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """See the configuration, where each has its reason."""
+    """Configured settings; `leveret.config` gives the reason for each."""
 
     node_name: str
-    platform: str  # what clients are told that the broker runs on
+    platform: str  # platform shown to clients
     durability: Durability  # of durable queues and of the broker's own topics
-    log_exchange: bool = False  # whether there is one for log lines, to which others publish
-    # "refuse" or "warn": what becomes of a declaration that does not fit its queue, where no policy
-    # says otherwise.
+    log_exchange: bool = False  # whether to create the exchange for log lines
+    # "refuse" or "warn": handling of a mismatching queue declaration, unless a policy says
+    # otherwise.
     redeclare_mismatch: str = "refuse"
-    counts_every_return: bool = True  # against the limit of deliveries; else only failures
-    dedup_keys_max: int = 1_000_000  # that one window holds in memory
+    counts_every_return: bool = True  # against the delivery limit; else only failures
+    dedup_keys_max: int = 1_000_000  # ids that one window keeps in memory
     limits: NodeLimits = field(default_factory=NodeLimits)
     once_limits: IdempotencyLimits = field(default_factory=IdempotencyLimits)

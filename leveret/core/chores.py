@@ -1,7 +1,7 @@
-"""Long pieces of work that are done a little in each turn, such as following a policy.
+"""Long-running work done in slices over many turns, such as applying a policy.
 
-A chore is a generator that yields wherever it may stop for a while. What must be true at once is
-done before it begins; what is left to it nobody notices, or somebody waits for.
+A chore is a generator that yields wherever it may pause. What must be true at once is done before
+it starts; what is left to it is invisible to clients, or they wait for it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ __all__ = ["Chores", "at_once", "drain"]
 
 T = TypeVar("T")
 
-# Of each turn, beside what it delivers: a small list is done with in the turn in which it comes.
+# Time per turn, beside deliveries: small pieces of work finish in the turn in which they begin.
 SLICE_NS_MAX = 1_000_000
 
 
 def at_once(chore: Iterable[None]) -> None:
-    """Do all of a chore, where there are no turns."""
+    """Run a chore to its end, where there are no turns."""
     for _ in chore:
         pass
 
 
 def drain(items: Iterable[T]) -> Iterator[T]:
-    """Yield each item and refer to it no more.
+    """Yield each item and drop the reference to it.
 
-    A list would keep thousands of deleted queues until the last step, which would free them all.
+    A list would keep thousands of deleted queues alive until the end, and then free them all at
+    once.
     """
     left = deque(items)
     return (left.popleft() for _ in range(len(left)))
 
 
 class Chores(TouchedQueue):
-    """The chores of a node. They take their steps by turns; the turn sees a queue in them.
+    """Chores of a node, run round-robin; the turn treats them as one queue.
 
-    `report(chore, error)` is told of one that raises, and is given up thereby.
+    A chore that raises is reported with `report(chore, error)` and dropped.
     """
 
     def __init__(self, turn: Turn, report: Callable[[object, Exception], None]) -> None:
@@ -51,17 +52,17 @@ class Chores(TouchedQueue):
         self._waiting: deque[Iterator[None]] = deque()
 
     def begin(self, chore: Iterator[None]) -> None:
-        """Do the first part of a chore now, and the rest in the turns to come."""
+        """Run the first slice of a chore now, and the rest in later turns."""
         self._waiting.appendleft(chore)
         self._go_on()
         if self._waiting:
             self._turn.touch(self)
 
     def flush(self) -> None:
-        """See TouchedQueue: nothing is written here."""
+        """Do nothing: chores write no records."""
 
     def pump(self) -> bool:
-        """Go on for a while. Returns whether anything is left."""
+        """Run chores for one slice. Returns whether any are left."""
         self._go_on()
         return bool(self._waiting)
 

@@ -1,4 +1,4 @@
-"""A client's connection as the rooms beside `amqp` see it: to be counted, shown and filtered."""
+"""Client connections as seen outside `amqp`: counted, listed and filtered."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Both ends of a socket; host `unknown` and port 0 where it is gone."""
+    """Both ends of a socket; host `unknown` and port 0 if it is closed."""
 
     peer_host: str = "unknown"
     peer_port: int = 0
     host: str = "unknown"
     port: int = 0
-    is_secure: bool = False  # TLS between this node and whoever connected to it
+    is_secure: bool = False  # TLS between this node and its peer
 
     def __str__(self) -> str:
-        """The name RabbitMQ gives a connection."""
+        """Return the connection's name as RabbitMQ forms it."""
         return f"{self.peer_host}:{self.peer_port} -> {self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """What there is to say about one connection at one moment."""
+    """Properties of one connection at one moment."""
 
     endpoints: Endpoints
-    state: str  # "running", or "blocked" while an alarm holds it
+    state: str  # "running", or "blocked" by an alarm
     mechanism: str
     connected_at_ms: int  # since 1970
     channel_count: int
@@ -56,7 +56,7 @@ class ClientFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """What there is to say about one consumer."""
+    """Properties of one consumer."""
 
     tag: str
     queue: str  # in its connection's virtual host
@@ -69,11 +69,11 @@ class ConsumerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFacts:
-    """What there is to say about one channel at one moment."""
+    """Properties of one channel at one moment."""
 
     number: int
-    prefetch: int  # of each consumer that is started from now on; 0 = no limit
-    global_prefetch: int  # shared by all of them; 0 = no limit
+    prefetch: int  # of each consumer started from now on; 0 = no limit
+    global_prefetch: int  # shared by all consumers; 0 = no limit
     unacknowledged: int
     unconfirmed: int
     confirms: bool
@@ -84,62 +84,65 @@ class ChannelFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFlows:
-    """What one channel has published where, and what it was handed out of which queue.
+    """Publish and delivery counters of one channel, by exchange and by queue.
 
-    By names in its connection's virtual host; of what was deleted, some may be there.
+    Keys are names in its connection's virtual host; deleted objects may be included.
     """
 
     number: int
     published: Mapping[str, Counters]
-    handed_out: Mapping[str, Sequence[Counters]]  # for each way in which it was
+    handed_out: Mapping[str, Sequence[Counters]]  # by queue, one for each method of delivery
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has one message, and has not settled it."""
+    """Holder of one unacknowledged message."""
 
     channel: int
     delivery_tag: int
-    consumer_tag: str | None  # None: it was got, with basic.get
+    consumer_tag: str | None  # None: delivered by basic.get
 
 
 class Client(Protocol):
-    """A connection that has been opened: a member of `Broker.connections`."""
+    """An open client connection: a member of `Broker.connections`."""
 
     user: str
     vhost: Vhost
 
     @property
     def channel_count(self) -> int:
-        """Count of its open channels."""
+        """Number of its open channels."""
         ...
 
     @property
     def publisher_count(self) -> int:
-        """Count of its open channels on which something was published."""
+        """Number of its open channels that have published."""
         ...
 
     @property
     def counters(self) -> Counters:
-        """What has come and gone on its socket."""
+        """Traffic counters of its socket."""
         ...
 
     def describe(self) -> ClientFacts:
-        """Cheap, and without effect."""
+        """Return the connection's properties; cheap, without side effects."""
         ...
 
     def channel_facts(self) -> list[ChannelFacts]:
-        """Its open channels, by their numbers; cheap, and without effect."""
+        """Return its open channels, by number; cheap, without side effects."""
         ...
 
     def channel_flows(self) -> list[ChannelFlows]:
-        """What went through its open channels, by their numbers; without effect."""
+        """Return the counters of its open channels, by channel number; without side effects."""
         ...
 
     def holder_of(self, queue: object, offset: int) -> Holder | None:
-        """Which of its channels has a message of a queue. Takes longer the more it has."""
+        """Return the channel that holds a message of a queue.
+
+        Takes time linear in its deliveries.
+        """
         ...
 
     def shut(self, reason: ConnectionClosingError) -> None:
-        """Close it, and tell its peer why."""
+        """Close the connection, and tell its peer why."""
         ...

@@ -1,6 +1,6 @@
-"""What commands have in common, which are messages to one of the broker's own exchanges.
+"""Replies to commands, i.e. to messages published to one of the broker's own exchanges.
 
-A command that names a reply-to gets a JSON message there: on the direct reply consumer of that
+A command with a reply-to is answered by a JSON message: to the direct reply consumer of that
 address, or by the default exchange, to which its user must then be allowed to write.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandReplies", "check_fields"]
 
-# What libraries that trace requests add to whatever is published (W3C, B3, Jaeger, Datadog,
-# X-Ray, Google, New Relic, Sentry); by their beginnings, in small letters.
+# Prefixes, in lower case, of headers that tracing libraries add to every message (W3C, B3, Jaeger,
+# Datadog, X-Ray, Google, New Relic, Sentry).
 TRACING = (
     *("traceparent", "tracestate", "baggage", "b3", "x-b3-", "uber-trace-id", "uberctx-"),
     *("x-datadog-", "x-amzn-trace-id", "x-cloud-trace-context", "newrelic", "sentry-trace"),
@@ -32,9 +32,9 @@ TRACING = (
 
 
 def check_fields(headers: Iterable[str], declared: Collection[str]) -> None:
-    """Raise ChannelError 406 where a command has a header that means nothing to it.
+    """Raise ChannelError 406 if a command has an unknown header.
 
-    A criterion with a slip of the pen must not be passed over: the command would be about more.
+    Ignoring a misspelt filter would make the command apply to more messages.
     """
     given = [name for name in headers if not name.lower().startswith(TRACING)]
     problem = undeclared(given, declared)
@@ -43,20 +43,20 @@ def check_fields(headers: Iterable[str], declared: Collection[str]) -> None:
 
 
 class CommandReplies:
-    """Where commands are answered. `awaited`: who awaits direct replies, by their addresses."""
+    """Sender of replies. `awaited` holds the consumers of direct replies by their addresses."""
 
     def __init__(self, publisher: InternalPublisher, awaited: Mapping[bytes, Any]) -> None:
         self._publisher = publisher
         self._awaited = awaited
 
     def check(self, context: PublishContext) -> None:
-        """Raise ChannelError 403 where a command may not be answered as it asks."""
+        """Raise ChannelError 403 if the user may not publish to the command's reply-to."""
         reply_to = context.message.property("reply_to")
         if reply_to and reply_to.encode() not in self._awaited:
             context.channel.require("write", "exchange", "")
 
     def answer(self, vhost: Vhost, command: Message, told: Mapping[str, object]) -> None:
-        """Tell whoever asked to be told."""
+        """Send the result of a command to its reply-to, if it has one."""
         reply_to = command.property("reply_to")
         if not reply_to:
             return

@@ -1,4 +1,4 @@
-"""What the shell lends to a broker, which has no clock, no loop and no dice of its own."""
+"""Environment of a broker, which has no clock, event loop or random source of its own."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Environment"]
 
-CHANCES = 1 << 30  # of which one is drawn where a part of something is left to chance
+CHANCES = 1 << 30  # resolution of random fractions
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Ways to wait, to tell and to choose.
+    """Injected functions for time, tasks, error reports and randomness.
 
-    `spawn(coroutine)` runs it in the node's task group; `report(subject, error)` is told of what
-    should not have happened; `random_name()` gives a unique string, `random_below(n)` one of
-    0 … n - 1.
+    `spawn(coroutine)` runs it in the node's task group; `report(subject, error)` reports an
+    unexpected error; `random_name()` returns a unique string, `random_below(n)` one of 0 … n - 1.
     """
 
     turn: Turn
@@ -34,5 +33,5 @@ class Environment:
     random_below: RandomBelow
 
     def random_part(self) -> float:
-        """Some number from 0 to below 1."""
+        """Return a random number in [0, 1)."""
         return self.random_below(CHANCES) / CHANCES

@@ -1,6 +1,6 @@
-"""Field table values as clients see them named and printed in reply texts.
+"""Field values formatted for reply texts as RabbitMQ does: Erlang type names and terms.
 
-The texts come from a broker written in Erlang, and test suites match on them: a value is named by
+Clients' test suites match on RabbitMQ's texts, which print Erlang terms: a value is named by
 its wire type (`longstr`) and printed as an Erlang term (`<<"x">>`).
 """
 
@@ -23,7 +23,7 @@ TEXT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def field_type(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
-    """Name the wire type of a decoded field."""
+    """Return RabbitMQ's name for the wire type of a decoded field."""
     match value:
         case None:
             return "void"
@@ -48,7 +48,7 @@ def field_type(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
 
 
 def plain(value: Any) -> str:
-    """Print a value the way reply texts quote it: strings bare, everything else as a term."""
+    """Format a value as reply texts quote it: strings bare, everything else as a term."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray):
@@ -57,7 +57,7 @@ def plain(value: Any) -> str:
 
 
 def term(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
-    """Print a value as an Erlang term."""
+    """Format a value as an Erlang term."""
     match value:
         case None:
             return "undefined"
@@ -80,7 +80,7 @@ def term(value: Any) -> str:  # noqa: PLR0911 - a line for each wire type
 
 
 def json_term(value: Json) -> str:
-    """Print a value that came as JSON as an Erlang term."""
+    """Format a JSON value as an Erlang term."""
     match value:
         case None:
             return "null"
@@ -94,7 +94,7 @@ def json_term(value: Json) -> str:
 
 
 def binary(value: str | bytes | bytearray) -> str:
-    """Print a string or bytes as an Erlang binary: text where it is printable, else numbers."""
+    """Format a string or bytes as an Erlang binary: text if printable, else numbers."""
     if not value:
         return "<<>>"
     if not isinstance(value, str):
@@ -109,7 +109,7 @@ def binary(value: str | bytes | bytearray) -> str:
 
 
 def charlist(value: bytes) -> str:
-    """Print octets as an Erlang string: text where it is printable, else a list of numbers."""
+    """Format octets as an Erlang string: text if printable, else a list of numbers."""
     if not all(32 <= octet < 127 or chr(octet) in TEXT_ESCAPES for octet in value):
         return f"[{','.join(map(str, value))}]"
     text = "".join(TEXT_ESCAPES.get(chr(octet), chr(octet)) for octet in value)
@@ -117,12 +117,12 @@ def charlist(value: bytes) -> str:
 
 
 def atom(name: str) -> str:
-    """Print a name as an Erlang atom, in quotes where it needs them (`'x-random'`)."""
+    """Format a name as an Erlang atom, quoted if necessary (`'x-random'`)."""
     return name if PLAIN_ATOM.match(name) else f"'{name}'"
 
 
 def decimal_parts(value: Decimal) -> tuple[int, int]:
-    """Split a decimal into scale and unscaled value, as it travels."""
+    """Split a decimal into scale and unscaled value, as on the wire."""
     _, digits, exponent = value.as_tuple()
     scale = -exponent if isinstance(exponent, int) else 0
     return scale, int(value.scaleb(scale)) if digits else 0
@@ -132,7 +132,7 @@ EMPTY_TABLE: Hashable = ("table", frozenset())
 
 
 def frozen(value: Any) -> Hashable:  # noqa: PLR0911 - a line for each wire type
-    """Make a value that equals another's exactly when the two fields mean the same.
+    """Return a hashable value that is equal exactly for fields with the same meaning.
 
     Integers of all widths are one class, floats another, booleans a third (Python would call 1, 1.0
     and True equal); a string and raw bytes of the same octets are the same.

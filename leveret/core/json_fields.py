@@ -1,9 +1,9 @@
-"""Field tables as JSON and back, the way RabbitMQ's tools show and read them.
+"""Conversion of field tables to JSON and back, as RabbitMQ's tools do it.
 
-JSON knows less than a field table: times become numbers, byte arrays text. What has gone through it
-once stays as it is. (`leveret.storage.tagged_json` loses nothing, and nobody else reads it.)
+JSON has fewer types than a field table: times become numbers, byte arrays text. A second round trip
+changes nothing more. (`leveret.storage.tagged_json` is lossless, but private to the store.)
 
-    {"$base64": "/w=="}     octets that are no UTF-8
+    {"$base64": "/w=="}     octets that are not UTF-8
     {"$$base64": "/w=="}    a table with the one key `$base64`, and so on with each `$` more
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["InvalidFieldError", "field_of", "parse_integer", "plain", "table_of"]
 
-DEPTH_MAX: Final = 32  # nobody writes more by hand, and the wire carries 64
+DEPTH_MAX: Final = 32  # far above what is written by hand; the wire allows 64
 KEY_BYTES_MAX: Final = 255  # a key is a short string
-OCTETS: Final = "$base64"  # the one key of what stands for octets
+OCTETS: Final = "$base64"  # the only key of an object that stands for octets
 LIKE_OCTETS: Final = re.compile(r"\$+base64")
-INT64_DIGITS_MAX: Final = 20  # longer ones are not read: int() takes quadratic time
+INT64_DIGITS_MAX: Final = 20  # longer ones are rejected unread: int() takes quadratic time
 
 
 class InvalidFieldError(ValueError):
-    """A JSON value that no field table can hold; `path` says where in it."""
+    """Raised for a JSON value that no field table can hold; `path` is its location."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(path, problem)
@@ -41,7 +41,7 @@ class InvalidFieldError(ValueError):
 
 
 def plain(value: Any) -> Json:  # noqa: PLR0911 - a line for each kind of field
-    """A field table's value as JSON can say it."""
+    """Convert a field table's value to JSON."""
     match value:
         case bytes() | bytearray():
             return _octets_shown(value)
@@ -72,7 +72,7 @@ def _octets_shown(octets: bytes | bytearray) -> Json:
 
 
 def _is_like_octets(table: Mapping[str, Any]) -> bool:
-    """Whether a table must not be taken for octets, nor what is not to be taken so for a table."""
+    """Whether an object with this key needs escaping, so as not to be confused with octets."""
     return len(table) == 1 and LIKE_OCTETS.fullmatch(next(iter(table))) is not None
 
 
@@ -84,14 +84,14 @@ def _octets(text: Any, path: str) -> bytes:
 
 
 def _shown(text: str) -> str:
-    """Keys that were no UTF-8 hold halves of surrogate pairs, which no answer could say."""
+    """Replace surrogates, which stand for octets that are not UTF-8 and are not valid JSON."""
     if text.isascii():
         return text
     return text.encode(errors="surrogatepass").decode(errors="replace")
 
 
 def field_of(value: Json, path: str = "", depth: int = 0) -> Any:
-    """The field that a JSON value means: every whole number is a `long`, as in RabbitMQ.
+    """Convert a JSON value to a field: every integer becomes a `long`, as in RabbitMQ.
 
     Raises InvalidFieldError.
     """
@@ -116,7 +116,7 @@ def field_of(value: Json, path: str = "", depth: int = 0) -> Any:
 
 
 def _object(value: dict[str, Json], path: str, depth: int) -> bytes | dict[str, Any]:
-    """What an object means: a table, or octets."""
+    """Convert a JSON object to a table or to octets."""
     if value.keys() == {OCTETS}:
         return _octets(value[OCTETS], path)
     if _is_like_octets(value):
@@ -127,7 +127,7 @@ def _object(value: dict[str, Json], path: str, depth: int) -> bytes | dict[str, 
 
 
 def table_of(value: dict[str, Json], path: str = "") -> dict[str, Any]:
-    """The field table that a JSON object means. Raises InvalidFieldError."""
+    """Convert a JSON object to a field table. Raises InvalidFieldError."""
     table = field_of(value, path)
     if not isinstance(table, dict):
         raise InvalidFieldError(path, "octets are no table")
@@ -135,7 +135,7 @@ def table_of(value: dict[str, Json], path: str = "") -> dict[str, Any]:
 
 
 def parse_integer(digits: str) -> int:
-    """Read a whole number of JSON text, for json.loads. Raises ValueError beyond 64 bits."""
+    """Parse an integer in JSON text, for json.loads. Raises ValueError beyond 64 bits."""
     value = int(digits) if len(digits) <= INT64_DIGITS_MAX else INT64_MAX + 1
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError("a whole number does not fit into 64 bits")
@@ -149,7 +149,7 @@ def _long(value: int, path: str) -> int:
 
 
 def _text(value: str, path: str) -> str:
-    """Refuse half of a surrogate pair, which JSON can say and neither disk nor wire can hold."""
+    """Refuse lone surrogates, which JSON can express but neither disk nor wire can hold."""
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise InvalidFieldError(path, "not Unicode text")
     return value

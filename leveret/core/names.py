@@ -1,4 +1,4 @@
-"""Names of queues and exchanges: what a client may call them, what the broker calls them."""
+"""Names of queues and exchanges: reserved, server-generated, and in error texts."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
 RESERVED_PREFIX = "amq."
 SERVER_NAMED_PREFIX = "amq.gen"
 NAME_BYTES_MAX = 255  # a name is a short string
-# This much of it leaves room for the unique part.
+# Limit that leaves room for the unique part.
 NAME_PREFIX_BYTES_MAX = 64
 
 LINE_ENDS = str.maketrans("", "", "\r\n")
 
 
 def stripped(name: str) -> str:
-    """Take carriage returns and line feeds out of a name; other characters are all allowed."""
+    """Return a name without carriage returns and line feeds; all other characters are allowed."""
     return name.translate(LINE_ENDS)
 
 
 def resource(kind: str, name: str, vhost: str) -> str:
-    """Describe a queue or exchange in reply texts: `queue 'q' in vhost '/'`."""
+    """Return a queue or exchange as named in reply texts: `queue 'q' in vhost '/'`."""
     return f"{kind} '{name}' in vhost '{vhost}'"
 
 
 def not_found(kind: str, name: str, vhost: str) -> ChannelError:
-    """Make the 404 of a missing queue or exchange."""
+    """Return the 404 error of a missing queue or exchange."""
     return ChannelError(404, f"no {resource(kind, name, vhost)}")
 
 
 def check_not_reserved(kind: str, name: str) -> None:
-    """Refuse to create `amq.*`; such names are the broker's own (403)."""
+    """Raise 403 for a name `amq.*`, which only the broker may create."""
     if name.startswith(RESERVED_PREFIX):
         raise ChannelError(403, f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
 def server_named(random_name: Callable[[], str], prefix: object = None) -> str:
-    """Name a queue that was declared without a name.
+    """Return a generated name for a queue declared without one.
 
     `random_name` gives a string that is unique for practical purposes; `prefix` is the argument
     `x-name-prefix`, which replaces `amq.gen`. Raises 406 for a prefix longer than 64 bytes.

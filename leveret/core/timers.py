@@ -1,8 +1,8 @@
-"""When something is due that no client asks for: one timer of the loop for all of a node's queues.
+"""Timers of a node, all served by one timer of the event loop.
 
-Times are those of the wall, since records carry them. A wall clock may be set, while the loop's
-timer goes by a clock that never is: whoever is called looks at the wall again, as does whoever sets
-a timer, and no sleep is so long that a jump goes unnoticed for more than a minute.
+Times are wall-clock times, since records carry them. The wall clock may be set, while the loop's
+timer follows a monotonic clock: callbacks and setters therefore read the wall clock again, and no
+sleep is longer than a minute, so that a jump is noticed by then.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLEEP_MS_MAX = 60_000
-# Entries of timers that were set anew are left in the heap; more than so many for each timer that
-# is set, and the heap is made anew.
+# Entries of timers that were reset stay in the heap; it is rebuilt if it has more than this many
+# for each active timer.
 STALE_ENTRIES_MAX = 4
 ENTRIES_MIN = 64
-# After so long others have their turn: thousands of queues may have been given the same moment.
+# Then other work gets its turn: thousands of queues may have a timer due at the same moment.
 WAKE_SECONDS_MAX = 0.002
 
 
 class Timer:
-    """Calls back at one moment at a time; see `Timers.timer`."""
+    """Timer with one due time; created by `Timers.timer`."""
 
     __slots__ = ("_timers", "callback", "due_ms")
 
@@ -35,21 +35,21 @@ class Timer:
         self.due_ms: int | None = None
 
     def set(self, due_ms: int | None) -> None:
-        """Call back at this time instead of any that was set before; None: not at all."""
+        """Set the due time, in ms since 1970, replacing an earlier one; None cancels the timer."""
         if due_ms != self.due_ms:
             self._timers.change(self, due_ms)
 
     def close(self) -> None:
-        """Never call back again, and let go of whoever was to be called."""
+        """Cancel the timer for ever and drop the reference to its callback."""
         self.set(None)
         self.callback = do_nothing
 
 
 class Timers:
-    """The timers of a node.
+    """Timers of a node.
 
-    `wall_ms()` tells the time, `call_later(seconds, callback)` gives back what `cancel()` undoes,
-    and `monotonic()` is the clock in seconds that it goes by, which runs on within a call.
+    `wall_ms()` is the wall clock, `call_later(seconds, callback)` returns a handle with `cancel()`,
+    and `monotonic()` is the clock in seconds that it uses, which advances within a callback.
     """
 
     def __init__(
@@ -62,25 +62,25 @@ class Timers:
         self._call_later = call_later
         self._monotonic = monotonic
         self._heap: list[tuple[int, int, Timer]] = []
-        self._count = 0  # of entries ever made: makes them comparable
-        self._set = 0  # timers that are set
+        self._count = 0  # entries ever made: makes entries comparable
+        self._set = 0  # number of active timers
         self._handle: Any = None
-        self._wakes_at = 0.0  # when the loop calls, by its own clock
+        self._wakes_at = 0.0  # due time of the loop's timer, by its clock
         self._closed = False
 
     def timer(self, callback: Callable[[], None]) -> Timer:
-        """Make a timer, which is not set."""
+        """Return a new, inactive timer."""
         return Timer(self, callback)
 
     def close(self) -> None:
-        """Call nobody back any more: the node stops, and what is due waits for the next start."""
+        """Stop all timers: the node stops, and due work waits for the next start."""
         self._closed = True
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def change(self, timer: Timer, due_ms: int | None) -> None:
-        """Set a timer; Timer.set comes here."""
+        """Set or cancel a timer; called by Timer.set."""
         self._set += (due_ms is not None) - (timer.due_ms is not None)
         timer.due_ms = due_ms
         if due_ms is None:
@@ -94,7 +94,7 @@ class Timers:
             self._sleep()
 
     def _wakes_ms(self) -> float:
-        """When the loop calls, by the wall's clock as it is now: it may have been set meanwhile."""
+        """Wall-clock time of the loop's timer, by the wall clock's present setting."""
         return self.wall_ms() + (self._wakes_at - self._monotonic()) * 1000
 
     def _sleep(self) -> None:
@@ -119,6 +119,6 @@ class Timers:
                     timer.callback()
                     if self._monotonic() > ends_at:
                         break  # those left are due: `_sleep` has them called at once
-        finally:  # one that raises is the loop's to report; those behind it are called at once
+        finally:  # the loop reports an exception; later timers run at once
             if self._handle is None:
                 self._sleep()

@@ -1,8 +1,7 @@
-"""The topology of a virtual host: exchanges and queues, and what goes when one of them goes.
+"""Topology of a virtual host: exchanges and queues, and what is removed with them.
 
-Vhost calls it, and has checked what clients may do. Whatever comes or goes here does so everywhere
-at once: in the routing graph, in the store, in the counts that limits are compared with, and in
-the events.
+Called by Vhost, which has checked what clients may do. Each change here is made everywhere at once:
+in the routing graph, in the store, in the counts that limits are compared with, and in the events.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Topology"]
 
-End: TypeAlias = tuple[str, str]  # of bindings: "queue" or "exchange", and its name
+End: TypeAlias = tuple[str, str]  # one end of a binding: "queue" or "exchange", and its name
 
 
 class Topology:
     """Exchanges and queues by name, with the bindings between them.
 
-    `generation` changes whenever an exchange comes, goes or changes: connections then drop the
-    RouteCaches they hold. The arguments are Vhost's. What is deleted is gone at once; its bindings
-    lead nowhere from then on, and are removed one by one.
+    `generation` changes whenever an exchange is added, removed or changed: connections then drop
+    their RouteCaches. The arguments are Vhost's. A deleted object is gone at once; its bindings
+    have no effect from then on, and are removed in later turns.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Topology:
         self.graph = RoutingGraph(random_below)
         self.exchanges = self.graph.exchanges
         self.queues: dict[str, QueueLike] = {}
-        self.aliases: dict[str, QueueLike] = {}  # by the names that they had before
+        self.aliases: dict[str, QueueLike] = {}  # queues by their former names
         self._vhost = vhost
         self._store = store
         self._policies = policies
@@ -71,7 +70,7 @@ class Topology:
         self._bindings = BindingTable(self.graph, store, deposit, emit)
         self._owned: dict[object, dict[str, QueueLike]] = {}
         self._begin = begin
-        self._apart: dict[End, Generator[None]] = {}  # whose bindings are being removed
+        self._apart: dict[End, Generator[None]] = {}  # removals of deleted ends' bindings
         self._predeclared = predeclared(vhost, log_exchange=log_exchange)
         for definition in self._predeclared.values():
             self._enter_exchange(definition)
@@ -80,7 +79,10 @@ class Topology:
     # ----- exchanges
 
     def add_exchange(self, definition: ExchangeDefinition) -> Exchange:
-        """Create an exchange; its name must be free. Raises the 406 that its arguments deserve."""
+        """Create an exchange; its name must be free.
+
+        Raises ChannelError 406 for invalid arguments.
+        """
         exchange = self._enter_exchange(definition)
         if definition.durable:
             self._store.put(definition)
@@ -88,7 +90,7 @@ class Topology:
         return exchange
 
     def _enter_exchange(self, definition: ExchangeDefinition) -> Exchange:
-        """Make an exchange known, under the policy that fits it."""
+        """Add an exchange to the graph, with the policy that matches it."""
         self._wait_until_apart(("exchange", definition.name))
         policy = self._policies.for_exchange(self._vhost, definition.name)
         exchange = self.graph.add_exchange(definition, policy)
@@ -97,11 +99,11 @@ class Topology:
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """Delete an exchange with its bindings and what they kept alive."""
+        """Delete an exchange, its bindings, and auto-delete exchanges left without bindings."""
         self._remove_exchanges([exchange])
 
     def _remove_exchanges(self, doomed: list[Exchange]) -> None:
-        """Delete exchanges with their bindings, and those that are abandoned thereby."""
+        """Delete exchanges, their bindings, and auto-delete exchanges left without bindings."""
         while doomed:
             exchange = doomed.pop()
             if self.exchanges.get(exchange.name) is not exchange:
@@ -119,16 +121,16 @@ class Topology:
             self._take_apart(("exchange", exchange.name), exchange.outgoing)
 
     def follow_policy(self, exchange: Exchange) -> None:
-        """Let an exchange follow the policies as they are now, unless it is gone."""
+        """Apply the current policies to an exchange, unless it was deleted."""
         policy = self._policies.for_exchange(self._vhost, exchange.name)
         if policy != exchange.policy and self.exchanges.get(exchange.name) is exchange:
             self.graph.set_policy(exchange, policy)
-            self.generation += 1  # it may look at each message now
+            self.generation += 1  # its router may inspect each message now
 
     # ----- queues
 
     def add_queue(self, queue: QueueLike) -> None:
-        """Take in a queue that was made just now; its name must be free."""
+        """Add a new queue; its name must be free."""
         self._wait_until_apart(("queue", queue.definition.name))
         if queue.definition.durable:
             self._store.put(queue.definition)
@@ -136,7 +138,7 @@ class Topology:
         self._emit("queue.created", queue_headers(queue.definition, queue.owner))
 
     def _enter_queue(self, queue: QueueLike) -> None:
-        """Make a queue known, reachable by its name over the default exchange."""
+        """Add a queue to the graph, bound to the default exchange by its names."""
         name = queue.definition.name
         self.queues[name] = queue
         self.graph.large_arguments.enter(queue, queue.definition.arguments)
@@ -149,16 +151,16 @@ class Topology:
             self._lead_to(queue, alias)
 
     def _lead_to(self, queue: QueueLike, key: str) -> None:
-        """Let the default exchange route a name of a queue to it."""
+        """Bind a queue to the default exchange by one of its names."""
         name = queue.definition.name
         implicit = BindingDefinition(self._vhost, DEFAULT_EXCHANGE, name, "queue", key)
         self.graph.add_binding(Binding(implicit, self.exchanges[DEFAULT_EXCHANGE], queue))
 
     def rename_queue(self, queue: QueueLike, name: str) -> None:
-        """Give a queue another name, which is free or one of its own; the old one is an alias.
+        """Rename a queue; `name` is free or an alias of it, and the old name becomes an alias.
 
-        All of it reaches the store together, as nothing waits in between: a crash leaves what was
-        before, or what is now. Routes, consumers and what has gathered do not notice.
+        All changes reach the store together, since nothing waits in between: a crash leaves the
+        state before or after. Routes, consumers and gathered records are not affected.
         """
         self._wait_until_apart(("queue", name))
         old = queue.definition
@@ -180,7 +182,7 @@ class Topology:
         self._emit("queue.renamed", told)
 
     def remove_alias(self, alias: str) -> None:
-        """Forget a name that a queue had."""
+        """Remove an alias of a queue."""
         queue = self.aliases.pop(alias)
         name = queue.definition.name
         aliases = tuple(other for other in queue.definition.aliases if other != alias)
@@ -194,7 +196,10 @@ class Topology:
         self._emit("queue.alias.removed", {"name": name, "vhost": self._vhost, "alias": alias})
 
     def remove_queue(self, queue: QueueLike) -> None:
-        """Take a queue out with its bindings and what they kept alive; a second time is fine."""
+        """Remove a queue, its bindings, and auto-delete exchanges left without bindings.
+
+        Removing it again does nothing.
+        """
         name = queue.definition.name
         if self.queues.get(name) is not queue:
             return
@@ -211,19 +216,19 @@ class Topology:
         if queue.definition.durable:
             self._store.remove(queue.definition)
         for binding in [held for held in bindings.values() if held.source.router.chooses]:
-            del bindings[binding.identity]  # what is left to choose from is chosen from at once
+            del bindings[binding.identity]  # the router chooses from the remaining ones at once
             self.unbind(binding)
         self._take_apart(("queue", name), bindings)
         self._emit("queue.deleted", {"name": name, "vhost": self._vhost})
 
     def owned_by(self, owner: object) -> list[QueueLike]:
-        """List the exclusive queues of a connection."""
+        """Return the exclusive queues of a connection."""
         return list(self._owned.get(owner, {}).values())
 
     # ----- bindings
 
     def with_ends(self, definition: BindingDefinition) -> Binding | None:
-        """Make a binding of its description; None where an end is missing."""
+        """Return the binding of a definition; None if an end does not exist."""
         source = self.exchanges.get(definition.source)
         ends = self.queues if definition.destination_type == "queue" else self.exchanges
         destination = ends.get(definition.destination)
@@ -232,13 +237,13 @@ class Topology:
         return Binding(definition, source, destination)
 
     def _take_apart(self, end: End, bindings: dict[Hashable, Binding]) -> None:
-        """Remove the bindings of what is gone, and what they kept alive, in the turns to come."""
+        """Remove the bindings of a deleted end in later turns, with what depends on them."""
         if bindings:
             self._apart[end] = self._removing(end, bindings)
             self._begin(self._apart[end])
 
     def _removing(self, end: End, bindings: dict[Hashable, Binding]) -> Generator[None]:
-        user = actor.get()  # each slice is some turn's
+        user = actor.get()  # later steps run in other turns
         try:
             while bindings:
                 _, binding = bindings.popitem()
@@ -249,27 +254,27 @@ class Topology:
             self._apart.pop(end, None)
 
     def freeing(self, end: End) -> Generator[None] | None:
-        """Finish with the bindings of what had a name, in steps; None where there are none.
+        """Finish removing the bindings of a name's former owner, in steps; None if there are none.
 
-        For whoever is about to give the name to another, and would wait for it at one go.
+        For callers about to reuse the name, which would otherwise wait for all of it at once.
         """
         return self._freeing(end) if end in self._apart else None
 
     def _freeing(self, end: End) -> Generator[None]:
         while (removing := self._apart.get(end)) is not None:
-            next(removing, None)  # its own chore goes on with it, too
+            next(removing, None)  # its own chore advances it as well
             yield
 
     def _wait_until_apart(self, end: End) -> None:
-        """Finish with the bindings of what had a name before it is given to another."""
+        """Finish removing the bindings of a name's former owner before the name is reused."""
         at_once(self._freeing(end))
 
     def bind(self, binding: Binding) -> None:
-        """Add a binding; one that exists is fine."""
+        """Add a binding; no-op if it exists."""
         self._bindings.add(binding)
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding, and what it kept alive."""
+        """Remove a binding, and auto-delete exchanges left without bindings."""
         self._bindings.remove([binding])
         self._bindings.tell_removed([binding])
         self._remove_exchanges(abandoned([binding]))
@@ -277,9 +282,9 @@ class Topology:
     # ----- all of it
 
     def definitions(self) -> Definitions:
-        """Exchanges, queues and bindings, but for the broker's own and for exclusive queues.
+        """Return exchanges, queues and bindings, without predeclared and exclusive ones.
 
-        May run in a thread: it goes through copies.
+        May run in a thread: it iterates over copies.
         """
         queues = [queue for _, queue in sorted(self.queues.items()) if queue.owner is None]
         exchanges = [exchange for _, exchange in sorted(self.exchanges.items()) if exchange.name]
@@ -302,10 +307,10 @@ class Topology:
         queues: Iterable[QueueLike],
         bindings: Iterable[BindingDefinition],
     ) -> None:
-        """Rebuild what a store kept; nothing is written back. Once, before clients come.
+        """Restore the stored topology, once, before clients connect; nothing is written back.
 
-        Raises 406 for an exchange type that this version does not know. A binding that has lost an
-        end is left out.
+        Raises 406 for an exchange type that this version does not know. A binding without one of
+        its ends is skipped.
         """
         for exchange in exchanges:
             check_type(exchange.type)
@@ -319,13 +324,13 @@ class Topology:
                 self.graph.add_binding(binding)
 
     def closing(self, drop: Callable[[QueueLike], None]) -> Generator[None]:
-        """Give up everything, in steps; `drop` removes a queue. Once.
+        """Remove everything, in steps; `drop` removes a queue. Called once.
 
-        The store has been told, and hears no more: names may mean something else by now.
+        The store has been told already and gets no more changes: names may have new owners by now.
         """
         self._store = self._bindings.store = Deaf()
         begun: list[Generator[None]] = []
-        self._begin = begun.append  # no steps but these
+        self._begin = begun.append  # run only in these steps
         for queue in drain(self.queues.values()):
             drop(queue)
             yield
@@ -339,10 +344,10 @@ class Topology:
 
 
 class Deaf:
-    """The store of a virtual host that is closing: keeps nothing."""
+    """Null store of a virtual host that is being deleted."""
 
     def put(self, definition: Definition) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def remove(self, definition: Definition) -> None:
         """Do nothing: the definition has been removed."""
@@ -352,6 +357,6 @@ class Deaf:
 
 
 def abandoned(removed: Iterable[Binding]) -> list[Exchange]:
-    """List the auto-delete exchanges that lost their last binding as a source."""
+    """Return the auto-delete exchanges that lost their last outgoing binding."""
     sources = {binding.source: None for binding in removed}
     return [x for x in sources if x.definition.auto_delete and not x.outgoing]

@@ -1,16 +1,16 @@
-"""One turn of the event loop: what was read is written to logs, delivered, sent, in this order.
+"""One turn of the event loop: what was read is written to logs, delivered, and sent, in this order.
 
-Reading touches queues and connections; the turn then flushes every touched queue, pumps each once,
-and lets each touched connection write once. So a hundred publishers share a batch and a hundred
-confirms a packet.
+Reading marks queues and connections as touched; the turn then flushes every touched queue, pumps
+each once, and lets each touched connection write once. So a hundred publishers share a batch and a
+hundred confirms a packet.
 
-What several queues deliver to is handed out in turn, whatever it is: a prefetch that consumers of a
-channel share, the room in a connection's output, a rate. Queues whose consumers got nothing for
-want of it are pumped before the others, whoever has waited longest first.
+OverflowPolicy shared by several queues is granted round-robin, whatever it is: a prefetch that
+consumers of a channel share, space in a connection's output, a rate. Queues whose consumers got
+nothing for lack of it are pumped before the others, the longest waiting first.
 
-Where one read packs into very many queues, as through a fanout exchange, their flushes would keep
-everybody else waiting: a first one makes a directory and a file. Such queues are parked: each turn
-flushes some of them, first come first served, and whoever parked them is not read meanwhile.
+If one read packs into very many queues, as through a fanout exchange, their flushes would delay all
+others: the first flush of a queue makes a directory and a file. Such queues are parked: each turn
+flushes some of them, in order, and the connection that parked them is not read meanwhile.
 """
 
 from __future__ import annotations
@@ -26,60 +26,60 @@ if TYPE_CHECKING:
 
 
 class TouchedQueue(Protocol):
-    """A queue as the turn sees it; whoever else wants turns inherits what a queue begins with."""
+    """Interface of a queue for the turn; others that want turns inherit its defaults."""
 
     touched: bool = False
     deleted: bool = False
-    # The number of the first pump, since it last delivered, in which its consumers lacked what
-    # consumers of other queues take, too; 0 where there was none.
+    # Number of the first pump, since its last delivery, in which its consumers lacked capacity
+    # shared with other queues; 0 if there was none.
     passed_over_in: int = 0
-    searches: bool = False  # whether `pump` looks for what somebody wants, as `is_over` allows
+    searches: bool = False  # whether `pump` searches for matching records until `is_over`
 
     def flush(self) -> None:
-        """Write gathered records."""
+        """Write gathered records to the log."""
         ...
 
     def pump(self) -> bool:
-        """Deliver; whether more could be delivered at once."""
+        """Deliver to consumers. Returns whether more could be delivered at once."""
         ...
 
 
 class Sender(Protocol):
-    """A connection as the turn sees it."""
+    """Interface of a connection for the turn."""
 
     touched: bool
 
     def send_pending(self) -> None:
-        """Write what has gathered to the socket."""
+        """Write pending output to the socket."""
         ...
 
 
 PASSED_OVER_IN = attrgetter("passed_over_in")
 WAS_SEALED = attrgetter("was_sealed")
-# A turn is worked off within a read after this many turns in a row that had one read only …
+# After this many turns in a row with a single read, a turn is run directly after its read …
 SINGLE_READS_MIN = 4
-# … and every so many such turns one is scheduled again, to see whether it is still so.
+# … and after this many such turns one is scheduled again, to check whether this still holds.
 INLINE_TURNS_MAX = 16
-# After so long a turn begins no search for what filters want: thousands of queues that search take
-# it by turns. What needs no search is delivered as fast as it is read, and is bounded in records.
+# After this time a turn starts no more searches for filters: thousands of searching queues take
+# turns. Queues that need no search deliver as fast as is read, and are bounded in records.
 SEARCH_NS_MAX = 2_000_000
-# So many queues that one read has packed into are flushed in its turn, more are parked. A flush
-# takes some 15 microseconds; the first one of a queue makes a file, in up to half a millisecond.
+# Up to this many queues that one read has packed into are flushed in its turn, otherwise they are
+# parked. A flush takes some 15 microseconds; the first one of a queue makes a file, in up to half a
+# millisecond.
 TOUCHED_TOGETHER_MAX = 256
-MADE_TOGETHER_MAX = 64  # where some were never written to
-# For so long a turn flushes parked queues, beside those that others touched.
+MADE_TOGETHER_MAX = 64  # limit if some were never written to
+# Time per turn for flushing parked queues, beside those touched by others.
 PARKED_NS_MAX = 5_000_000
 
 
 class Turn:
-    """Collects what a turn of the loop touched, and works it off once.
+    """Collects what a turn of the event loop touched, and processes it once.
 
-    `schedule(callback)` calls back after the sockets that are readable now were read. Where each
-    turn has one socket to read, as when a client waits for every answer, that costs a pass of the
-    loop and gathers nothing: the turn is then worked off as soon as the socket was read.
-    `report(error)` is told of what should not happen; no queue's trouble stops another's. By
-    `clock_ns()`, which only runs on, a turn searches for a while: queues that search and were not
-    reached are the first of the next one.
+    `schedule(callback)` runs a callback after the sockets that are readable now were read. If each
+    turn has one socket to read, as when clients wait for every answer, that costs a pass of the
+    loop and gathers nothing: the turn is then run as soon as the socket was read. Exceptions are
+    reported with `report(subject, error)`; none stops other queues. `clock_ns()` is monotonic and
+    bounds the time of searches: searching queues that were not reached come first in the next turn.
     """
 
     def __init__(
@@ -91,28 +91,29 @@ class Turn:
         self.clock_ns = clock_ns
         self._schedule = schedule
         self._report = report
-        self._ends_ns = 0  # when it has searched for long enough
+        self._ends_ns = 0  # end of the time for searches
         self._queues: dict[TouchedQueue, None] = {}
         self._behind: dict[TouchedQueue, None] = {}  # that the last turn did not reach
-        # Queues that are touched and not in `_queues`; their builders, and which parked they are.
+        # Touched queues that are not in `_queues`, with their builders and their numbers in parking
+        # order.
         self.parked: OrderedDict[TouchedQueue, tuple[BatchBuilder, int]] = OrderedDict()
-        self._parked_count = 0  # since the start
+        self._parked_count = 0  # queues parked since the start
         self._senders: list[Sender] = []
         self._scheduled = False
         self._reading = False
         self._reads = 0  # since the last turn
-        self._single_reads = 0  # turns in a row that had one read
-        self._inline_turns = 0  # worked off within their read, since the last scheduled one
-        self.pump_number = 0  # of the pump under way, or of the last one
-        self.has_single_reader = False  # whether clients of late have waited for every answer
+        self._single_reads = 0  # turns in a row with a single read
+        self._inline_turns = 0  # run directly after their read, since the last scheduled one
+        self.pump_number = 0  # of the current pump, or of the last one
+        self.has_single_reader = False  # whether clients have lately waited for every answer
 
     def begin_read(self) -> None:
-        """A socket is being read: what it touches waits for `end_read`."""
+        """Begin reading a socket: what it touches waits for `end_read`."""
         self._reading = True
         self._reads += 1
 
     def end_read(self, *, more: bool) -> None:
-        """The socket was read. `more`: its peer sends faster than it is read."""
+        """End reading a socket. `more`: its peer sends faster than it is read."""
         self._reading = False
         if more:
             self._single_reads = 0
@@ -120,7 +121,7 @@ class Turn:
         if self._scheduled:
             return
         if not (self._queues or self._senders or self.parked):
-            self._reads = 0  # an ack, say: it shares a turn with nobody
+            self._reads = 0  # e.g. an ack: nothing to share a turn with
             return
         if self._single_reads < SINGLE_READS_MIN:
             self._ensure_scheduled()
@@ -132,7 +133,7 @@ class Turn:
         self._work()
 
     def touch(self, queue: TouchedQueue) -> None:
-        """`queue` has something to write or to deliver."""
+        """Schedule a queue that has records to write or to deliver."""
         if not queue.touched:
             queue.touched = True
             self._queues[queue] = None
@@ -140,9 +141,9 @@ class Turn:
                 self._ensure_scheduled()
 
     def catch_up(self, queue: TouchedQueue) -> None:
-        """Write and deliver now what `queue` was touched for, if it was.
+        """Flush and pump a touched queue now.
 
-        For whoever asks something of it next: a method sees the effects of what came before.
+        For callers that are about to query it: a method sees the effects of earlier ones.
         """
         if queue.touched:
             self._queues.pop(queue, None)
@@ -152,12 +153,11 @@ class Turn:
             self._pump_all([queue])
 
     def touch_packed(self, builders: Sequence[BatchBuilder], *, large: bool = False) -> int:
-        """One connection has packed into these builders: touch their queues, or park them if many.
+        """Touch the queues of builders that one connection packed into, or park them if many.
 
-        They are parked, however few, where what was packed is `large`. Where the connection must
-        not pack anything more for a while, returns a number: until `is_flushed(number)`. Else 0.
-        Of few builders the queues are flushed in this turn in any case, those too that somebody
-        else has parked.
+        They are parked in any case if what was packed is `large`. Returns a number if the
+        connection must pack nothing until `is_flushed(number)`, else 0. The queues of few builders
+        are flushed in this turn, even those that another connection has parked.
         """
         parked = self.parked
         if not large and (len(builders) <= MADE_TOGETHER_MAX or _are_quick(builders)):
@@ -171,7 +171,7 @@ class Turn:
         for builder in builders:
             queue = builder.owner
             if queue in parked:
-                builder.parked = True  # the reader has told of what was packed since
+                builder.parked = True  # the reader has reported the records packed since
             elif not queue.touched:
                 queue.touched = builder.parked = True
                 self._parked_count += 1
@@ -182,13 +182,13 @@ class Turn:
         return self._parked_count
 
     def is_flushed(self, number: int) -> bool:
-        """Whether all is flushed that was parked when `touch_packed` returned the number."""
+        """Whether all queues parked when `touch_packed` returned the number are flushed."""
         for _, first in self.parked.values():
             return first > number
         return True
 
     def flush_parked(self) -> None:
-        """Flush all that is parked, however long it takes: nobody else is served any more."""
+        """Flush all parked queues, however long it takes: for shutdown."""
         while self.parked:
             self._flush_all([self._next_parked()])
 
@@ -205,7 +205,7 @@ class Turn:
         return queue
 
     def touch_sender(self, sender: Sender) -> None:
-        """`sender` has something to send."""
+        """Schedule a connection that has output to send."""
         if not sender.touched:
             sender.touched = True
             self._senders.append(sender)
@@ -213,7 +213,7 @@ class Turn:
                 self._ensure_scheduled()
 
     def is_over(self) -> bool:
-        """Whether the turn has taken so long that whoever searches shall end."""
+        """Whether the turn's time for searches is over."""
         return self.clock_ns() > self._ends_ns
 
     def _ensure_scheduled(self) -> None:
@@ -222,13 +222,13 @@ class Turn:
             self._schedule(self.run)
 
     def run(self) -> None:
-        """Work off what was touched. What touches again meanwhile waits for the next turn."""
+        """Process what was touched; what is touched meanwhile waits for the next turn."""
         self._single_reads = self._single_reads + 1 if self._reads <= 1 else 0
         self.has_single_reader = self._single_reads >= SINGLE_READS_MIN - 1
         self._work()
 
     def _work(self) -> None:
-        self._scheduled = True  # what is touched from here on needs no callback of its own yet
+        self._scheduled = True  # so that touching from here on schedules no callback yet
         self._reads = 0
         queues, self._queues = self._queues, {}
         self._flush_all(queues)
@@ -258,7 +258,7 @@ class Turn:
                 return
 
     def _in_order(self, queues: dict[TouchedQueue, None]) -> list[TouchedQueue]:
-        """Order queues: those not reached before, those that wait, then as they were touched."""
+        """Order queues: those not reached before, those short of capacity, then as touched."""
         ordered = list(queues)
         waiting = [queue for queue in ordered if queue.passed_over_in]
         if waiting:
@@ -272,11 +272,11 @@ class Turn:
             ]
         return ordered
 
-    # One queue's fault is not another's, nor one connection's. Hundreds of queues may share a turn:
-    # the loops call nothing but the queues.
+    # An exception of one queue or connection must not affect others. Hundreds of queues may share a
+    # turn: the loops call nothing but the queues.
 
     def _flush_all(self, queues: Iterable[TouchedQueue]) -> None:
-        """Let touched queues write what they have gathered."""
+        """Flush touched queues."""
         for queue in queues:
             queue.touched = False
             try:
@@ -285,7 +285,7 @@ class Turn:
                 self._report(queue, error)
 
     def _pump_all(self, queues: list[TouchedQueue]) -> None:
-        """Let queues deliver one after the other; they search while the turn's time lasts."""
+        """Pump queues one after the other; they search while the turn's time lasts."""
         self._ends_ns = self.clock_ns() + SEARCH_NS_MAX
         for at, queue in enumerate(queues):
             if at and queue.searches and self.is_over():
@@ -301,5 +301,5 @@ class Turn:
 
 
 def _are_quick(builders: Sequence[BatchBuilder]) -> bool:
-    """Whether the queues of more than MADE_TOGETHER_MAX builders are flushed in no time."""
+    """Whether the queues of more than MADE_TOGETHER_MAX builders can be flushed quickly."""
     return len(builders) <= TOUCHED_TOGETHER_MAX and all(map(WAS_SEALED, builders))

@@ -1,8 +1,7 @@
-"""A virtual host: what clients declare, bind, look up and delete, with the checks and the texts.
+"""Virtual host: clients' declarations, bindings, lookups and deletions, with checks and texts.
 
-Connections and the import of definitions call it. What there is, and what follows when something
-comes or goes, is the business of `Topology`. Names arrive as the client sent them. Permissions have
-been checked by the caller.
+Called by connections and by the import of definitions. `Topology` holds the objects and applies the
+changes. Names are as the client sent them. The caller has checked permissions.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ __all__ = ["Vhost"]
 
 
 def strictly(_queue: QueueLike, _error: ChannelError) -> bool:
-    """Let no queue be declared otherwise than it is."""
+    """Reject every mismatching redeclaration: the default for `tolerates`."""
     return False
 
 
 class Vhost:
-    """Exchanges, queues and bindings of one name space.
+    """Exchanges, queues and bindings of one namespace.
 
-    `open_queue(definition, owner)` makes a queue, its log included; `random_name()` gives a string
+    `open_queue(definition, owner)` makes a queue with its log; `random_name()` returns a string
     that is unique for practical purposes, `random_below(n)` one of 0 … n - 1; `deposit(queues,
-    message)` puts a message into queues; `emit(key, headers)` is told what came and went (see
-    leveret.core.telemetry.events); `tolerates(queue, error)` lets a queue be declared otherwise
-    than it is, and has said so; `begin(chore)` does what takes long, bit by bit; `wall_ms()` is the
-    time at which queues are created. `traced` says whether the firehose is on (see
-    leveret.core.telemetry.trace); Broker.trace changes it.
+    message)` stores a message in queues; `emit(key, headers)` publishes an event (see
+    leveret.core.telemetry.events); `tolerates(queue, error)` accepts a mismatching redeclaration,
+    after reporting it; `begin(chore)` runs long work in slices; `wall_ms()` gives queues their
+    creation time. `traced` says whether the firehose is on (see leveret.core.telemetry.trace);
+    Broker.trace sets it.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Vhost:
         )
         self.exchanges = self.topology.exchanges
         self.queues = self.topology.queues
-        # What follow one message to its queues: a publisher's, or one that nobody can be refused.
+        # Routing of single messages: for publishers, and for messages that cannot be refused.
         self.route = self.topology.graph.route
         self.reach = self.topology.graph.reach
         self.reach_by_key = self.topology.graph.reach_by_key
@@ -116,7 +115,10 @@ class Vhost:
     # ----- publishing
 
     def cache(self, exchange_name: str) -> RouteCache:
-        """Give the routes of an exchange to publish to: 404 when missing, 403 when internal."""
+        """Return the route cache of an exchange to publish to.
+
+        Raises 404, or 403 if it is internal.
+        """
         exchange = self._exchange(exchange_name)
         if exchange.definition.internal:
             raise ChannelError(403, f"cannot publish to internal {self._describe(exchange_name)}")
@@ -125,7 +127,7 @@ class Vhost:
     # ----- names
 
     def freeing(self, kind: Kind, name: str) -> Generator[None] | None:
-        """What is to be done, in steps, before a name that was another's is declared; or None."""
+        """Return pending steps before a formerly used name may be declared again, or None."""
         return self.topology.freeing((kind, stripped(name)))
 
     # ----- exchanges
@@ -140,7 +142,10 @@ class Vhost:
         internal: bool,
         arguments: Arguments,
     ) -> Exchange:
-        """Create an exchange, or check that the one of this name is the same (406)."""
+        """Create an exchange, or check that an existing one is equivalent.
+
+        Raises ChannelError (406).
+        """
         check_type(type_)
         name = stripped(name)
         check_not_default(name)
@@ -155,15 +160,15 @@ class Vhost:
         return self._create_exchange(received)
 
     def check_exchange(self, name: str) -> Exchange:
-        """Look an exchange up for a client: 404 when missing, 403 for the default one."""
+        """Return an exchange. Raises 404 if it does not exist, 403 for the default exchange."""
         name = stripped(name)
         check_not_default(name)
         return self._exchange(name)
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        """Delete an exchange and all its bindings; a missing one is fine.
+        """Delete an exchange and all its bindings; no-op if it does not exist.
 
-        Raises 403 for the broker's own, 406 if it must be unused and is the source of a binding.
+        Raises 403 for the broker's own exchanges, 406 with `if_unused` if it has outgoing bindings.
         """
         name = stripped(name)
         check_not_default(name)
@@ -189,10 +194,10 @@ class Vhost:
         owner: object | None,
         permit: Callable[[str], None] | None = None,
     ) -> QueueLike:
-        """Create a queue, or check that the one of this name is the same (405, 406).
+        """Create a queue, or check that an existing one is equivalent. Raises 405, 406.
 
-        The empty name asks for one of the broker's making. `owner` is the declaring connection,
-        whether or not the queue is exclusive. `permit` raises unless the name is permitted.
+        An empty name is replaced by a generated one. `owner` is the declaring connection, whether
+        or not the queue is exclusive. `permit` raises unless the name is permitted.
         """
         arguments = with_default_type(
             arguments,
@@ -225,24 +230,27 @@ class Vhost:
         return queue
 
     def check_queue(self, name: str, owner: object | None) -> QueueLike:
-        """Look a queue up for a client: 404 when missing, 405 when it is another connection's."""
+        """Return a queue.
+
+        Raises 404 if it does not exist, 405 if it is exclusive to another owner.
+        """
         queue = self._queue(stripped(name))
         self._check_access(queue, owner)
         return queue
 
     def find_queue(self, name: str) -> QueueLike | None:
-        """The queue that has a name, or had it and is still known by it."""
+        """Return the queue with this name or alias, or None."""
         queue = self.queues.get(name)
         return self.topology.aliases.get(name) if queue is None else queue
 
     def no_queue(self, name: str) -> str:
-        """What to say where no queue has a name, with the one that it has now if it was renamed."""
+        """Return the error text for a missing queue, with its new name if it was renamed."""
         renamed = self.topology.aliases.get(name)
         hint = "" if renamed is None else f": it is now called '{renamed.definition.name}'"
         return f"no queue '{name}' in vhost '{self.name}'{hint}"
 
     def rename_queue(self, queue: QueueLike, name: str) -> None:
-        """Give a queue another name; clients reach it by the old one, too. 403, 405, 406."""
+        """Rename a queue; the old name becomes an alias. Raises 403, 405, 406."""
         name, old = stripped(name), queue.definition.name
         check_not_reserved("queue", name)
         found = self.find_queue(name)
@@ -253,20 +261,21 @@ class Vhost:
         self.topology.rename_queue(queue, name)
 
     def remove_alias(self, alias: str) -> None:
-        """Let a queue be known by a name no more that it had: 404 where it was none."""
+        """Remove a queue alias. Raises 404 if it does not exist."""
         if alias not in self.topology.aliases:
             raise ChannelError(404, f"no alias '{alias}' in vhost '{self.name}'")
         self.topology.remove_alias(alias)
 
     def remove_queue(self, queue: QueueLike) -> None:
-        """Take a queue out with its bindings and what they kept alive; a second time is fine.
+        """Remove a queue and its bindings; removing it again does nothing.
 
-        The caller cancels the consumers and deletes the log.
+        Auto-delete exchanges left without bindings go as well. The caller cancels the consumers and
+        deletes the log.
         """
         self.topology.remove_queue(queue)
 
     def exclusive_queues(self, owner: object) -> list[QueueLike]:
-        """List the queues that go with a connection."""
+        """Return the exclusive queues of a connection."""
         return self.topology.owned_by(owner)
 
     # ----- bindings
@@ -279,7 +288,7 @@ class Vhost:
         arguments: Arguments,
         owner: object | None,
     ) -> None:
-        """Bind a queue to an exchange; a binding that exists is fine. 403, 404, 405, 406."""
+        """Bind a queue to an exchange; no-op if it is bound already. Raises 403, 404, 405, 406."""
         wanted = self._to_queue(queue_name, exchange, routing_key, arguments)
         source, queue = self._exchange(wanted.source), self._queue(wanted.destination)
         binding = Binding(wanted, source, queue)
@@ -295,12 +304,12 @@ class Vhost:
         arguments: Arguments,
         owner: object | None,
     ) -> bool:
-        """Remove a binding to a queue; a missing one is fine, or a missing end of it. 403, 405.
+        """Remove a binding to a queue. Returns whether it existed. Raises 403, 405.
 
-        Returns whether it was there.
+        A missing binding, exchange or queue is no error.
         """
         wanted = self._to_queue(queue_name, exchange, routing_key, arguments)
-        # Clients tidy up in any order; RabbitMQ 3.10 was seen to allow it too.
+        # Clients delete in any order; RabbitMQ 3.10 was seen to allow it too.
         binding = self.topology.graph.find_binding(wanted)
         if binding is not None:
             self._check_access(self.queues[wanted.destination], owner)
@@ -310,7 +319,7 @@ class Vhost:
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
     ) -> None:
-        """Bind an exchange to another; a binding that exists is fine. 403, 404, 406."""
+        """Bind an exchange to another; no-op if it is bound already. Raises 403, 404, 406."""
         wanted = self._to_exchange(destination, source, routing_key, arguments)
         begin, end = self._exchange(wanted.source), self._exchange(wanted.destination)
         binding = Binding(wanted, begin, end)
@@ -320,39 +329,45 @@ class Vhost:
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
     ) -> bool:
-        """Remove a binding between exchanges; a missing one is fine, as in `unbind_queue`. 403."""
+        """Remove a binding between exchanges. Returns whether it existed. Raises 403.
+
+        A missing binding or exchange is no error.
+        """
         wanted = self._to_exchange(destination, source, routing_key, arguments)
         binding = self.topology.graph.find_binding(wanted)
         if binding is not None:
             self.topology.unbind(binding)
         return binding is not None
 
-    # ----- policies, and the end, as the broker says
+    # ----- policies and deletion, called by the broker
 
     def follow_policy(self, exchange: Exchange) -> None:
-        """Let an exchange follow the policies as they are now; queues are the broker's."""
+        """Apply the current policies to an exchange; the broker does so for queues."""
         self.topology.follow_policy(exchange)
 
     def closing(self, drop: Callable[[QueueLike], None]) -> Generator[None]:
-        """Give up everything, in steps; `drop` removes a queue. The store has been told. Once."""
+        """Remove everything, in steps; `drop` removes a queue.
+
+        Called once, after the store was told.
+        """
         return self.topology.closing(drop)
 
-    # ----- for definitions that somebody exports or imports
+    # ----- export and import of definitions
 
     def definitions(self) -> Definitions:
-        """Exchanges, queues and bindings, but for the broker's own and for exclusive queues."""
+        """Return exchanges, queues and bindings, without predeclared and exclusive ones."""
         return self.topology.definitions()
 
     def add_exchange(self, definition: ExchangeDefinition) -> None:
-        """Create an exchange; one that exists stays as it is. 406."""
+        """Create an exchange; no-op if the name exists. Raises 406."""
         check_type(definition.type)
         if definition.name not in self.exchanges:
             self._create_exchange(definition)
 
     def add_queue(self, definition: QueueDefinition, owner: object | None = None) -> None:
-        """Create a queue of just this type; one that exists stays as it is. 406.
+        """Create a queue of exactly this type; no-op if the name exists. Raises 406.
 
-        An exclusive one goes with the connection `owner`.
+        An exclusive queue is deleted with the connection `owner`.
         """
         if self.find_queue(definition.name) is None:
             free = [
@@ -361,7 +376,7 @@ class Vhost:
             self._create_queue(replace(definition, aliases=tuple(free)), owner)
 
     def add_binding(self, definition: BindingDefinition) -> bool:
-        """Bind; False where an end is missing. 406."""
+        """Add a binding. Returns False if an end does not exist. Raises 406."""
         if definition.destination_type == "queue":
             definition = replace(definition, destination=self._present(definition.destination))
         of = f"a binding of {self._describe(definition.source)}"
@@ -381,19 +396,19 @@ class Vhost:
         queues: Iterable[QueueDefinition],
         bindings: Iterable[BindingDefinition],
     ) -> None:
-        """Rebuild what a store kept; nothing is written back. Once, before clients come.
+        """Restore the stored topology, once, before clients connect; nothing is written back.
 
         Raises 406 for an exchange type that this version does not know, and what `open_queue`
-        raises. A binding that has lost an end is left out.
+        raises. A binding without one of its ends is skipped.
         """
         opened = (self._open_queue(queue, None) for queue in queues)
         self.topology.restore(exchanges, opened, bindings)
 
     def adopt_queue(self, received: QueueDefinition) -> QueueLike:
-        """Create a durable queue on a log that an earlier one has left.
+        """Create a durable queue on an existing log of a lost queue.
 
-        `received` names the log by its incarnation and `log_name`; its own name is free. Raises
-        ChannelError for a name or arguments that no queue may have, StorageError.
+        `received` names the log by its incarnation and `log_name`; the queue's name must be free.
+        Raises ChannelError for an invalid name or arguments, and StorageError.
         """
         name = received.name
         check_not_reserved("queue", name)
@@ -424,7 +439,7 @@ class Vhost:
         made = replace(
             received,
             incarnation=self._random_name(),
-            # What was imported may tell of the queue that it was exported from.
+            # An imported definition may carry these of the queue it was exported from.
             created_ms=received.created_ms or self._wall_ms(),
             created_by=received.created_by or actor.get(),
         )
@@ -433,7 +448,7 @@ class Vhost:
         return queue
 
     def _bind(self, binding: Binding) -> None:
-        """Add a binding that has been checked; one that exists is fine."""
+        """Add a checked binding; no-op if it exists."""
         definition = binding.definition
         if definition.arguments and self.topology.graph.find_binding(definition) is None:
             of = f"a binding of {self._describe(definition.source)}"
@@ -441,7 +456,7 @@ class Vhost:
         self.topology.bind(binding)
 
     def check_arguments(self, arguments: Arguments, of: str) -> None:
-        """Raise 406 for more arguments than a consumer may have."""
+        """Raise 406 if a consumer has too many arguments."""
         self._quota.check_arguments(arguments, of)
 
     def _check_new(self, arguments: Arguments, of: str) -> None:
@@ -451,7 +466,7 @@ class Vhost:
     def _to_queue(
         self, queue_name: str, exchange: str, routing_key: str, arguments: Arguments
     ) -> BindingDefinition:
-        """Describe a binding from an exchange to a queue, whether or not they exist."""
+        """Return the definition of a binding to a queue; its ends need not exist."""
         source, name = stripped(exchange), self._present(stripped(queue_name))
         check_not_default(source)
         self._quota.check_arguments(arguments, f"a binding of {self._describe(source)}")
@@ -460,7 +475,7 @@ class Vhost:
     def _to_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments
     ) -> BindingDefinition:
-        """Describe a binding from an exchange to an exchange, whether or not they exist."""
+        """Return the definition of a binding to an exchange; its ends need not exist."""
         source, name = stripped(source), stripped(destination)
         check_not_default(name)
         check_not_default(source)
@@ -474,7 +489,7 @@ class Vhost:
         return exchange
 
     def _present(self, name: str) -> str:
-        """The name that a queue of this name has now."""
+        """Return the present name of a queue called by a name or alias."""
         queue = self.topology.aliases.get(name)
         return name if queue is None else queue.definition.name
 

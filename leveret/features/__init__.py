@@ -1,1 +1,1 @@
-"""What queues can be asked for beyond holding messages, as decisions without state or I/O."""
+"""Optional features of queues and messages, as pure decisions without state or I/O."""

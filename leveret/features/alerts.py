@@ -1,4 +1,4 @@
-"""Alert rules: what is watched, and when it has been so for long enough that people are told.
+"""Alert rules: the watched condition, and how long it must hold before an alert fires.
 
 A rule is a JSON object, kept as a parameter of the component `alert`:
 
@@ -6,8 +6,8 @@ A rule is a JSON object, kept as a parameter of the component `alert`:
      "severity": "critical", "summary": "Orders are not worked off", "webhook": "https://…",
      "secret": "…", "enabled": true}
 
-`Watch` is the machine of one rule and one subject: quiet, pending while the condition has not held
-for long enough, firing until it does not hold any more. The caller tells values and the time.
+`Watch` is the state machine of one rule and one subject: quiet, pending while the condition has not
+held for long enough, firing until it no longer holds. The caller passes values and the time.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ __all__ = [
     "Watch",
 ]
 
-COMPONENT: Final = "alert"  # of the parameters that are rules
+COMPONENT: Final = "alert"  # component of the parameters that hold rules
 TEXT_CHARACTERS_MAX: Final = 1000
 HOLD_SECONDS_MAX: Final = 86_400
 MINUTE_MS: Final = 60_000
-# Of an IPv4 address: hexadecimal, octal or decimal.
+# A part of an IPv4 address: hexadecimal, octal or decimal.
 NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
-HOLD_SECONDS: Final = 60  # long enough for a restart of consumers
+HOLD_SECONDS: Final = 60  # default hold time: long enough for a restart of consumers
 
 
 class InvalidRuleError(ValueError):
-    """What somebody wrote is no rule; the text says what is wrong."""
+    """Raised for an invalid alert rule; the text says what is wrong."""
 
 
 class Condition(StrEnum):
-    """What is compared with a rule's threshold."""
+    """Quantity compared with a rule's threshold."""
 
     BACKLOG = "backlog"  # ready messages
-    UNACKNOWLEDGED = "unacknowledged"  # delivered and not settled
-    AGE = "age_seconds"  # of the oldest message that is not settled
-    NO_CONSUMERS = "no_consumers"  # messages are ready and nobody takes them
+    UNACKNOWLEDGED = "unacknowledged"  # delivered but not settled
+    AGE = "age_seconds"  # of the oldest unsettled message
+    NO_CONSUMERS = "no_consumers"  # messages are ready and there is no consumer
     PUBLISH_RATE = "publish_rate"  # messages a second
     DELIVER_RATE = "deliver_rate"
-    DEAD_LETTERS = "dead_letters"  # given up within the last minute
+    DEAD_LETTERS = "dead_letters"  # dead-lettered or dropped within the last minute
     DISK_FREE = "disk_free_bytes"
     MEMORY = "memory_bytes"
     CONNECTIONS = "connections"
 
     @property
     def unit(self) -> str:
-        """What values and thresholds are numbers of."""
+        """Unit of values and thresholds."""
         return UNITS.get(self, "messages")
 
 
@@ -82,12 +82,12 @@ UNITS: Final = {
     Condition.CONNECTIONS: "connections",
 }
 NODE_CONDITIONS: Final = {Condition.DISK_FREE, Condition.MEMORY, Condition.CONNECTIONS}
-# Where one is enough, and to wait would hide it.
+# Conditions of which a single message matters, so that a hold time would hide it.
 AT_ONCE: Final = {Condition.DEAD_LETTERS}
 
 
 class Severity(StrEnum):
-    """How much it matters."""
+    """Severity of an alert."""
 
     WARNING = "warning"
     CRITICAL = "critical"
@@ -95,7 +95,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """One rule, checked. The threshold is exceeded from above or from below."""
+    """One validated alert rule. `from_below` means that values under the threshold exceed it."""
 
     vhost: str
     name: str
@@ -112,7 +112,7 @@ class AlertRule:
 
     @classmethod
     def parse(cls, vhost: str, name: str, value: object) -> AlertRule:
-        """Raises InvalidRuleError."""
+        """Return the rule of a parameter value. Raises InvalidRuleError."""
         if not isinstance(value, dict):
             raise InvalidRuleError("an alert rule is an object")
         if problem := undeclared(value, CHECKS):
@@ -141,7 +141,7 @@ class AlertRule:
         )
 
     def concerns(self, queue: str) -> bool:
-        """Whether a queue of its virtual host is watched."""
+        """Whether the rule watches this queue of its virtual host."""
         return self.queues is None or self.queues.is_in(queue)
 
     def is_exceeded(self, value: float) -> bool:
@@ -231,9 +231,9 @@ def _webhook(value: object) -> str:
 
 
 def _check_host(host: str, *, has_user: bool) -> None:
-    """Refuse what has no receiver of alerts, and what somebody may want of the node's place.
+    """Refuse webhook hosts that cannot receive alerts or must not be reachable through the node.
 
-    Where a name leads to is not asked: it may be another place when the alert is sent.
+    Host names are not resolved: they may resolve to another address when the alert is sent.
     """
     address = _literal(host)
     if address is not None and address.is_unspecified:
@@ -254,7 +254,7 @@ def _check_host(host: str, *, has_user: bool) -> None:
 
 
 def _literal(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is, in any form that resolvers take; None for names."""
+    """Return the IP address that `host` denotes in any form resolvers accept; None for names."""
     parts = host.split(".")
     if len(parts) <= 4 and all(map(NUMBER.fullmatch, parts)):  # 127.1, 0x7f.0.0.1, 2130706433
         *high, low = (int(part, _base(part)) for part in parts)
@@ -303,25 +303,25 @@ CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something to tell people. `subject` is a queue's name, empty for the node."""
+    """State change of an alert. `subject` is a queue's name, empty for the node."""
 
     rule: AlertRule
     subject: str
     value: float
-    since_ms: int  # since when the condition has held
-    is_firing: bool  # False: it is over
+    since_ms: int  # time since when the condition has held
+    is_firing: bool  # False: the alert is resolved
 
 
 class LastMinute:
-    """How much a count that only grows has grown within a minute, as far as it was looked at."""
+    """Growth of an ever-growing counter within the last minute, as far as it was observed."""
 
     __slots__ = ("_changes",)
 
     def __init__(self, at_ms: int, total: int) -> None:
-        self._changes = deque([(at_ms, total)])  # when a total was met first, the oldest first
+        self._changes = deque([(at_ms, total)])  # (first seen at, total), oldest first
 
     def grown(self, at_ms: int, total: int) -> int:
-        """Note the total; by how much it is above that of a minute ago. Clocks may be set back."""
+        """Record a total and return its growth over the last minute. Clocks may be set back."""
         changes = self._changes
         if changes[-1][0] > at_ms:
             last = changes[-1][1]
@@ -335,7 +335,7 @@ class LastMinute:
 
 
 class Watch:
-    """One rule and one subject."""
+    """Alert state of one rule and one subject."""
 
     __slots__ = ("_since_ms", "_subject", "_value", "is_firing", "rule")
 
@@ -347,7 +347,10 @@ class Watch:
         self.is_firing = False
 
     def observe(self, value: float, now_ms: int) -> Alert | None:
-        """Look at a value; what is to be told, if anything. Clocks may be set back."""
+        """Evaluate a value. Returns the alert if it starts firing or ends.
+
+        Clocks may be set back.
+        """
         self._value = value
         if not self.rule.is_exceeded(value):
             return self.end()
@@ -359,7 +362,10 @@ class Watch:
         return None
 
     def end(self) -> Alert | None:
-        """The condition does not hold any more, or there is nothing left to watch."""
+        """Reset the state because the condition no longer holds.
+
+        Returns the alert if it was firing.
+        """
         alert = None
         if self.is_firing:
             self.is_firing = False
@@ -369,12 +375,12 @@ class Watch:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing needs to be remembered."""
+        """Whether the condition does not hold, so that no state needs to be kept."""
         return self._since_ms is None
 
     @property
     def alert(self) -> Alert:
-        """How it stands."""
+        """Current state as an Alert."""
         return Alert(
             self.rule, self._subject, self._value, self._since_ms or 0, is_firing=self.is_firing
         )

@@ -1,9 +1,9 @@
-"""When a Celery task is to run: the header `eta` of its message.
+"""Due time of a Celery task: the header `eta` of its message.
 
 Celery's clients write an ETA, or a countdown turned into one, as an ISO 8601 time into a header of
 the message (protocol 2); a worker takes such a message at once and holds it until then. A queue
-with `x-celery-eta` asks here instead. A time without an offset is UTC, which is how Celery means it
-unless an application turns that off.
+with `x-celery-eta` delays the message itself. A time without an offset is UTC, as in Celery unless
+an application turns that off.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 __all__ = ["ETA", "TEXT_BYTES_MAX", "due_ms"]
 
 ETA = "eta"
-TEXT_BYTES_MAX = 64  # no time is written longer
+TEXT_BYTES_MAX = 64  # no valid time is longer
 MICROSECONDS_PER_MS = 1000
 
 
 def due_ms(text: str) -> int | None:
-    """The first whole millisecond since 1970 that is not before an ETA; None: it is no time.
+    """Return an ETA in ms since 1970, rounded up; None if it is not a valid time.
 
-    The header is the application's: what makes no sense there is not ours to refuse.
+    An invalid header is ignored, not refused: it is the application's.
     """
     if len(text) > TEXT_BYTES_MAX:
         return None

@@ -1,11 +1,11 @@
-"""The deaths of a message: what its headers tell of them, and what follows from that.
+"""Dead-letter history of a message in its headers.
 
-A message dies in a queue when a consumer rejects it, when it expires, when the queue is full or
-when it came back too often; the queue's dead-letter exchange may get it then. The header `x-death`
+A message is dead-lettered when a consumer rejects it, when it expires, when the queue is full or
+when its delivery limit is exceeded. If the queue has a dead-letter exchange, the header `x-death`
 keeps the history, one entry for each pair of queue and reason, the latest first:
 
-    [original-expiration]   the expiration it had, which is taken off: it does not expire again
-    count                   how often it died there of that
+    [original-expiration]   its expiration, which is removed so that it does not expire again
+    count                   number of deaths in this queue for this reason
     reason                  rejected, expired, maxlen or delivery_limit
     queue
     time                    of the first such death
@@ -32,7 +32,7 @@ FIRST, LAST = "x-first-death-", "x-last-death-"
 OPEN_COPIES, BLIND_COPIES = "CC", "BCC"
 REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 REASONS = (REJECTED, EXPIRED, MAX_LENGTH, DELIVERY_LIMIT)
-# A queue of this ending is, or may become, the dead-letter topic of the queue named before it.
+# A queue with this suffix is, or may become, the dead-letter topic of the queue named before it.
 TOPIC_SUFFIX = ".dlq"
 
 Entry: TypeAlias = dict[str, Any]
@@ -40,7 +40,7 @@ Entry: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One death of one message; names and keys as on the wire."""
+    """One death of a message: queue, reason and original address, names and keys as on the wire."""
 
     queue: bytes
     reason: str
@@ -50,7 +50,7 @@ class Death:
     original_expiration: bytes | None = None
 
     def entry(self) -> Entry:
-        """The first entry of this death's queue and reason."""
+        """Return the `x-death` entry for a first death in this queue for this reason."""
         entry: Entry = {}
         if self.original_expiration is not None:
             entry["original-expiration"] = str(int(self.original_expiration))
@@ -65,7 +65,7 @@ class Death:
 
 
 def history_of(headers: Mapping[str, RawValue]) -> list[Entry]:
-    """Read the history that the broker has written; the latest death first."""
+    """Return the broker-written dead-letter history of a message, latest death first."""
     if DEATHS not in headers:
         return []
     entries = decode_value(headers[DEATHS])
@@ -75,7 +75,7 @@ def history_of(headers: Mapping[str, RawValue]) -> list[Entry]:
 
 
 def record(history: Sequence[Entry], death: Death) -> list[Entry]:
-    """Add a death to a history: a new entry, or an old one counted up, comes to the front."""
+    """Add a death to a history: its entry, new or with an incremented count, comes first."""
     entry, others = death.entry(), []
     for known in history:
         if _place(known) == _place(entry):
@@ -86,9 +86,9 @@ def record(history: Sequence[Entry], death: Death) -> list[Entry]:
 
 
 def is_cycle(history: Sequence[Entry], queue: bytes) -> bool:
-    """Whether `queue` would get a message again that nobody rejected since it died there.
+    """Whether dead-lettering to `queue` would be a cycle without any rejection by a consumer.
 
-    Such a message would go round for ever without anyone touching it.
+    Such a message would circulate for ever without being touched.
     """
     for entry in history:
         if entry["reason"] == REJECTED:
@@ -101,7 +101,7 @@ def is_cycle(history: Sequence[Entry], queue: bytes) -> bool:
 def dead_headers(
     headers: Mapping[str, RawValue], history: Sequence[Entry], death: Death
 ) -> dict[str, Any]:
-    """The headers of a dead letter: `history`, which `death` has joined, replaces the old one."""
+    """Return the headers of a dead letter, with `history` (including `death`) as its x-death."""
     dead: dict[str, Any] = dict(headers)
     dead[DEATHS] = list(history)
     told = {"reason": str(death.reason), "queue": death.queue, "exchange": death.exchange}
@@ -113,7 +113,7 @@ def dead_headers(
 
 
 def further_keys(headers: Mapping[str, RawValue], name: str) -> list[bytes]:
-    """The routing keys that the sender has added in CC or BCC."""
+    """Return the additional routing keys of the header CC or BCC."""
     if name not in headers:
         return []
     keys = decode_value(headers[name])

@@ -1,23 +1,23 @@
-"""When a message is due: what its headers ask for, and when it is due again.
+"""Due time of delayed and scheduled messages, computed from their headers.
 
     x-delay          milliseconds from now
     x-deliver-at     milliseconds since 1970, or an AMQP timestamp
-    x-delay-level    1 to 18, a step of LEVELS_MS
+    x-delay-level    1 to 18, an index into LEVELS_MS
     x-repeat-every   milliseconds from one delivery to the next
     x-cron           five fields in UTC; one delivery at each minute that they fit
-    x-repeat-count   how many deliveries there are in all
-    x-repeat-until   when the last one may be: as x-deliver-at
-    x-schedule-id    how the schedule is called, among those of its publisher's user
+    x-repeat-count   total number of deliveries
+    x-repeat-until   latest time of a delivery: as x-deliver-at
+    x-schedule-id    id of the schedule, unique for its publisher's user
 
-A time that is past means now, but for one before 2001, which is in seconds by mistake. Times and
-an `x-delay` may also come as text or as a number with a fraction. An `x-delay` that is not above
-zero asks for nothing: RabbitMQ's plugin for delayed messages marks with a negative one what has
-been delayed before.
+A time in the past means now, except one before 2001, which is in seconds by mistake. Times and
+an `x-delay` may also be text or a number with a fraction. An `x-delay` of zero or less is ignored:
+RabbitMQ's plugin for delayed messages marks with a negative one that a message was delayed
+before.
 
-What is kept until it is due carries the same headers, so they are all that needs to be known of
-it; `x-repeat-count` then says how many deliveries are left, `x-schedule-owner` whose they are.
-What is delivered carries none of them, so that it can be published again with its headers as a
-message of its own: only `x-from-schedule` says what schedule it came from. Called by
+A waiting message keeps these headers, so that no other state is needed; `x-repeat-count` is then
+the number of remaining deliveries, `x-schedule-owner` the user. A delivered message has none of
+them, so that it can be published again with its headers as a message of its own: only
+`x-from-schedule` names the schedule it came from. Called by
 `leveret.core.delay.delayed_delivery`.
 """
 
@@ -64,7 +64,7 @@ CRON, SCHEDULE_ID = "x-cron", "x-schedule-id"
 SCHEDULE_OWNER, FROM_SCHEDULE = "x-schedule-owner", "x-from-schedule"
 REPEATING = (REPEAT_EVERY, REPEAT_COUNT, REPEAT_UNTIL, CRON)
 BEYOND_DELAY = frozenset({DELIVER_AT, DELAY_LEVEL, *REPEATING, SCHEDULE_ID})
-NEVER_SHOWN = frozenset({*REPEATING, SCHEDULE_ID, SCHEDULE_OWNER})  # to consumers
+NEVER_SHOWN = frozenset({*REPEATING, SCHEDULE_ID, SCHEDULE_OWNER})  # hidden from consumers
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 LEVELS_MS: Final = (
@@ -72,29 +72,29 @@ LEVELS_MS: Final = (
     *(MINUTE_MS * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
     *(HOUR_MS * hours for hours in (1, 2)),
 )
-# A year, leap years included: what is further out is a mistake in the unit.
+# A year, leap years included: a longer delay is a mistake in the unit.
 DELAY_MS_MAX: Final = 366 * DAY_MS
-# A time before 2001 is one in seconds, read as milliseconds: it would be due at once, unnoticed.
+# A time before 2001 is in seconds, not milliseconds: it would be due at once, unnoticed.
 MILLISECONDS_MIN: Final = 10**12
-# RabbitMQ's plugin delivers at once what lies beyond its timers.
+# RabbitMQ's plugin delivers at once what exceeds the range of its timers.
 PLUGIN_DELAY_MS_MAX: Final = 2**32 - 1
-# A message that repeats itself faster than this is a flood that nobody publishes.
+# A message repeated at shorter intervals would be a flood.
 REPEAT_EVERY_MS_MIN: Final = 10
 REPEAT_COUNT_MAX: Final = 2**31 - 1
-# As long as any other name; and an expression that needs more lists every minute of a year.
+# As long as any other name; a longer cron expression would list every minute of a year.
 SCHEDULE_ID_BYTES_MAX: Final = 255
 CRON_BYTES_MAX: Final = 255
 CRON_FIELDS: Final = 5
-BROKER_ID_PREFIX: Final = "@"  # ids that begin so are the broker's to give
+BROKER_ID_PREFIX: Final = "@"  # ids with this prefix are assigned by the broker
 
 INTEGERS, FRACTIONS, TEXT, TIMESTAMP = b"bBsuIilL", b"fdD", b"S", b"T"
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """How a message goes on after a delivery; one of `every_ms` and `cron` is stated.
+    """Repetition of a scheduled message; exactly one of `every_ms` and `cron` is set.
 
-    `count` deliveries are left, the coming one included; None: without end.
+    `count` is the number of remaining deliveries, the coming one included; None: unlimited.
     """
 
     every_ms: int | None = None
@@ -103,10 +103,10 @@ class Repetition:
     until_ms: int | None = None
 
     def after(self, due_ms: int, now_ms: int) -> tuple[int, Repetition] | None:
-        """When the delivery is due that follows the one due at `due_ms`, and what then is left.
+        """Return the due time that follows `due_ms` and the repetition that remains.
 
-        What should have been delivered between then and `now_ms` is left out: whoever was away for
-        a night does not want a day's messages at once. None: that was the last one.
+        None if it ends. Deliveries missed between `due_ms` and `now_ms` are skipped: after a
+        night's downtime nobody wants all its messages at once.
         """
         if self.count == 1:
             return None
@@ -127,9 +127,9 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a message is due for the first time, and what becomes of it then.
+    """First due time of a message and its repetition.
 
-    `delay_ms` is the delay as `x-delay` stated it, None where something else did.
+    `delay_ms` is the delay stated by `x-delay`, None otherwise.
     """
 
     due_ms: int
@@ -138,19 +138,19 @@ class Schedule:
     delay_ms: int | None = None
 
     def is_kept(self, now_ms: int) -> bool:
-        """Whether the message has to be kept at all, even if it is due at once."""
+        """Whether the message must be stored until it is due, or for its repetition or id."""
         return self.due_ms > now_ms or self.repetition is not None or self.id is not None
 
 
 def read_schedule(
     headers: Mapping[str, RawValue], now_ms: int, *, like_plugin: bool = False
 ) -> Schedule:
-    """Say what a message's headers ask for. Raises ChannelError 406 for what makes no sense.
+    """Return the schedule that a message's headers ask for. Raises ChannelError 406 if invalid.
 
-    `like_plugin`: an `x-delay` that RabbitMQ's plugin would make nothing of asks for nothing.
+    With `like_plugin`, an `x-delay` that RabbitMQ's plugin ignores is ignored as well.
     """
     delay_ms = _delay(headers, like_plugin=like_plugin)
-    if BEYOND_DELAY.isdisjoint(headers) and (delay_ms or 0) <= DELAY_MS_MAX:  # nearly every message
+    if BEYOND_DELAY.isdisjoint(headers) and (delay_ms or 0) <= DELAY_MS_MAX:  # the most common case
         return Schedule(now_ms + (delay_ms or 0), delay_ms=delay_ms)
     stated = {
         DELAY: None if delay_ms is None else now_ms + delay_ms,
@@ -171,7 +171,7 @@ def read_schedule(
 
 
 def read_repetition(headers: Mapping[str, RawValue]) -> Repetition | None:
-    """How a message repeats itself, if it does. Raises ChannelError 406 as `read_schedule`."""
+    """Return a message's repetition, if any. Raises ChannelError 406 as `read_schedule`."""
     every_ms, cron = _every(headers), _cron(headers)
     count, until_ms = _count(headers), _time(headers, REPEAT_UNTIL)
     if every_ms is not None and cron is not None:
@@ -188,9 +188,10 @@ def read_repetition(headers: Mapping[str, RawValue]) -> Repetition | None:
 def kept_headers(
     headers: Mapping[str, RawValue], schedule: Schedule, owner: str
 ) -> dict[str, RawValue]:
-    """The headers of a message of the user `owner` while it waits: of a delay only a trace is left.
+    """Return the headers that a message of the user `owner` has while it waits.
 
-    So what is delivered can be published again as it is and is not delayed again.
+    The delay is replaced by a negative one, so that the delivered message can be published again as
+    it is without being delayed again.
     """
     kept = dict(headers)
     kept.pop(DELAY_LEVEL, None)
@@ -207,9 +208,9 @@ def kept_headers(
 def shown_headers(
     headers: Mapping[str, RawValue], repetition: Repetition | None
 ) -> tuple[dict[str, RawValue], dict[str, RawValue] | None]:
-    """The headers that a scheduled message is delivered with, and those that go on waiting.
+    """Return the headers of a scheduled delivery, and those of the message that goes on waiting.
 
-    `repetition` is what is left of it after this delivery: None with the last one.
+    `repetition` is what remains after this delivery; without one, the second value is None.
     """
     shown = {name: value for name, value in headers.items() if name not in NEVER_SHOWN}
     id_ = schedule_id(headers)
@@ -224,12 +225,12 @@ def shown_headers(
 
 
 def schedule_id(headers: Mapping[str, RawValue]) -> str | None:
-    """The id that a waiting message carries; whatever is no text is none."""
+    """Return the schedule id of a waiting message; None if it is absent or not text."""
     return _text_of(headers, SCHEDULE_ID)
 
 
 def schedule_owner(headers: Mapping[str, RawValue]) -> str:
-    """The user whose id a waiting message carries; empty where an older release has kept it."""
+    """Return the user who owns a waiting message's id; empty if an older release stored it."""
     return _text_of(headers, SCHEDULE_OWNER) or ""
 
 
@@ -250,7 +251,7 @@ def _own_id(headers: Mapping[str, RawValue]) -> str | None:
         raise _unacceptable(SCHEDULE_ID, raw)
     if not value or len(value.encode()) > SCHEDULE_ID_BYTES_MAX:
         raise _invalid(SCHEDULE_ID, f"it has 1 to {SCHEDULE_ID_BYTES_MAX} bytes")
-    # The broker's own ids ask for nothing: earlier releases delivered messages that bear one.
+    # The broker's own ids are ignored: earlier releases delivered messages that carry one.
     return None if value.startswith(BROKER_ID_PREFIX) else value
 
 
@@ -272,7 +273,10 @@ def _delay(headers: Mapping[str, RawValue], *, like_plugin: bool) -> int | None:
 
 
 def _lenient_integer(raw: RawValue) -> int | None:
-    """A number from an integer of any width, a number with a fraction, or text; else None."""
+    """Return the integer in an integer of any width, a fractional number or text; else None.
+
+    Raises ValueError for text that is not a decimal integer.
+    """
     letter = raw[:1]
     if letter in INTEGERS:
         return _integer(raw)
@@ -281,7 +285,7 @@ def _lenient_integer(raw: RawValue) -> int | None:
         return int(value)
     if letter not in TEXT:
         return None
-    # What Python's int() would take beyond this, an underscore say, is no number to anybody else.
+    # Python's int() accepts more, e.g. underscores, which no other program takes as a number.
     digits = value.removeprefix("-") if isinstance(value, str) else ""
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
         raise ValueError
@@ -337,7 +341,7 @@ def _cron(headers: Mapping[str, RawValue]) -> str | None:
 
 
 def _time(headers: Mapping[str, RawValue], name: str) -> int | None:
-    """Milliseconds since 1970; a timestamp counts seconds."""
+    """Return a time header in ms since 1970; an AMQP timestamp counts seconds."""
     raw = headers.get(name)
     if raw is None:
         return None
@@ -359,9 +363,9 @@ def _year(time_ms: int) -> int:
 
 
 def _first_of(repetition: Repetition, due_ms: int, *, stated: bool) -> int:
-    """When a message that repeats itself is due for the first time. Raises ChannelError 406."""
+    """Return the first due time of a repeated message. Raises ChannelError 406."""
     if repetition.cron is not None:
-        # An expression that fits the very moment at which it begins, fits there.
+        # A stated start that matches the expression is itself the first due time.
         first_ms = _next_match(repetition.cron, due_ms - 1 if stated else due_ms)
         if first_ms is None:
             raise _invalid(CRON, "no time fits it")
@@ -372,11 +376,14 @@ def _first_of(repetition: Repetition, due_ms: int, *, stated: bool) -> int:
 
 
 def _next_match(expression: str, after_ms: int) -> int | None:
-    """The first minute after a moment that an expression fits; None: there is none for 50 years."""
+    """Return the first minute after a time that matches a cron expression.
+
+    None if none in 50 years.
+    """
     try:
         after = datetime.fromtimestamp(after_ms // SECOND_MS, UTC)
         match = next(CronSim(expression, after), None)
-    except (ValueError, OverflowError, OSError):  # the calendar's end
+    except (ValueError, OverflowError, OSError):  # beyond the calendar's end
         return None
     return None if match is None else int(match.timestamp()) * SECOND_MS
 
@@ -396,7 +403,7 @@ def _integer(raw: RawValue) -> int | None:
 
 
 def _signed(value: int) -> RawValue:
-    """An integer as narrow as clients like it."""
+    """Encode an integer as signed 32 bits if it fits, else 64, as clients read most easily."""
     if -INT32_MAX <= value <= INT32_MAX:
         return RawValue(b"I" + struct.pack(">i", value))
     return RawValue(b"l" + struct.pack(">q", value))

@@ -1,10 +1,10 @@
-"""Which records of a waiting room are due when, as arrays: no Python object for a record.
+"""Due times of records in a delayed-message store, as arrays without Python objects per record.
 
-    packed, as in the durable index: for each record, little-endian
+    packed form, as in the durable index: for each record, little-endian
      0  u64  due time, milliseconds since 1970
      8  u64  offset
 
-A record's due time stands in its `tag_mask`.
+A record's due time is stored in its `tag_mask`.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memmove
 from leveret.ports.ranges cimport RangeSet, range_at
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, BatchBuilder, RecordView
 
-DUE_MS_MAX = (1 << 48) - 2      # the year 10889: as far as the timing wheel goes
+DUE_MS_MAX = (1 << 48) - 2      # the year 10889: the limit of the timing wheel
 
 # Sizes of buckets, as powers of two of milliseconds: 4 s, 65 s, 17 min, 5 h, 3 days.
 BITS_MIN = 12
@@ -34,7 +34,7 @@ cdef int _compare(const void* one, const void* other) noexcept nogil:
 
 
 cdef class DueList:
-    """A growing array of (due time, offset)."""
+    """A growable array of (due time, offset)."""
 
     def __cinit__(self):
         self.items = NULL
@@ -74,18 +74,18 @@ cdef class DueList:
         return 0
 
     def add(self, uint64_t due_ms, uint64_t offset):
-        """Put one record in, behind all others."""
+        """Append one record."""
         self.push(due_ms, offset)
 
     def extend(self, DueList other not None):
-        """Put all of another list in."""
+        """Append all records of another list."""
         self.reserve(other.size)
         if other.size:
             memcpy(&self.items[self.size], other.items, other.size * sizeof(Due))
         self.size += other.size
 
     def learn(self, Batch batch not None, RangeSet settled not None):
-        """Take in a batch's records that are not settled. Raises CorruptBatchError."""
+        """Append the unsettled records of a batch. Raises CorruptBatchError."""
         cdef RecordView record
         cdef uint64_t offset = batch.base_offset, first, stop
         cdef size_t position = BATCH_HEADER_BYTES
@@ -97,7 +97,10 @@ cdef class DueList:
                 offset += 1
 
     def take_below(self, uint64_t offset):
-        """Take out the records that stand first, up to one at or behind `offset`; a new list."""
+        """Remove the leading records up to the first at or above `offset`.
+
+        DelayedRequeue as a new list.
+        """
         cdef DueList taken = DueList()
         cdef Py_ssize_t i = 0
         while i < self.size and self.items[i].offset < offset:
@@ -111,7 +114,7 @@ cdef class DueList:
         return taken
 
     def cut(self, uint64_t offset):
-        """Forget records at or behind `offset`."""
+        """Remove records at or above `offset`."""
         cdef Py_ssize_t i, kept = 0
         for i in range(self.size):
             if self.items[i].offset < offset:
@@ -120,7 +123,7 @@ cdef class DueList:
         self.size = kept
 
     def forget(self, RangeSet settled not None):
-        """Forget the records that are in `settled`."""
+        """Remove the records that are in `settled`."""
         cdef Py_ssize_t i, kept = 0
         cdef Py_ssize_t at
         cdef uint64_t offset
@@ -134,7 +137,7 @@ cdef class DueList:
         self.size = kept
 
     def sort(self):
-        """Order by due time, then by offset; what is in twice is left in once."""
+        """Sort by due time, then offset, and remove duplicates."""
         cdef Py_ssize_t i, kept = 0
         if self.size < 2:
             return
@@ -146,7 +149,7 @@ cdef class DueList:
         self.size = kept + 1
 
     def between(self, uint64_t from_ms, uint64_t before_ms):
-        """The records due in [from_ms, before_ms), in the order in which they stand; a new list."""
+        """Return the records due in [from_ms, before_ms), in list order, as a new list."""
         cdef DueList found = DueList()
         cdef Py_ssize_t i
         for i in range(self.size):
@@ -155,11 +158,11 @@ cdef class DueList:
         return found
 
     def buckets(self, uint64_t base_ms):
-        """Sort, and part by buckets of the durable index: [(start, bits, DueList)] in order.
+        """Sort, and split by buckets of the durable index: [(start, bits, DueList)] in order.
 
-        A bucket holds the 2 ** bits milliseconds from `start` on. Each record goes to the largest
-        one that begins at least its own length behind `base_ms`, or else to one of the smallest:
-        so each will have been parted into smaller ones before its time comes.
+        A bucket covers 2 ** bits milliseconds from `start` on. Each record goes to the largest
+        bucket that begins at least its own length after `base_ms`, else to one of the smallest: so
+        each record has been moved to smaller buckets before it is due.
         """
         cdef list found = []
         cdef DueList part
@@ -182,7 +185,7 @@ cdef class DueList:
         return found
 
     def pieces(self, Py_ssize_t count_max):
-        """Packed, in pieces of at most `count_max` records: [(count, bytes)]."""
+        """Return the packed form in chunks of at most `count_max` records: [(count, bytes)]."""
         cdef list found = []
         cdef Py_ssize_t i, count
         for i in range(0, self.size, count_max):
@@ -191,13 +194,13 @@ cdef class DueList:
         return found
 
     def offsets(self):
-        """The offsets in the order in which they stand, as a list."""
+        """Return the offsets in list order."""
         cdef Py_ssize_t i
         return [self.items[i].offset for i in range(self.size)]
 
     @property
     def first_due_ms(self):
-        """The earliest due time; None where the list is empty."""
+        """Earliest due time; None if the list is empty."""
         cdef Py_ssize_t i
         cdef uint64_t found = <uint64_t>-1
         for i in range(self.size):
@@ -205,13 +208,13 @@ cdef class DueList:
         return found if self.size else None
 
     def clear(self):
-        """Forget everything; the memory is given back."""
+        """Remove all records and free the memory."""
         free(self.items)
         self.items = NULL
         self.size = self.capacity = 0
 
     def unpack(self, const unsigned char[::1] data):
-        """Put in what `pieces` made. Raises ValueError on a length it cannot have."""
+        """Append records packed by `pieces`. Raises ValueError for an invalid length."""
         cdef Py_ssize_t count = data.shape[0] // sizeof(Due)
         if data.shape[0] % sizeof(Due):
             raise ValueError("a due list is pairs of 64-bit numbers")
@@ -222,12 +225,12 @@ cdef class DueList:
 
 
 cdef class DuePage:
-    """The first records, by due time and offset, of many that are shown to it in any order.
+    """The first records by due time and offset, selected from records offered in any order.
 
-    Those behind `after` (due time, offset) and due before `before_ms`, at most `count_max` of them.
+    Only records after `after` (due time, offset) and due before `before_ms`, at most `count_max`.
     """
 
-    cdef Due* heap              # the latest of those found so far at the top
+    cdef Due* heap              # max-heap of the records selected so far
     cdef Py_ssize_t size
     cdef Py_ssize_t count_max
     cdef Due after
@@ -250,11 +253,11 @@ cdef class DuePage:
 
     @property
     def full_until_ms(self):
-        """Nothing due later than this can still belong to the page; None while there is room."""
+        """Due time beyond which no record can enter the page; None while it is not full."""
         return self.heap[0].due_ms if self.size and self.size == self.count_max else None
 
     def look(self, DueList shown not None, RangeSet settled not None, RangeSet leased not None):
-        """Look at records; those that are `settled` or `leased` do not count."""
+        """Offer records; those in `settled` or `leased` are skipped."""
         cdef Py_ssize_t i
         cdef Due item
         if self.count_max == 0:
@@ -273,7 +276,7 @@ cdef class DuePage:
 
     cdef void _put(self, Due item):
         cdef Py_ssize_t i, parent, child
-        for i in range(self.size):      # shown twice: pages are small
+        for i in range(self.size):      # offered twice: pages are small
             if self.heap[i].offset == item.offset:
                 return
         if self.size < self.count_max:
@@ -300,7 +303,7 @@ cdef class DuePage:
         self.heap[i] = item
 
     def page(self):
-        """What was found, in order: [(due time, offset)]."""
+        """Return the selected records in order: [(due time, offset)]."""
         cdef Py_ssize_t i
         return sorted([(self.heap[i].due_ms, self.heap[i].offset) for i in range(self.size)])
 
@@ -311,7 +314,7 @@ cdef bint _holds(RangeSet ranges, uint64_t offset):
 
 
 def record_of(Batch batch not None, uint64_t offset):
-    """(offset, due time, flags, exchange, routing key, content header, body) of one record.
+    """Return (offset, due time, flags, exchange, routing key, content header, body) of a record.
 
     Raises CorruptBatchError, IndexError.
     """
@@ -334,7 +337,7 @@ def put_record(
     BatchBuilder builder not None, uint64_t due_ms, uint32_t flags, uint64_t now, bytes exchange,
     bytes routing_key, bytes header, bytes body,
 ):
-    """Pack one record that waits until `due_ms`; its flags stay as they are."""
+    """Pack one record that is due at `due_ms`, with its flags unchanged."""
     cdef bytes address = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
     builder.append(
         flags, now, due_ms, <const uint8_t*><const char*>address, <uint32_t>len(address),

@@ -1,13 +1,13 @@
-"""When leases end: of deliveries on a channel, and of what was pulled.
+"""Ends of leases: of deliveries on a channel, and of messages received by pull.
 
-A lease is a record that somebody has and has not settled. Its term is the visibility timeout: once
-that is over, the record goes back to its queue. Called by the channels (`Terms`, `Extensions`: by
+A lease is a delivered, unsettled record. Its term is the visibility timeout: once it is over, the
+record is requeued. Called by the channels (`Terms`, `Extensions`: by
 delivery tag) and by the pull machine (`LeaseTable`: by offset). Times are milliseconds since 1970,
 passed in; nothing here knows a queue.
 
-Deliveries are noted in runs and not one by one: a term's end is rounded up to a small part of the
-term, and what ends together is one entry. A lease may so last up to 1/64 longer than it was asked
-to, and never shorter.
+Deliveries are recorded in runs and not one by one: the end of a term is rounded up to a small part
+of the term, and leases that end together share an entry. A lease may so last up to 1/64 longer than
+requested, and never shorter.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
 __all__ = ["TERM_MS_MAX", "Extensions", "LeaseTable", "Terms", "rounded_end"]
 
-TERM_MS_MAX = 12 * 3_600_000  # as in SQS: who needs longer shall say now and then that it lives
-# Ends are rounded up to this part of a term: so many entries are kept of a holder, and few more.
+TERM_MS_MAX = 12 * 3_600_000  # as in SQS: consumers that need longer must extend the lease
+# Ends are rounded up to this fraction of a term, which bounds the entries per holder.
 PARTS = 64
-# Entries of leases that were settled or moved meanwhile are weeded out when they are this many, and
-# more than those that can count.
+# Minimum number of entries before those of settled or moved leases are pruned; they must also
+# outnumber the live ones.
 ENTRIES_MIN = 64
 
 
 def rounded_end(now_ms: int, term_ms: int) -> int:
-    """When a term ends that begins now."""
+    """Return the rounded end of a term that begins now."""
     grain = max(1, term_ms // PARTS)
     return -(-(now_ms + term_ms) // grain) * grain
 
 
 class Terms:
-    """The leases of one holder, whose numbers (delivery tags) only go up.
+    """Leases of one holder, whose numbers (delivery tags) are ascending.
 
-    Settled ones are not taken out: who hears that a run has ended looks what is left of it.
+    Settled numbers are not removed: the caller checks which of an ended run are still leased.
     """
 
     __slots__ = ("_heap", "_last")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int]] = []  # (end, first, last)
-        self._last: tuple[int, int, int] | None = None  # the newest, which may still grow
+        self._last: tuple[int, int, int] | None = None  # the newest run, which may still grow
 
     def __bool__(self) -> bool:
         return self._last is not None or bool(self._heap)
 
     def begin(self, first: int, last: int, end_ms: int) -> None:
-        """The numbers [first, last] are leased until then."""
+        """Record that the numbers [first, last] are leased until `end_ms`."""
         newest = self._last
         if newest is not None:
             if newest[0] == end_ms:
@@ -61,12 +61,12 @@ class Terms:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next of them end."""
+        """Time when the next leases end; None if there are none."""
         ends = [entry[0] for entry in (self._last, *self._heap[:1]) if entry is not None]
         return min(ends, default=None)
 
     def take_due(self, now_ms: int) -> list[tuple[int, int]]:
-        """Remove what has ended: its runs [first, last]."""
+        """Remove ended leases and return their runs [first, last]."""
         due: list[tuple[int, int]] = []
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heapq.heappop(self._heap)[1:])
@@ -77,13 +77,13 @@ class Terms:
 
 
 class Extensions:
-    """Numbers whose leases end at another time than they would have by their terms."""
+    """Numbers whose leases were given another end than that of their term."""
 
     __slots__ = ("_ends", "_heap")
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
-        self._heap: list[tuple[int, int]] = []  # (end, number); those that were moved count no more
+        self._heap: list[tuple[int, int]] = []  # (end, number); outdated if `_ends` says otherwise
 
     def __contains__(self, number: int) -> bool:
         return number in self._ends
@@ -92,17 +92,17 @@ class Extensions:
         return len(self._ends)
 
     def move(self, number: int, end_ms: int) -> None:
-        """The lease of `number` ends then, whatever was said of it before."""
+        """Set the end of the lease of `number`, replacing an earlier one."""
         self._ends[number] = end_ms
         heapq.heappush(self._heap, (end_ms, number))
 
     @property
     def next_ms(self) -> int | None:
-        """When the next of them ends, or a time before."""
+        """Time when the next lease ends, or earlier; None if there are none."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[int]:
-        """Remove what has ended."""
+        """Remove ended leases and return their numbers, ascending."""
         due: list[int] = []
         while self._heap and self._heap[0][0] <= now_ms:
             end_ms, number = heapq.heappop(self._heap)
@@ -112,7 +112,7 @@ class Extensions:
         return sorted(due)
 
     def outside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The runs of [first, last] that were not extended."""
+        """Return the runs of [first, last] that were not extended."""
         if not self._ends:
             return [(first, last)]
         found: list[tuple[int, int]] = []
@@ -127,7 +127,10 @@ class Extensions:
         return found
 
     def prune(self, count: int, is_live: Callable[[int], bool]) -> None:
-        """Forget settled ones where they are many; `count` is how many leases there are at all."""
+        """Remove settled numbers if there are many.
+
+        `count` is the number of all leases of the holder.
+        """
         if len(self._heap) > 2 * count + ENTRIES_MIN:
             self._ends = {number: end for number, end in self._ends.items() if is_live(number)}
             self._heap = [(end, number) for number, end in self._ends.items()]
@@ -135,16 +138,16 @@ class Extensions:
 
 
 class Lease(NamedTuple):
-    """`token` tells it from others of the same record."""
+    """One lease; `token` distinguishes it from other leases of the same record."""
 
     token: int
     end_ms: int
 
 
 class LeaseTable:
-    """Leases that are known one by one, by the offsets of their records.
+    """Leases by the offsets of their records.
 
-    Whoever names one says its token. One whose term is over is not there any more.
+    A lease is identified by its token. Leases whose term is over are removed.
     """
 
     __slots__ = ("_heap", "_leases")
@@ -157,19 +160,19 @@ class LeaseTable:
         return len(self._leases)
 
     def begin(self, offsets: Iterable[int], token: int, end_ms: int) -> None:
-        """Nobody has these offsets; they are leased until then."""
+        """Lease free offsets until `end_ms`."""
         for offset in offsets:
             assert offset not in self._leases, "a record is leased once"
             self._leases[offset] = Lease(token, end_ms)
             heapq.heappush(self._heap, (end_ms, offset, token))
 
     def holds(self, offset: int, token: int) -> bool:
-        """Whether this lease is not over."""
+        """Whether this lease is still active."""
         lease = self._leases.get(offset)
         return lease is not None and lease.token == token
 
     def end(self, offset: int, token: int) -> bool:
-        """The lease is over, by the word of who has it. False: it was over already."""
+        """End a lease on request of its holder. Returns False if it was over already."""
         if not self.holds(offset, token):
             return False
         del self._leases[offset]
@@ -177,7 +180,10 @@ class LeaseTable:
         return True
 
     def extend(self, offset: int, token: int, end_ms: int) -> bool:
-        """The lease ends then, sooner or later than before. False: it was over already."""
+        """Set the end of a lease, earlier or later than before.
+
+        Returns False if it was over already.
+        """
         if not self.holds(offset, token):
             return False
         self._leases[offset] = Lease(token, end_ms)
@@ -187,11 +193,11 @@ class LeaseTable:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next lease ends, or a time before."""
+        """Time when the next lease ends, or earlier; None if there are none."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[int]:
-        """Remove the leases whose time is over: their offsets in order."""
+        """Remove ended leases and return their offsets, ascending."""
         due: list[int] = []
         while self._heap and self._heap[0][0] <= now_ms:
             end_ms, offset, token = heapq.heappop(self._heap)

@@ -1,42 +1,41 @@
-"""The patterns of LIKE: `%` is any text, `_` any character; an escape character takes that away.
+"""Patterns of LIKE: `%` is any text, `_` any character; an escape character makes them literal.
 
-A pattern is cut at its `%` into pieces. The first piece must stand at the beginning of the text and
-the last at its end, and each of the others is looked for where the one before it ended: the first
-place is as good as any later one, so that nothing is ever tried twice. A piece is found by the
-bit-parallel method of Baeza-Yates and Gonnet, whose steps do not depend on what client and publisher
-have thought of: one for each character of the text and each 64 characters of the piece.
+A pattern is split at its `%` into pieces. The first must match at the beginning of the text and
+the last at its end; each of the others is searched from the end of the one before it: the first
+match is as good as any later one, so that there is no backtracking. A piece is found by the
+bit-parallel method of Baeza-Yates and Gonnet, whose number of steps does not depend on the content:
+one for each character of the text and each 64 characters of the piece.
 
 Compiled because of those steps. Texts are bounded, too: a condition has room for two hundred
-patterns, and asking all of them of one message must not take longer than a millisecond or two.
+patterns, and matching all of them with one message must take no more than a millisecond or two.
 """
 
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ
 from libc.stdint cimport uint32_t, uint64_t
 
 PATTERN_CHARACTERS_MAX = 512
-# What is longer is neither like a pattern nor unlike it (NULL). People choose messages by names and
-# addresses; this is a page of text.
+# For longer text LIKE is unknown (NULL). Filters use names and addresses; this is a page of text.
 TEXT_CHARACTERS_MAX = 4096
 
 cdef enum:
     WORD_BITS = 64
     WORDS_MAX = 8               # of PATTERN_CHARACTERS_MAX
-    LATIN = 256                 # characters whose rows are found without a search
+    LATIN = 256                 # characters whose rows are looked up in an array
 
 
 class PatternError(ValueError):
-    """The pattern is none."""
+    """Raised for an invalid pattern."""
 
 
 cdef class LikePattern:
-    """A pattern, made ready to be compared with many texts."""
+    """A pattern compiled for comparison with many texts."""
 
     cdef Piece first
-    cdef Piece last             # None: there is no %, and the first piece is all
+    cdef Piece last             # None: there is no %, and the first piece must match the whole text
     cdef list between
 
     def __init__(self, str pattern not None, str escape=None):
-        """Raises PatternError."""
+        """Compile a pattern. Raises PatternError."""
         if len(pattern) > PATTERN_CHARACTERS_MAX:
             raise PatternError(f"a pattern of more than {PATTERN_CHARACTERS_MAX} characters")
         first, *others = _pieces(pattern, escape)
@@ -45,7 +44,7 @@ cdef class LikePattern:
         self.between = [piece for piece in others if piece.size]
 
     def matches(self, str text not None):
-        """Whether the whole text fits; None where it is too long to be compared."""
+        """Whether the whole text matches; None if it is too long to be compared."""
         cdef Py_ssize_t stop, position = self.first.size
         cdef Piece piece
         if len(text) > TEXT_CHARACTERS_MAX:
@@ -65,10 +64,10 @@ cdef class LikePattern:
 
 
 cdef class Piece:
-    """What stands between two `%`; None in `characters` is any character.
+    """Piece of a pattern between two `%`; None in `characters` is any character.
 
-        rows    for each character of the piece a number of 64 * words bits, bit i: whether it may
-                stand in place i; row 0 is that of all other characters
+        rows    for each character of the piece a number of 64 * words bits; bit i: whether it is
+                allowed at index i; row 0 is that of all other characters
         codes   the characters of the rows from 1 on, ascending
     """
 
@@ -78,7 +77,7 @@ cdef class Piece:
     cdef bytes codes
     cdef int words
     cdef uint32_t code_count
-    cdef uint32_t[LATIN] latin      # row of each of the first characters
+    cdef uint32_t[LATIN] latin      # row of each of the characters below LATIN
 
     def __init__(self, list characters not None):
         cdef uint32_t row
@@ -104,7 +103,7 @@ cdef class Piece:
                 self.latin[ord(character)] = row + 1
 
     cdef bint stands_at(self, str text, Py_ssize_t position) noexcept:
-        """Whether the text from `position` on, which is long enough, begins with this."""
+        """Whether the text from `position` on, which is long enough, begins with this piece."""
         cdef Py_ssize_t i
         for i in range(self.size):
             character = self.characters[i]
@@ -113,8 +112,8 @@ cdef class Piece:
         return True
 
     cdef Py_ssize_t find(self, str text, Py_ssize_t position, Py_ssize_t stop) noexcept:
-        """One past the first place within [position, stop) where this stands; -1: nowhere."""
-        cdef uint64_t[WORDS_MAX] begun      # bit i: the last i + 1 characters are the first i + 1 here
+        """Return one past the first match within [position, stop); -1 if there is none."""
+        cdef uint64_t[WORDS_MAX] begun      # bit i: the last i + 1 characters match the piece's first
         cdef int kind = PyUnicode_KIND(text)
         cdef void* data = PyUnicode_DATA(text)
         cdef const uint64_t* rows = <const uint64_t*><const char*>self.rows
@@ -140,7 +139,7 @@ cdef class Piece:
         return -1
 
     cdef uint32_t row_of(self, uint32_t code) noexcept:
-        """The row of a character that is not among the first."""
+        """Return the row of a character at or above LATIN."""
         cdef const uint32_t* codes = <const uint32_t*><const char*>self.codes
         cdef uint32_t low = 0, high = self.code_count, middle
         while low < high:

@@ -1,9 +1,9 @@
-"""The way of one message, as far as the broker has written it down.
+"""Trace of one message, as far as the broker has recorded it.
 
-A record says what it was published with and when it came; its headers tell of the queues in which
-it died before (leveret.features.deaths) and of the failures for which it was tried again
-(leveret.features.retry). From these `journey` makes steps, the oldest first. What a client has
-written into such headers is no history: the caller says what of them the broker has written.
+A record holds its publish address and time; its headers hold deaths (leveret.features.deaths)
+and failures after which it was retried (leveret.features.retry). From these `journey` makes steps,
+the oldest first. Headers of this kind written by a client are not trusted: the caller says which of
+them the broker has written.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = [
 ]
 
 PUBLISHED = "published"  # by a client
-FAILED = "failed"  # in a queue that tries again: `count` times, at last for `reason` at `time_ms`
+FAILED = "failed"  # in a queue with retries: `count` times, the last time for `reason` at `time_ms`
 DIED = "died"  # in `queue` for `reason`, `count` times, the first time at `time_ms`
 DEAD_LETTERED = "dead-lettered"  # published by the broker, after it died
-STORED = "stored"  # came into `queue`
-WAITING = "waiting"  # for its time, or for a decision: to come to `queue`, or to be routed then
+STORED = "stored"  # written to `queue`
+WAITING = "waiting"  # delayed, or prepared and undecided: later to go to `queue`, or to be routed
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One step of a message. What does not belong to its kind, or is not known, is None."""
+    """One step in the trace of a message. Fields that do not apply or are unknown are None."""
 
     kind: str
-    time_ms: int | None = None  # since 1970; of deaths and failures in whole seconds
+    time_ms: int | None = None  # since 1970; for deaths and failures in whole seconds
     exchange: str | None = None
     routing_keys: tuple[str, ...] | None = None
     queue: str | None = None
@@ -58,16 +58,16 @@ def journey(
     is_dead_letter: bool,
     is_retried: bool,
 ) -> list[TraceStep]:
-    """The steps of a message that was published with this and `stored`.
+    """Return the steps of a message that was published with this address and is now `stored`.
 
-    `headers` are decoded; without `is_dead_letter` their deaths, without either their failures
-    are what a client claims.
+    `headers` are decoded. Deaths in them count only with `is_dead_letter`, failures only with
+    `is_dead_letter` or `is_retried`: otherwise a client wrote them.
     """
     died = _deaths(headers) if is_dead_letter else []
     between = [*(_failures(headers) if is_dead_letter or is_retried else ()), *died]
     between.sort(key=lambda step: step.time_ms or 0)
     if not died:
-        # It came when it was published, but for what waited to be tried again.
+        # Its storage time is its publish time unless it was retried.
         came_ms = None if between else stored.time_ms
         return [TraceStep(PUBLISHED, came_ms, exchange, (routing_key,)), *between, stored]
     first = min(died, key=lambda step: step.time_ms or 0)
@@ -80,7 +80,7 @@ def journey(
 
 
 def _deaths(headers: Mapping[str, Any]) -> list[TraceStep]:
-    """Oldest first."""
+    """Return the deaths in the headers as steps, oldest first."""
     return [
         TraceStep(
             DIED,
@@ -97,7 +97,7 @@ def _deaths(headers: Mapping[str, Any]) -> list[TraceStep]:
 
 
 def _failures(headers: Mapping[str, Any]) -> list[TraceStep]:
-    """What was tried again is told as one step: only the first and the last time are known."""
+    """Return the failures as one step: only their count and the last time and reason are known."""
     count, reason = _number(headers.get(retry.COUNT)), _text(headers.get(retry.REASON))
     if not count or reason is None:
         return []
@@ -126,7 +126,7 @@ def _text(value: Any) -> str | None:
 
 
 def sentences(told: Mapping[str, Any]) -> list[tuple[int | None, str]]:
-    """(milliseconds since 1970, sentence) of each step that `message.trace` tells, and of now."""
+    """Return (ms since 1970, sentence) of each step of a `message.trace` result and of now."""
     steps = [(step.get("time_ms"), _sentence(step, told)) for step in told["steps"]]
     return [*steps, (told.get("due_ms"), _now(told))]
 

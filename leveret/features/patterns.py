@@ -1,13 +1,13 @@
-r"""Regular expressions that people write for names, searched in time that is linear in the name.
+r"""Regular expressions for names, searched in time linear in the length of the name.
 
-An engine that backtracks can be kept busy for ages by a few characters (`(a+)+b`), and the node's
-one event loop with it. RE2 does not backtrack, and so has no back references and no look-arounds.
-But look-arounds are what people exclude names with:
+A backtracking engine can be kept busy for ages by a few characters (`(a+)+b`), and the node's
+only event loop with it. RE2 does not backtrack, and so has no back references and no look-arounds.
+But look-arounds are the usual means to exclude names:
 
     ^(?!amq\.)    ^((?!test).)*$    .*(?<!\.retry)$
 
-Where its place is certain, a look-around is another pattern that must be found too, or must not be:
-`^A(?!B)C` is found where `^AC` is and `^A(?:B)` is not, if all that A can be is of one length. The
+Where its position is fixed, a look-around is another pattern that must, or must not, be found too:
+`^A(?!B)C` matches where `^AC` does and `^A(?:B)` does not, if A always matches the same length. The
 same holds for text before an end, and for a look-around that is repeated over the whole rest. All
 others are refused (docs/decisions/0047).
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NOWHERE", "PATTERN_CHARACTERS_MAX", "Pattern", "PatternError"]
 
-PATTERN_CHARACTERS_MAX: Final = 1024  # a list of some dozens of names
+PATTERN_CHARACTERS_MAX: Final = 1024  # enough for a list of some dozens of names
 # RE2's program and its states for one pattern: below it a name of 255 bytes takes less than a
 # millisecond, whatever the pattern is; lists of a hundred names need a twentieth of it.
 PATTERN_BYTES_MAX: Final = 256 * 1024
-ALTERNATIVES_MAX: Final = 32  # of a pattern with look-arounds, once groups are multiplied out
-CONDITIONS_MAX: Final = 64  # that its look-arounds become, each an engine of its own
-# What is read anew for each group around a look-around, in all: some milliseconds.
+ALTERNATIVES_MAX: Final = 32  # of a pattern with look-arounds, once groups are expanded
+CONDITIONS_MAX: Final = 64  # patterns that its look-arounds become, each an engine of its own
+# Characters parsed again for groups around look-arounds, in all: some milliseconds.
 READ_CHARACTERS_MAX: Final = 16 * PATTERN_CHARACTERS_MAX
 
 TOKENS: Final = re.compile(
@@ -52,7 +52,7 @@ ENDS: Final = {"$", r"\z"}
 
 
 class PatternError(ValueError):
-    """Text that is no pattern; `reason` says why, `position` is the character where."""
+    """Raised for an invalid pattern; `reason` says why, `position` is the character where."""
 
     def __init__(self, reason: str, position: int = 0) -> None:
         super().__init__(reason)
@@ -61,10 +61,10 @@ class PatternError(ValueError):
 
 
 class Pattern:
-    """A pattern, ready to be searched in names."""
+    """A compiled pattern that is searched in names."""
 
     def __init__(self, source: str) -> None:
-        """Raises PatternError."""
+        """Compile a pattern. Raises PatternError."""
         if len(source) > PATTERN_CHARACTERS_MAX:
             raise PatternError(f"longer than {PATTERN_CHARACTERS_MAX} characters")
         self._alternatives = (
@@ -72,14 +72,14 @@ class Pattern:
         )
 
     def is_in(self, text: str) -> bool:
-        """Whether it is found somewhere in a text."""
+        """Whether the pattern is found anywhere in a text."""
         sought = text.encode(errors="surrogatepass")
         return any(alternative.is_in(sought) for alternative in self._alternatives)
 
 
 @dataclass(frozen=True, slots=True)
 class _Alternative:
-    """Found where `body` and all of `required` are, and none of `excluded`."""
+    """Branch of a pattern: `body` and all `required` must be found, and none of `excluded`."""
 
     body: re2._Regexp
     required: tuple[re2._Regexp, ...] = ()
@@ -98,10 +98,10 @@ class _Alternative:
 
 
 def _engine(source: str) -> re2._Regexp:
-    """What RE2 makes of a pattern without look-arounds. Raises PatternError."""
+    """Compile a pattern without look-arounds by RE2. Raises PatternError."""
     options = re2.Options()
     options.log_errors = False
-    options.never_capture = True  # who only asks whether, is answered by the faster automaton
+    options.never_capture = True  # without captures RE2 uses its faster automaton
     options.max_mem = PATTERN_BYTES_MAX
     try:
         return re2.compile(source, options)
@@ -118,7 +118,7 @@ def _engine(source: str) -> re2._Regexp:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One thing of a sequence with its repetition; `inner` is what stands in a group."""
+    """One element of a sequence with its repetition; `inner` is the content of a group."""
 
     text: str
     opening: str = ""  # of a group
@@ -127,7 +127,7 @@ class _Item:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it always takes the same number of characters, as far as can be told easily."""
+        """Whether it always matches the same number of characters, as far as is easily decided."""
         return not (self.opening or self.repetition)
 
     @property
@@ -136,7 +136,7 @@ class _Item:
 
 
 def _alternatives(source: str) -> list[_Alternative]:
-    """Raises PatternError."""
+    """Return the branches of a pattern, with look-arounds as conditions. Raises PatternError."""
     match = FLAGS.match(source)
     flags = match[0] if match else ""
     pending: list[str] = [source.removeprefix(flags)]
@@ -160,7 +160,10 @@ def _alternatives(source: str) -> list[_Alternative]:
 
 
 def _multiplied_out(sequence: list[_Item]) -> list[str]:
-    """`a(b|c)d` as `abd` and `acd`, for the first group that holds a look-around, if any does."""
+    """Expand the first group with a look-around, `a(b|c)d` to `abd` and `acd`.
+
+    Empty if there is none.
+    """
     for place, item in enumerate(sequence):
         is_group = item.opening and not item.repetition and not item.is_look_around
         if is_group and LOOK_AROUND.search(item.inner):
@@ -170,7 +173,7 @@ def _multiplied_out(sequence: list[_Item]) -> list[str]:
 
 
 def _spread(sequence: list[_Item]) -> list[_Item]:
-    """`((?!x).)*$`, whatever has no x, as `(?!.*x).*$`."""
+    """Rewrite `((?!x).)*$`, i.e. no x in the rest, as `(?!.*x).*$`."""
     match sequence:
         case [
             *before,
@@ -185,7 +188,7 @@ def _spread(sequence: list[_Item]) -> list[_Item]:
 
 
 def _alternative(flags: str, sequence: list[_Item]) -> _Alternative:
-    """Raises PatternError."""
+    """Compile a sequence and its look-arounds. Raises PatternError."""
     body = [item for item in sequence if not item.is_look_around]
     required: list[re2._Regexp] = []
     excluded: list[re2._Regexp] = []
@@ -199,7 +202,7 @@ def _alternative(flags: str, sequence: list[_Item]) -> _Alternative:
 
 
 def _condition(look: _Item, before: list[_Item], after: list[_Item]) -> str:
-    """What is found exactly where a look-around holds, given that all the rest does."""
+    """Return a pattern that is found exactly if a look-around holds where the rest matches."""
     is_behind = look.opening.startswith("(?<")
     beside = after if is_behind else before
     border = beside[-1 if is_behind else 0].text if beside else ""
@@ -213,7 +216,7 @@ def _condition(look: _Item, before: list[_Item], after: list[_Item]) -> str:
 
 
 def _sequences(source: str) -> Iterator[list[_Item]]:
-    """What stands between the bars of a pattern. Raises PatternError."""
+    """Yield the sequences between the bars of a pattern. Raises PatternError."""
     sequence: list[_Item] = []
     for item in _items(source):
         if item.text == "|":
@@ -225,7 +228,7 @@ def _sequences(source: str) -> Iterator[list[_Item]]:
 
 
 def _items(source: str) -> Iterator[_Item]:
-    """Raises PatternError."""
+    """Yield the elements of a pattern. Raises PatternError."""
     position = 0
     while position < len(source):
         opening, inner = _token(source, position), ""
@@ -243,7 +246,10 @@ def _items(source: str) -> Iterator[_Item]:
 
 
 def _closing(source: str, position: int) -> int:
-    """Where the group ends that begins at a position. Raises PatternError."""
+    """Return the index of the parenthesis that closes the group at a position.
+
+    Raises PatternError.
+    """
     depth, begin = 0, position
     while position < len(source):
         part = _token(source, position)
@@ -265,4 +271,4 @@ def _text(sequence: list[_Item]) -> str:
     return "".join(item.text for item in sequence)
 
 
-NOWHERE: Final = Pattern(r"[^\s\S]")  # instead of what was a pattern once, and is none any more
+NOWHERE: Final = Pattern(r"[^\s\S]")  # matches nothing: for a stored, now invalid pattern

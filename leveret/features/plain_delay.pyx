@@ -1,8 +1,8 @@
-"""Messages that ask for an `x-delay` in milliseconds and for nothing else of a schedule.
+"""Delayed messages whose only scheduling header is an `x-delay` in milliseconds.
 
-That is nearly every delayed message. Its content header is kept with the delay negated, which marks
-that it was delayed, and everything else as it lies: no table is decoded. Says what
-`leveret.features.delay` would say of the same headers; called by `leveret.core.delay`.
+These are nearly all delayed messages. The content header is kept with the delay negated, which
+marks that it was delayed, and otherwise unchanged: no table is decoded. Gives the same result as
+`leveret.features.delay` for the same headers; called by `leveret.core.delay`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -16,13 +16,13 @@ from leveret.ports.records cimport HAS_HEADERS
 cdef enum:
     CONTENT_HEADER_BYTES = 14
     INTEGER_BYTES = 5           # a signed integer of 32 bits, and the letter before it
-    DELAY_MAX = 0x7FFFFFFF      # 24 days: as many milliseconds as such an integer takes
-    TABLE_BYTES_MAX = 4096      # longer ones, with more or with nested values, are decoded
+    DELAY_MAX = 0x7FFFFFFF      # 24 days in ms: the largest such integer
+    TABLE_BYTES_MAX = 4096      # longer tables, or those with nested values, are decoded
     FIELDS_MAX = 64
 
 
 cdef inline int64_t integer_at(const uint8_t* letter) noexcept nogil:
-    """A field's value where it is an integer above zero, of any width, up to DELAY_MAX; else 0."""
+    """Return a field's value if it is an integer from 1 to DELAY_MAX, of any width; else 0."""
     cdef const uint8_t* value = letter + 1
     cdef uint32_t found = 0
     if letter[0] == c"I" or letter[0] == c"i":
@@ -41,7 +41,7 @@ cdef inline int64_t integer_at(const uint8_t* letter) noexcept nogil:
 
 
 cdef inline bint is_of_schedules(const uint8_t* field) noexcept nogil:
-    """Whether a header's name begins as those do that `leveret.features.delay` knows."""
+    """Whether a header's name begins like one of those that `leveret.features.delay` reads."""
     cdef const uint8_t* name = field + 1
     return field[0] > 3 and name[0] == c"x" and name[1] == c"-" and (
         (name[2] == c"d" and name[3] == c"e")
@@ -60,9 +60,9 @@ cdef inline bint is_ascii(const uint8_t* field) noexcept nogil:
 
 
 def plain_delay(bytes header not None):
-    """The delay in milliseconds, above zero, and the content header to keep.
+    """Return (delay in ms, content header to store) of a message with a simple `x-delay`.
 
-    None where the header asks for anything else, or is not as simple as most.
+    None if the header uses any other scheduling header, or needs full decoding.
     """
     cdef Properties properties
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(header)

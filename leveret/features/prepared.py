@@ -1,9 +1,9 @@
-"""Half messages: what the headers of one say, and when its publisher is asked about it.
+"""Prepared messages: their headers, and when their publisher is asked about them.
 
 `x-prepare: true` keeps a message invisible until its publisher commits it or rolls it back, by the
-id in `x-prepare-id`, else in the property message-id. A publisher that may die in between names a
-queue (`x-check-queue`): after `x-check-after` milliseconds, and again after each so many, the
-broker asks there what has become of the message.
+id in `x-prepare-id`, else in the property message-id. A publisher that may fail in between names a
+queue (`x-check-queue`): after `x-check-after` milliseconds, and again after each such interval, the
+broker sends a question about the message to that queue.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PREPARE_ID: Final = "x-prepare-id"
 CHECK_AFTER: Final = "x-check-after"
 CHECK_QUEUE: Final = "x-check-queue"
 ID_BYTES_MAX: Final = 255
-CHECK_AFTER_MS: Final = 60_000  # where only a queue is named
+CHECK_AFTER_MS: Final = 60_000  # default if only a queue is named
 CHECK_AFTER_MS_MAX: Final = 366 * 86_400_000
 
 
 class Half(NamedTuple):
-    """What a half message says of itself. Without a queue nobody is asked."""
+    """Headers of a prepared message. Without `check_queue` the publisher is never asked."""
 
     id: str
     check_queue: str | None
@@ -33,7 +33,7 @@ class Half(NamedTuple):
 
 
 def is_asked_for(headers: Mapping[str, Any]) -> bool:
-    """Whether a message is a half one. Raises ValueError that says what is wrong."""
+    """Whether a message is a prepared one. Raises ValueError that says what is wrong."""
     asked = headers.get(PREPARE)
     if asked is True or asked is False:
         return asked
@@ -41,7 +41,7 @@ def is_asked_for(headers: Mapping[str, Any]) -> bool:
 
 
 def read_id(headers: Mapping[str, Any], message_id: str | None = None) -> str:
-    """The id of a half message. Raises ValueError that says what is wrong."""
+    """Return the id of a prepared message. Raises ValueError that says what is wrong."""
     id_ = headers.get(PREPARE_ID, message_id)
     if id_ is None:
         raise ValueError(f"neither '{PREPARE_ID}' nor a message-id")
@@ -53,7 +53,7 @@ def read_id(headers: Mapping[str, Any], message_id: str | None = None) -> str:
 
 
 def read_half(headers: Mapping[str, Any], message_id: str | None) -> Half:
-    """Read the headers of a half message. Raises ValueError that says what is wrong."""
+    """Parse the headers of a prepared message. Raises ValueError that says what is wrong."""
     queue, after_ms = headers.get(CHECK_QUEUE), headers.get(CHECK_AFTER)
     if queue is not None and (not isinstance(queue, str) or not queue):
         raise ValueError(f"'{CHECK_QUEUE}' is not a text")

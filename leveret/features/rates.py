@@ -1,4 +1,4 @@
-"""Rates: how many messages may pass in a second, and how many at once.
+"""Rate limits: how many messages may pass per second, and how many at once.
 
 Pure arithmetic in whole numbers; time is an argument. `leveret.core.access.rates` keeps the
 buckets.
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["RATE_MAX", "Bucket", "Rate", "rate_of", "retry_after_seconds"]
 
-RATE_MAX = 1_000_000_000  # messages a second: more than any node takes, and no overflow anywhere
-BURST_PARTS_MAX = 20  # the smallest burst is this part of what a second brings
-MILLI = 1000  # tokens are counted in thousandths: so many come in a millisecond at 1 a second
+RATE_MAX = 1_000_000_000  # messages per second: beyond any node's capacity, and safe from overflow
+BURST_PARTS_MAX = 20  # the smallest burst is this fraction of the messages of a second
+MILLI = 1000  # tokens are counted in thousandths: at 1 per second one comes each millisecond
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`per_second` messages, 0 for none at all; after a quiet time `burst` of them at once."""
+    """`per_second` messages, 0 for none at all; after a quiet period `burst` of them at once."""
 
     per_second: int
     burst: int
 
 
 def rate_of(values: Mapping[str, int], what: str) -> Rate | None:
-    """What `WHAT-rate` and `WHAT-burst` say, in which a negative number counts as absent.
+    """Return the rate given by `WHAT-rate` and `WHAT-burst`; None without a rate.
 
-    Without a burst it is what a second brings, and one message at least. It is never less than what
-    50 ms bring: whoever is slowed down would be stopped and told so hundreds of times a second.
-    More than RATE_MAX counts as that.
+    A negative number counts as absent. The default burst is the messages of one second, at least
+    one. It is never less than those of 50 ms: shorter pauses would block and notify a limited
+    client hundreds of times a second. Values are capped at RATE_MAX.
     """
     per_second = min(values.get(f"{what}-rate", -1), RATE_MAX)
     if per_second < 0:
@@ -43,10 +43,10 @@ def rate_of(values: Mapping[str, int], what: str) -> Rate | None:
 
 
 class Bucket:
-    """A leaky bucket of tokens: one for each message, as many come back as the rate says.
+    """Token bucket: each message takes one token, and tokens come back at the rate.
 
-    More may be taken than there are: then so much longer nothing is available. Times are in
-    milliseconds; a clock that is set back stops the bucket for no time at all.
+    More tokens may be taken than there are; the bucket then stays empty accordingly longer. Times
+    are in milliseconds; if the clock is set back, refilling continues from the new time.
     """
 
     __slots__ = ("_at_ms", "_milli", "_wakes_ms", "rate")
@@ -58,23 +58,23 @@ class Bucket:
         self._wakes_ms = now_ms
 
     def change(self, rate: Rate, now_ms: int) -> None:
-        """Go by another rate from now on. What was taken too much stays taken."""
+        """Change the rate from now on. A deficit of tokens remains."""
         self._refill(now_ms)
         self.rate = rate
         self._milli = min(self._milli, rate.burst * MILLI)
 
     def available(self, now_ms: int) -> int:
-        """How many messages may pass now."""
+        """Return the number of messages that may pass now."""
         self._refill(now_ms)
         return max(self._milli // MILLI, 0)
 
     def take(self, count: int, now_ms: int) -> None:
-        """So many have passed."""
+        """Take `count` tokens, even if fewer are available."""
         self._refill(now_ms)
         self._milli -= count * MILLI
 
     def wait_ms(self, count: int, now_ms: int) -> int | None:
-        """Milliseconds until `count` may pass, or as many as ever may at once; None: never."""
+        """Return the time in ms until `count` messages, or a full burst, may pass; None: never."""
         self._refill(now_ms)
         missing = min(count, self.rate.burst) * MILLI - self._milli
         if missing <= 0:
@@ -84,9 +84,9 @@ class Bucket:
         return -(-missing // self.rate.per_second)
 
     def wake_ms(self, count: int, now_ms: int) -> int | None:
-        """When who waits for `count` shall look again: all at one moment, to be served in turn.
+        """Return the time at which those waiting for `count` messages check again; None: never.
 
-        That is whenever `count` may pass for the first of them. None: never.
+        All get the same time, so that they are served in turn: when the first of them may pass.
         """
         wait_ms = self.wait_ms(count, now_ms)
         if wait_ms is None:
@@ -106,5 +106,5 @@ class Bucket:
 
 
 def retry_after_seconds(wait_ms: int) -> int:
-    """What the HTTP header Retry-After says: whole seconds, one at least."""
+    """Return the value of the HTTP header Retry-After: whole seconds, at least one."""
     return max(-(-wait_ms // 1000), 1)

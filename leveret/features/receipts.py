@@ -1,9 +1,9 @@
-"""Receipt handles: how who pulled a message names his lease of it.
+"""Receipt handles: how a client that received a message by pull identifies its lease.
 
     queue digest (8 bytes) | offset (u64) | token (u64)      in base64 for URLs, 32 characters
 
-The token is drawn for each receive: it is what makes a handle good for one lease only, and not to
-be guessed. Handles are told to clients, who hand them back: they may hold anything. Called by the
+The token is drawn for each receive: it makes a handle valid for one lease only, and impossible to
+guess. Clients send handles back, so they may contain anything. Called by the
 pull machine.
 """
 
@@ -23,7 +23,7 @@ TEXT_CHARACTERS = 32
 
 
 class Receipt(NamedTuple):
-    """One lease of one record of a queue."""
+    """Lease of one record of a queue."""
 
     queue: bytes
     offset: int
@@ -31,27 +31,27 @@ class Receipt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The handle."""
+        """Handle of this lease."""
         return base64.urlsafe_b64encode(LAYOUT.pack(*self)).decode()
 
 
 def parse_receipt(text: object) -> Receipt | None:
-    """What a handle says; None where it is none."""
+    """Parse a handle; None if it is invalid."""
     if not isinstance(text, str) or len(text) != TEXT_CHARACTERS:
         return None
     try:
         receipt = Receipt(*LAYOUT.unpack(base64.b64decode(text, altchars=b"-_", validate=True)))
     except (binascii.Error, struct.error, ValueError):
         return None
-    return receipt if receipt.text == text else None  # base64 has several ways to say the same
+    return receipt if receipt.text == text else None  # reject other encodings of the same bytes
 
 
 def token_from(secret: str) -> int:
-    """A token that gives nothing away of what it was made from."""
+    """Return a token derived from a secret, which it does not reveal."""
     return int.from_bytes(hashlib.blake2b(secret.encode(), digest_size=8).digest())
 
 
 def queue_digest(vhost: str, name: str, incarnation: str) -> bytes:
-    """What tells a queue from all others, those of its name before and after it included."""
+    """Return a digest that identifies a queue, and differs from that of earlier namesakes."""
     text = f"{vhost}\0{name}\0{incarnation}".encode()
     return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()

@@ -1,8 +1,8 @@
-"""Redriving: which dead letters go back, how fast, and how far that has come.
+"""Redrive: selection, rate and progress of moving dead letters back.
 
-A dead letter tells in its headers where it died, of what, and what it had been published with (see
-leveret.features.deaths). What goes back begins anew: nothing of that, and no count of its attempts,
-stays in its headers. Functions and values; leveret.core.dead_letters.redrive does the work.
+The headers of a dead letter say where it died, why, and how it had been published (see
+leveret.features.deaths). A message moved back starts afresh: its headers keep nothing of that, nor
+the count of attempts. Functions and values; leveret.core.dead_letters.redrive does the work.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
     "shown",
 ]
 
-RATE_MAX = 1_000_000  # messages in a second: more than a queue can move, whatever is asked for
-# What a slow pace may catch up with at once, after a step that took its time.
+RATE_MAX = 1_000_000  # messages per second: more than a queue can move
+# Burst after a slow step, in seconds of the configured rate.
 BURST_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One message of a dead-letter queue. What is not known of it is None."""
+    """One message of a dead-letter queue. Unknown fields are None."""
 
     offset: int
     message_id: str | None
@@ -49,13 +49,13 @@ class DeadLetter:
 
     @property
     def last_failure(self) -> str | None:
-        """How its consumers failed it, where its queue retried."""
+        """Reason of the last failure, if its queue retried it."""
         reason = self.headers.get(retry.REASON)
         return reason if isinstance(reason, str) else None
 
     @property
     def attempts(self) -> int | None:
-        """How often it was delivered, where its queue retried."""
+        """Number of deliveries, if its queue retried it."""
         count = self.headers.get(retry.COUNT)
         return count + 1 if isinstance(count, int) and self.last_failure else None
 
@@ -63,7 +63,7 @@ class DeadLetter:
 def dead_letter(
     offset: int, message_id: str | None, headers: Mapping[str, Any], *, is_dead_letter: bool
 ) -> DeadLetter:
-    """Read a message's latest death. An x-death that a client has published is no history."""
+    """Parse a message's latest death. An x-death published by a client is ignored."""
     entries = headers.get(deaths.DEATHS)
     if not (is_dead_letter and isinstance(entries, list) and entries):
         return DeadLetter(offset, message_id, headers)
@@ -88,9 +88,9 @@ def _text(value: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead letters are meant; empty or None: whatever it is. All that is stated must fit.
+    """Filter for dead letters; empty or None fields match all, and all stated fields must match.
 
-    A `reason` is that of a death or of the last failure; times are seconds since 1970.
+    `reason` matches that of the death or of the last failure; times are seconds since 1970.
     """
 
     offsets: frozenset[int] = frozenset()
@@ -102,7 +102,7 @@ class Selection:
     until: int | None = None
 
     def has(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter is one of them."""
+        """Whether a dead letter matches."""
         if self.offsets and letter.offset not in self.offsets:
             return False
         if self.message_ids and letter.message_id not in self.message_ids:
@@ -129,12 +129,12 @@ class Selection:
 
 
 def shown(value: object) -> str:
-    """A header's value as people type it."""
+    """Return a header's value as people type it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def revived_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """What stays of a dead letter's headers (by name, values as they lie) when it goes back."""
+    """Return a dead letter's headers without its history and attempts, for moving it back."""
     told = (deaths.FIRST, deaths.LAST)
     return {
         name: value
@@ -144,7 +144,7 @@ def revived_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Pace:
-    """So many messages in a second, evenly; None: as many as there are."""
+    """Rate limit for moving messages, spread evenly; None: unlimited."""
 
     def __init__(self, per_second: float | None, now_ms: int) -> None:
         self._per_ms = inf if per_second is None else per_second / 1000
@@ -153,7 +153,7 @@ class Pace:
         self._now_ms = now_ms
 
     def allowance(self, now_ms: int, wanted: int) -> int:
-        """How many of `wanted` may go now; they count as gone."""
+        """Return how many of `wanted` messages may move now, and count them as moved."""
         if self._per_ms is inf:
             return wanted
         passed = max(0, now_ms - self._now_ms)
@@ -164,34 +164,34 @@ class Pace:
         return taken
 
     def give_back(self, count: int) -> None:
-        """So many did not go after all."""
+        """Return unused allowance for `count` messages that did not move after all."""
         if self._per_ms is not inf:
             self._saved = min(self._burst, self._saved + count)
 
     @property
     def wait_ms(self) -> int:
-        """How long until the next may go."""
+        """Time until the next message may move, in ms."""
         if self._per_ms is inf or self._saved >= 1:
             return 0
         return max(1, round((1 - self._saved) / self._per_ms))
 
 
 class Phase(StrEnum):
-    """Where a redrive stands."""
+    """State of a redrive."""
 
     RUNNING = "running"
     PAUSED = "paused"
     CANCELLED = "cancelled"
     DONE = "done"
-    FAILED = "failed"  # the queue is gone, or cannot be read
+    FAILED = "failed"  # the queue was deleted, or cannot be read
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the state is final."""
         return not NEXT[self]
 
     def may_become(self, phase: Phase) -> bool:
-        """Whether that can follow."""
+        """Whether a transition to `phase` is allowed."""
         return phase in NEXT[self]
 
 
@@ -206,12 +206,12 @@ NEXT: Final = {
 
 @dataclass(slots=True)
 class Progress:
-    """How far a redrive has come. `total` was in the queue when it began."""
+    """Progress of a redrive. `total` is the number of messages in the queue when it began."""
 
     total: int = 0
     looked_at: int = 0
     moved: int = 0
-    unroutable: int = 0  # selected, but nobody is there to take it: it stays
-    refused: int = 0  # selected, but who should take it had no room: it stays
+    unroutable: int = 0  # selected, but no queue is bound to take it: it stays
+    refused: int = 0  # selected, but the target queue was full: it stays
     phase: Phase = field(default=Phase.RUNNING)
     explanation: str = ""  # of a failure

@@ -1,15 +1,15 @@
-"""Retries: how long a message that failed waits before it is delivered again, and how often.
+"""Retries: the delay before a failed message is delivered again, and the number of attempts.
 
-A queue states a retry_policy, by its arguments or by a policy; any one of them turns retries on. A
-message's own headers `x-retry-delays` and `x-retry-max-attempts` take the place of what its queue
-says. The broker writes what became of a message into its headers:
+A queue has a retry policy, set by any of its arguments or policy keys below. A message's own
+headers `x-retry-delays` and `x-retry-max-attempts` override those of its queue. The broker records
+a message's failures in its headers:
 
-    x-retry-count           how often it was retried
+    x-retry-count           number of retries
     x-first-failure-at      timestamp
     x-last-failure-at       timestamp
     x-last-failure-reason   one of FAILURES, below
 
-Everything is a function of its arguments, randomness included. The core calls it: once for each
+Everything is a function of its arguments, randomness included. The core calls it once for each
 queue whose settings are resolved, and once for each message that fails.
 """
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 REQUEUED, DISCONNECTED, TIMED_OUT = "requeued", "disconnected", "timeout"
-# How a consumer fails a message, by the words of x-retry-on.
+# Ways in which a consumer fails a message, by the words of x-retry-on.
 FAILURES: Final = {
     "reject": REJECTED,  # nack or reject without requeue
     "requeue": REQUEUED,
@@ -55,16 +55,16 @@ FAILURES: Final = {
     "timeout": TIMED_OUT,  # it did not acknowledge in time
 }
 
-# A year, as for delayed messages: a message further out is a mistake in the unit.
+# A year, as for delayed messages: a longer delay is a mistake in the unit.
 DELAY_MS_MAX = 366 * 86_400_000
-DELAYS_MAX = 100  # steps of a retry policy that are written out; the last one goes on
-# More than anybody waits for: with the longest policies a message would wait for decades.
+DELAYS_MAX = 100  # explicit delays; the last one is repeated
+# No useful limit is higher: with long delays such a message would be retried for decades.
 ATTEMPTS_MAX = 1_000_000
 MULTIPLIER_MAX = 1000
-# What a queue does that only says that it retries.
+# Defaults of a queue with retries.
 DELAY_MS = 1000
 MULTIPLIER = 2.0
-ATTEMPTS = 16  # with the delay above, most of a day in which what is broken may be mended
+ATTEMPTS = 16  # with the delay above, most of a day to repair the cause
 
 DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
@@ -80,19 +80,19 @@ Check: TypeAlias = "Callable[[Any], str | None]"
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How failed messages wait. `delays_ms` are stated one by one; without any, they grow."""
+    """Retry policy of a queue. `delays_ms` are explicit; if empty, delays grow exponentially."""
 
     attempts_max: int = ATTEMPTS
     delays_ms: tuple[int, ...] = ()
     delay_ms: int = DELAY_MS
     multiplier: float = MULTIPLIER
     delay_ms_max: int = DELAY_MS_MAX
-    jitter: float = 0.0  # this part of a delay is left to chance, up or down
+    jitter: float = 0.0  # random part of a delay, up or down, as a fraction
     on: frozenset[str] = frozenset({REJECTED})
-    keeps_order: bool = False  # messages of the same key wait with one that failed
+    keeps_order: bool = False  # messages with the same key wait for a failed one
 
     def wait_ms(self, attempt: int, chance: float) -> int:
-        """How long to wait before an attempt, the first being 1; `chance` is in [0, 1)."""
+        """Return the delay before an attempt in ms, the first being 1; `chance` is in [0, 1)."""
         if self.delays_ms:
             delay: float = self.delays_ms[min(attempt, len(self.delays_ms)) - 1]
         else:
@@ -106,16 +106,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What the broker has written of a message's failures. Times are seconds since 1970."""
+    """Failures of a message as recorded by the broker. Times are seconds since 1970."""
 
     count: int = 0
     first_at: int | None = None
 
 
 def retry_policy_of(stated: Callable[[str], Any]) -> RetryPolicy | None:
-    """The retry policy of a queue; `stated` has the value of a key of ARGUMENTS, or None.
+    """Return a queue's retry policy, or None if it does not retry.
 
-    None: the queue does not retry. Values have been checked.
+    `stated` returns the validated value of a key of ARGUMENTS, or None.
     """
     values = {key: value for key in ARGUMENTS if (value := stated(key)) is not None}
     if not values:
@@ -135,7 +135,7 @@ def retry_policy_of(stated: Callable[[str], Any]) -> RetryPolicy | None:
 
 
 def message_retry_policy(retry_policy: RetryPolicy, headers: Mapping[str, RawValue]) -> RetryPolicy:
-    """The queue's retry policy with what a message's headers, which were checked, say instead."""
+    """Return the queue's retry policy with the overrides of a message's validated headers."""
     delays, attempts = (
         decode_value(headers[name]) if name in headers else None for name in MESSAGE_HEADERS
     )
@@ -148,7 +148,7 @@ def message_retry_policy(retry_policy: RetryPolicy, headers: Mapping[str, RawVal
 
 
 def attempts_of(headers: Mapping[str, RawValue]) -> Attempts:
-    """Read what the broker has written."""
+    """Parse the failures that the broker has recorded in a message's headers."""
     count, first_at = (
         decode_value(headers[name]) if name in headers else None for name in (COUNT, FIRST_AT)
     )
@@ -161,7 +161,7 @@ def attempts_of(headers: Mapping[str, RawValue]) -> Attempts:
 def failed_headers(
     headers: Mapping[str, RawValue], attempts: Attempts, reason: str, now_s: int
 ) -> dict[str, Any]:
-    """The headers of a message that has failed once more and was retried `attempts.count` times."""
+    """Return the headers of a message that has failed again after `attempts.count` retries."""
     first_at = now_s if attempts.first_at is None else attempts.first_at
     return {
         **headers,
@@ -173,11 +173,11 @@ def failed_headers(
 
 
 def without_attempts(headers: Mapping[str, RawValue]) -> dict[str, Any]:
-    """The headers of a message whose retry policy begins anew."""
+    """Return a message's headers without recorded failures, to start its retries afresh."""
     return {name: value for name, value in headers.items() if name not in HEADERS}
 
 
-# -- what may be stated; each check says what is wrong with a value, or None
+# -- validation: each check returns what is wrong with a value, or None
 
 
 def _is_integer(value: Any) -> bool:
@@ -201,7 +201,7 @@ def _number(minimum: int, maximum: int) -> Check:
 
 
 def _decimal(text: str) -> Decimal | None:
-    """A number as text, for clients that cannot send fractions; None where it is none."""
+    """Parse a decimal number from text, for clients that cannot send fractions; None if invalid."""
     return Decimal(text) if DECIMAL.fullmatch(text) else None
 
 
@@ -244,7 +244,7 @@ MESSAGE_HEADERS: Final = {
 
 
 def header_problem(headers: Mapping[str, RawValue]) -> str | None:
-    """Return what is wrong with a message's own retry policy, in words; None where nothing is."""
+    """Return what is wrong with a message's retry headers, in words for its publisher, or None."""
     for name, check in MESSAGE_HEADERS.items():
         if name in headers:
             try:

@@ -1,9 +1,9 @@
-"""Publishers that number their messages, so that what is sent again is known as such.
+"""Producer sequence numbers, by which repeated messages of a publisher are recognized.
 
-Headers: `x-producer-id` names the publisher, `x-producer-seq` counts 0, 1, 2, … its messages within
-one `x-producer-epoch`. A publisher that lost its count begins a newer epoch, and nothing of an
-older one is taken any more. A sequence begins with 0: were its first number free, a lost first
-message could not be told from one that never was.
+Headers: `x-producer-id` names the publisher, `x-producer-seq` numbers its messages 0, 1, 2, …
+within one `x-producer-epoch`. A publisher that lost its count begins a newer epoch, and messages of
+older ones are then refused. A sequence begins with 0: if its first number were free, a lost first
+message could not be detected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ID_BYTES_MAX: Final = 255
 
 
 class Claim(NamedTuple):
-    """What a message says of its publisher and its own place."""
+    """Producer id, epoch and sequence number of a message."""
 
     producer: str
     epoch: int
@@ -31,23 +31,23 @@ class Claim(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a publisher has come: the last message that was taken."""
+    """Last accepted epoch and sequence number of a publisher."""
 
     epoch: int
     sequence: int
 
 
 class Verdict(Enum):
-    """What becomes of a message."""
+    """Decision about a numbered message."""
 
     NEXT = "next"
     SEEN = "seen"  # confirmed, and not stored again
-    GAP = "gap"  # one before it is missing
+    GAP = "gap"  # an earlier message is missing
     FENCED = "fenced"  # a newer epoch has begun
 
 
 def read_claim(headers: Mapping[str, Any]) -> Claim:
-    """Read the three headers. Raises ValueError that says which is wrong, and why."""
+    """Parse the three headers. Raises ValueError that says which is wrong, and why."""
     producer = headers.get(PRODUCER_ID)
     if not isinstance(producer, str) or not producer:
         raise ValueError(f"'{PRODUCER_ID}' is not a text")
@@ -64,7 +64,7 @@ def _number(headers: Mapping[str, Any], name: str) -> int:
 
 
 def judge(known: Position | None, claim: Claim) -> Verdict:
-    """Say what becomes of a message of a publisher that has come as far as `known`."""
+    """Decide about a message of a publisher whose last accepted position is `known`."""
     if known is not None and claim.epoch < known.epoch:
         return Verdict.FENCED
     last = known.sequence if known is not None and claim.epoch == known.epoch else -1
@@ -74,5 +74,5 @@ def judge(known: Position | None, claim: Claim) -> Verdict:
 
 
 def expected(known: Position | None, epoch: int) -> int:
-    """The number that comes next in an epoch."""
+    """Return the next expected sequence number in an epoch."""
     return known.sequence + 1 if known is not None and known.epoch == epoch else 0

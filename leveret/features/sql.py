@@ -1,4 +1,4 @@
-"""The language of `x-filter-sql`: an SQL-92 condition on a message's headers and properties.
+"""Language of `x-filter-sql`: an SQL-92 condition on a message's headers and properties.
 
     or         = and { OR and }
     and        = not { AND not }
@@ -11,15 +11,15 @@
     constant   = 'text' | 12 | 1.5 | 2e3 | TRUE | FALSE
     name       = header | "any-header" | properties.name | p.name
 
-Headers are named as they are, in double quotes where the name is no word; properties behind
-`properties.` or `p.`. A header that is not there, or of which the language knows no value (a table,
-say), is NULL. Logic has three values: whatever is asked of NULL is unknown, and so is a comparison
-of values of different kinds; only what is true matches. Numbers are compared by their value
-whatever their type on the wire, texts by code points, truth values by = and <> only. Two whole
-numbers divide to a whole number, rounded towards zero, as in JMS; a division by zero is unknown.
+Headers are given by name, in double quotes if the name is no word; properties with the prefix
+`properties.` or `p.`. A header that is absent, or has no value in the language (a table,
+say), is NULL. Logic is three-valued: any test of NULL is unknown, and so is a comparison
+of values of different kinds; only true matches. Numbers are compared by value
+whatever their wire type, texts by code points, booleans by = and <> only. Division of two
+integers truncates towards zero, as in JMS; a division by zero is unknown.
 
-What is read is a tree of functions, made once, whose depth PARTS_MAX bounds. A text that is too
-long for LIKE is as good as NULL to it (leveret.features.like).
+Parsing builds a tree of functions, whose depth PARTS_MAX bounds. For text that is too
+long for LIKE, LIKE is unknown, as for NULL (leveret.features.like).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ PROPERTIES = (
     "cluster_id",
 )
 PREFIXES = ("properties.", "p.")
-# Comparisons, sums and names in one condition: what it costs for each message it is evaluated for.
+# Comparisons, sums and names in one condition: its cost for each message it is evaluated for.
 PARTS_MAX = 256
-# Digits of a constant: longer ones are no numbers that a message could carry.
+# Digits of a constant: longer numbers cannot occur in a message.
 NUMBER_CHARACTERS_MAX = 40
 
 KEYWORDS = frozenset(
@@ -68,7 +68,7 @@ TOKENS = re.compile(
 )
 
 Headers = Mapping[str, Any]
-# The value of a part for a message: a number, a text, a truth value, or None: unknown.
+# Evaluates a part for a message: a number, a text, a boolean, or None for unknown.
 Evaluate = Callable[[Headers, Headers], Any]
 Names = frozenset[str]
 
@@ -88,8 +88,8 @@ class Part(NamedTuple):
     """A part of a condition, ready to be evaluated.
 
     `if_true` and `if_false` name headers that a message must have for the part to be true, or
-    false. `texts` are headers with the one text that each must have for it to be true. `header` is
-    what the part is the value of, `text` the constant that it is, if it is no more than that.
+    false. `texts` are (header, text) pairs that a message must have for it to be true. `header` is
+    set if the part is just a header, `text` if it is just a text constant.
     """
 
     evaluate: Evaluate
@@ -102,25 +102,25 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that was read.
+    """A parsed condition.
 
-    A message that lacks one of the headers `needed`, or has another text than the one `texts` says,
-    cannot match: compiled code looks at that first.
+    A message that lacks one of the headers `needed`, or has another value for a header of `texts`,
+    cannot match: compiled code checks that first.
     """
 
     evaluate: Evaluate
     needed: Names
     texts: frozenset[tuple[str, str]]
-    headers: Names  # all that it asks for
-    asks_properties: bool  # whether it asks for any
+    headers: Names  # all headers that it reads
+    asks_properties: bool  # whether it reads any properties
 
     def holds(self, headers: Headers, properties: Headers) -> bool:
-        """Whether the condition is true of a message; unknown is not."""
+        """Whether the condition is true for a message; unknown counts as false."""
         return self.evaluate(headers, properties) is True
 
 
 def parse_sql(text: str) -> Condition:
-    """Read a condition. Raises ExpressionError."""
+    """Parse a condition. Raises ExpressionError."""
     check_length(text)
     reader = Reader(text, _tokens(text))
     parser = _Parser(reader)
@@ -136,7 +136,7 @@ def parse_sql(text: str) -> Condition:
 
 
 class _Parser:
-    """One method for each line of the grammar."""
+    """Recursive-descent parser with one method for each line of the grammar."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -322,7 +322,7 @@ def _property(name: str) -> Part:
 
 
 def _value(value: Any) -> Any:
-    """What the language knows of a field's value; None for tables, arrays, bytes and nothing."""
+    """Return a field's value in the language; None (NULL) for tables, arrays, bytes and None."""
     if isinstance(value, Decimal):
         return float(value)
     return value if isinstance(value, str | int | float) else None
@@ -338,7 +338,7 @@ def _arithmetic(operation: Callable[[Any, Any], Any], left: Part, right: Part) -
         try:
             return operation(one, other)
         except (ArithmeticError, ValueError):
-            return None  # by zero, or beyond what a float holds
+            return None  # division by zero, or beyond the range of a float
 
     return Part(evaluate, left.if_true | right.if_true, left.if_true | right.if_true)
 
@@ -355,7 +355,7 @@ def _divide(one: float, other: float) -> float:
 
 
 def _remainder(one: float, other: float) -> float:
-    """What is left has the sign of what was divided."""
+    """Return the remainder, with the sign of the dividend."""
     return one - other * int(_divide(one, other))
 
 
@@ -400,7 +400,7 @@ def _like(value: Part, pattern: LikePattern) -> Part:
     return Part(evaluate, value.if_true, value.if_true)
 
 
-# -- three-valued logic: what is no truth value is unknown
+# -- three-valued logic: anything but a boolean is unknown
 
 
 def _truth(value: Any) -> bool | None:

@@ -1,4 +1,4 @@
-"""The language of `x-filter-tags`: `checkout || refund`, `vip && !test`, `(a || b) && c`, `*`.
+"""Language of `x-filter-tags`: `checkout || refund`, `vip && !test`, `(a || b) && c`, `*`.
 
     expression = both { "||" both }
     both       = one { "&&" one }
@@ -6,9 +6,9 @@
     tag        = a word without space, quotes and any of |&!()* or any text in single quotes,
                  within which a quote is written twice
 
-`*` is true of a message that has any tag. A tag is compared byte by byte, in UTF-8. What is read is
-a program in postfix order for compiled code (leveret.core.filtering.filters), which runs it for
-each record.
+`*` matches a message that has any tag. Tags are compared byte by byte, in UTF-8. An expression is
+compiled to a program in postfix order for compiled code (leveret.core.filtering.filters), which
+runs it for each record.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from enum import IntEnum
 from leveret.features.expressions import ExpressionError, Reader, Token, check_length
 from leveret.ports.tags import TAG_BYTES_MAX
 
-# Different tags in one expression: what a record has of them is one word of bits.
+# Different tags in one expression: those that a record has fit in one word of bits.
 EXPRESSION_TAGS_MAX = 64
-# Tags, signs between them and negations: what the program costs for each record that it is run for.
+# Tags, operators and negations: the program's cost for each record.
 STEPS_MAX = 512
 
 TOKENS = re.compile(
@@ -32,7 +32,10 @@ SPACE = re.compile(r"\s*")
 
 
 class Step(IntEnum):
-    """What a program does; any other number pushes whether the tag of this number is there."""
+    """Operation of a program.
+
+    Any other number pushes whether the tag with this number is present.
+    """
 
     ANY = -1
     NOT = -2
@@ -42,14 +45,14 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TagExpression:
-    """An expression that was read: its different tags, and its program in postfix order."""
+    """A parsed expression: its different tags, and its program in postfix order."""
 
     tags: tuple[bytes, ...]
     program: tuple[int, ...]
 
 
 def parse_tags(text: str) -> TagExpression:
-    """Read an expression. Raises ExpressionError."""
+    """Parse an expression. Raises ExpressionError."""
     check_length(text)
     reader = Reader(text, _tokens(text))
     parser = _Parser(reader)
@@ -59,7 +62,7 @@ def parse_tags(text: str) -> TagExpression:
 
 
 class _Parser:
-    """Writes the program while it reads; `tags` numbers the tags in the order they come."""
+    """Parser that emits the program as it reads; `tags` numbers the tags in order of appearance."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

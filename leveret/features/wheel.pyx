@@ -1,22 +1,22 @@
-"""A hierarchical timing wheel: adding, cancelling and expiring a timer cost the same for any number.
+"""Hierarchical timing wheel: the cost of a timer does not depend on the number of timers.
 
 After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels" (1987). One tick is a
 millisecond. Six levels of 256 slots each: level 0 has a slot for each of the 256 milliseconds that
-share all higher bytes with `cursor`, level 1 one for each 256 of those, and so on. A timer stands on
-the level of the highest byte in which its due time differs from `cursor`, in the slot of that byte;
-when the cursor enters a slot's time, the slot's timers move to the levels below. So all timers of one
-millisecond always share a slot, where they stand in the order in which they were added.
+share all higher bytes with `cursor`, level 1 one for each 256 of those, and so on. A timer is stored
+on the level of the highest byte in which its due time differs from `cursor`, in the slot of that
+byte; when the cursor enters a slot's time, its timers move to the levels below. So all timers of one
+millisecond always share a slot, in the order in which they were added.
 
     a timer, 24 bytes, and about 8 in the table that finds it by its key
      0  u64  due time, milliseconds since 1970
      8  u64  key
-    16  u32  the next in its slot; the place in `late` of a late one; the next free one
-    20  u32  the one before in its slot; LATE
+    16  u32  next in its slot; index in `late` if LATE; next free one
+    20  u32  previous in its slot; LATE
 
-What is due before the cursor when it is added (overdue already, or the clock was set back) stands in
+A timer that is due before the cursor when added (overdue, or the clock was set back) is stored in
 a heap, `late`, so that nothing is early and the order of due times holds; that costs O(log n) of the
-late ones. The caller tells the time: if that jumps forward, all that is due by then expires once; if
-it goes back, nothing expires until its due time has come (again).
+late timers. The caller passes the time: if it jumps forward, all that is due by then expires once;
+if it goes back, nothing expires until its due time is reached (again).
 """
 
 from cpython cimport array
@@ -71,11 +71,11 @@ cdef struct Late:
 
 
 cdef class TimingWheel:
-    """Timers by key, a number of 64 bits. `len()` is how many there are."""
+    """Set of timers by key, a 64-bit number. `len()` is the number of timers."""
 
     cdef Slot slots[LEVELS][SLOTS]
     cdef uint64_t occupied[LEVELS][WORDS]
-    cdef uint64_t cursor        # the first millisecond of which timers may still be in the slots
+    cdef uint64_t cursor        # first millisecond whose timers may still be in the slots
     cdef Timer* timers
     cdef uint32_t timers_capacity
     cdef uint32_t used          # timers[used:] were never used
@@ -118,13 +118,16 @@ cdef class TimingWheel:
     # -- what callers do
 
     def add(self, uint64_t key, uint64_t due_ms):
-        """Let `key` expire at `due_ms`. Returns whether it is new; else the earlier time counts."""
+        """Add a timer.
+
+        Returns whether the key is new; otherwise the earlier of both times counts.
+        """
         return self._add(key, due_ms)
 
     def add_all(self, DueList dues not None, uint64_t base, uint64_t early_ms=0):
-        """Add all records of a list; the key of each is `base` plus its offset.
+        """Add a timer for each record of a list, with the key `base` plus its offset.
 
-        They expire `early_ms` before they are due.
+        The timers expire `early_ms` before the records are due.
         """
         cdef Py_ssize_t i
         cdef uint64_t due_ms
@@ -133,7 +136,7 @@ cdef class TimingWheel:
             self._add(base + dues.items[i].offset, due_ms - min(due_ms, early_ms))
 
     def cancel(self, uint64_t key):
-        """Let `key` not expire. Returns its due time, None where it is not here."""
+        """Cancel the timer of `key`. Returns its due time, or None if there is none."""
         cdef uint64_t place = self._find(key)
         cdef uint32_t at = self.table[place]
         if at == NONE:
@@ -145,14 +148,14 @@ cdef class TimingWheel:
         return due
 
     def due_ms(self, uint64_t key):
-        """When `key` expires; None where it is not here."""
+        """Return the due time of `key`, or None if there is none."""
         cdef uint32_t at = self.table[self._find(key)]
         return None if at == NONE else self.timers[at].due
 
     def expire(self, uint64_t now_ms, Py_ssize_t count_max=-1):
-        """Take out what is due: an array of keys by due time, those of a millisecond as added.
+        """Remove due timers and return their keys by due time, then order of addition.
 
-        Of more than `count_max` (if not negative) the rest stays for the next call.
+        At most `count_max` are removed (if not negative); the rest stays for the next call.
         """
         cdef array.array keys = array.clone(_KEYS, 0, zero=False)
         cdef uint64_t room = <uint64_t>-1 if count_max < 0 else <uint64_t>count_max
@@ -171,7 +174,10 @@ cdef class TimingWheel:
 
     @property
     def wakes_ms(self):
-        """When `expire` has something to do next, though perhaps nothing to return; None: never."""
+        """Time of the next `expire` that has work to do, though it may return nothing.
+
+        None: never.
+        """
         cdef uint64_t start
         if not self._next(&start):
             return self.late[0].due if self.late_size else None
@@ -179,7 +185,7 @@ cdef class TimingWheel:
 
     @property
     def allocated_bytes(self):
-        """Memory that it takes."""
+        """Allocated memory in bytes."""
         return (
             sizeof(self.slots) + sizeof(self.occupied)
             + self.timers_capacity * sizeof(Timer)
@@ -210,7 +216,7 @@ cdef class TimingWheel:
         return True
 
     cdef int _link(self, uint32_t at) except -1:
-        """Put a timer where its due time belongs."""
+        """Insert a timer into the slot of its due time, or into `late`."""
         cdef Timer* timer = &self.timers[at]
         cdef int level, number
         cdef Slot* slot
@@ -230,7 +236,7 @@ cdef class TimingWheel:
         return 0
 
     cdef void _unlink(self, uint32_t at) noexcept:
-        """Take a timer from where it stands."""
+        """Remove a timer from its slot or from `late`."""
         cdef Timer* timer = &self.timers[at]
         cdef int level, number
         cdef Slot* slot
@@ -252,7 +258,7 @@ cdef class TimingWheel:
             self.occupied[level][number >> 6] &= ~(<uint64_t>1 << (number & 63))
 
     cdef bint _next(self, uint64_t* start) noexcept:
-        """Where the first occupied slot's time begins; False where none is occupied."""
+        """Store the start time of the first occupied slot. Returns False if all are empty."""
         cdef int level, number
         for level in range(LEVELS):
             number = self._occupied_from(level, (self.cursor >> (8 * level)) & 0xFF)
@@ -262,7 +268,7 @@ cdef class TimingWheel:
         return False
 
     cdef int _occupied_from(self, int level, int number) noexcept:
-        """The first occupied slot at or behind `number`; -1 where there is none."""
+        """Return the first occupied slot at or after `number`; -1 if there is none."""
         cdef int word = number >> 6
         cdef uint64_t bits = self.occupied[level][word] & (~<uint64_t>0 << (number & 63))
         while bits == 0:
@@ -273,7 +279,7 @@ cdef class TimingWheel:
         return 64 * word + lowest_bit(bits)
 
     cdef int _advance(self, uint64_t now) except -1:
-        """Move the cursor; nothing is due before. Slots that it enters move to lower levels."""
+        """Move the cursor to `now`, before which nothing is due; cascade the slots it enters."""
         cdef int level
         cdef uint64_t before = self.cursor
         self.cursor = now
@@ -293,7 +299,7 @@ cdef class TimingWheel:
         return 0
 
     cdef uint64_t _empty(self, array.array keys, uint64_t room) except? 0xFFFFFFFFFFFFFFFF:
-        """Take out what is due at the cursor's own millisecond. Returns how many."""
+        """Remove timers due in the cursor's own millisecond. Returns their number."""
         cdef Slot* slot = &self.slots[0][self.cursor & 0xFF]
         cdef uint64_t taken = 0
         while slot.head != NONE and taken < room:
@@ -343,7 +349,7 @@ cdef class TimingWheel:
         return (key >> 24) & self.table_mask
 
     cdef uint64_t _find(self, uint64_t key) noexcept:
-        """The key's place in the table, or the empty place where it would stand."""
+        """Return the key's index in the table, or the empty one where it would be inserted."""
         cdef uint64_t place = self._home(key)
         cdef uint32_t at = self.table[place]
         while at != NONE and self.timers[at].key != key:
@@ -352,7 +358,7 @@ cdef class TimingWheel:
         return place
 
     cdef void _vacate(self, uint64_t place) noexcept:
-        """Empty a place; what stands behind only because of it moves up."""
+        """Empty a table index and move up entries displaced by it."""
         cdef uint64_t after = place, home
         while True:
             self.table[place] = NONE

@@ -1,4 +1,4 @@
-"""The protocols at which rooms meet, and the values they exchange there.
+"""Protocols between the packages, and the values exchanged through them.
 
 `ranges` and `records` are compiled: sets of offsets, and batches of packed records. Everything here
 is a contract; each implementation of a protocol passes the suite of the same name in
@@ -32,48 +32,49 @@ __all__ = [
 
 
 class Clock(Protocol):
-    """Time as an argument."""
+    """Source of the current time, passed as an argument so that tests control it."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970; may jump."""
+        """Return the wall clock in milliseconds since 1970; it may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment; never goes back."""
+        """Return milliseconds since some fixed moment; the value never goes back."""
         ...
 
 
 class Durability(Enum):
-    """What a persistent record must survive before it counts as committed."""
+    """Failure that a persistent record must survive before it counts as committed."""
 
-    FSYNC = "fsync"  # the machine's death: the batch was flushed to the disk
-    OS = "os"  # the process's death: the batch was written to the page cache
-    NONE = "none"  # nothing: transient queues
+    FSYNC = "fsync"  # machine failure: the batch was flushed to the disk
+    OS = "os"  # process failure: the batch was written to the page cache
+    NONE = "none"  # none: transient queues
 
 
 class Damage(NamedTuple):
-    """What `TopicLog.set_aside` found: offsets that nothing holds any more, and what is left."""
+    """Result of `TopicLog.set_aside`: the lost offsets, and copies of the damaged bytes."""
 
-    lost: RangeSet  # unsettled offsets that cannot be read; committed ones only
+    lost: RangeSet  # committed, unsettled offsets that can no longer be read
     kept: Sequence[str]  # the files into which the damaged bytes were copied
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of a log is kept that no consumer ever settles. None: without that limit.
+    """Retention limits of a log without consumers that settle its records. None: no limit.
 
-    Whole segments go, oldest first, and never the one that is written to.
+    Whole segments are deleted, oldest first, never the one that is being written.
     """
 
     bytes_max: int | None = None
     age_ms_max: int | None = None
-    segment_bytes_max: int | None = None  # None: the node's; a larger one counts as the node's
+    segment_bytes_max: int | None = None  # None or larger than the node's: the node's
 
 
 class LogFile(NamedTuple):
-    """One file of a log, with the records [first, stop); `is_sealed`: nothing more comes to it.
+    """One file of a log, with the records [first, stop).
 
-    `began_ms` is when its first record came, None where nobody has had to look that up.
+    `is_sealed` means that nothing more is appended to it. `began_ms` is the time of its first
+    record, None where that has not been looked up.
     """
 
     first: int
@@ -84,7 +85,7 @@ class LogFile(NamedTuple):
 
 
 class TopicLog(Protocol):
-    """One partition: an append-only log of batches, and which of its records are settled.
+    """One partition: an append-only log of batches, and the set of its settled records.
 
     Everything but the coroutines is called on the event loop and does not block on a device for
     longer than a write into the page cache. Offsets: `first <= … <= committed <= end`.
@@ -92,7 +93,10 @@ class TopicLog(Protocol):
 
     @property
     def builder(self) -> BatchBuilder:
-        """Where records gather until `append`. Its `owner` is set by whoever opened the log."""
+        """Builder that gathers records until `append`.
+
+        The code that opens the log sets its `owner`.
+        """
         ...
 
     @property
@@ -102,74 +106,83 @@ class TopicLog(Protocol):
 
     @property
     def end(self) -> int:
-        """Offset that the next record gets."""
+        """Offset that the next record will get."""
         ...
 
     @property
     def committed(self) -> int:
-        """One past the last offset that is safe to show and to confirm."""
+        """One past the last offset that may be delivered and confirmed."""
         ...
 
     @property
     def settled(self) -> RangeSet:
-        """Settled offsets, those below `first` included once `settle` or recovery has told them.
+        """Settled offsets, including those below `first` if `settle` or recovery has reported them.
 
-        Owned by the log; others read it.
+        The log owns the set; callers only read it.
         """
         ...
 
     @property
     def undone(self) -> RangeSet:
-        """Those of the settled offsets whose records were never there: aborted transactions'."""
+        """Settled offsets of aborted transactions, whose records never took effect."""
         ...
 
     def list_files(self) -> list[LogFile]:
-        """Its files, oldest first, as they are known: nothing is read."""
+        """Return the log's files, oldest first, from memory: no file is read."""
         ...
 
     @property
     def unclean(self) -> bool:
-        """Whether recovery found that the last run did not close the log."""
+        """Whether recovery found that the last run did not close the log cleanly."""
         ...
 
     retention: Retention | None
-    """What is settled by and by without being asked, oldest first; None: nothing is."""
+    """Retention limits that the log applies by itself, oldest records first.
+
+    None: it settles nothing.
+    """
 
     @property
     def returns(self) -> Returns:
-        """How often messages came back; the queue counts, the log keeps what it was told of."""
+        """Delivery counts of requeued messages.
+
+        The queue counts, the log persists noted changes.
+        """
         ...
 
     keep_from: int | None
-    """Records from this offset on are kept, settled or not: somebody else must read them first.
+    """Offset from which records are kept, settled or not, because another reader still needs them.
 
-    None: nobody. To be set again when the log is opened, before anything is settled.
+    None: no such reader. To be set again whenever the log is opened, before anything is settled.
     """
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes of the records that were appended since it was opened, as they are stored."""
+        """Bytes of the records appended since the log was opened, as stored."""
         ...
 
     redelivered_stop: int
-    """Offsets below may have been delivered before; kept by `close`, everything after a crash."""
+    """Offset below which records may have been delivered before.
+
+    Kept by `close`; after a crash it covers all records.
+    """
 
     def on_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the loop whenever `committed` moved later than during `append`."""
+        """Call `callback` on the loop whenever `committed` advances outside of `append`."""
         ...
 
     def on_failure(self, callback: Callable[[Exception], None]) -> None:
-        """Call `callback` on the loop when a write or flush failed after `append` returned.
+        """Call `callback` on the loop when a write or flush fails after `append` returned.
 
-        Records from `end`, as it is then, on are lost for this run; they are cut off the log.
+        Records from `end` on, as it is then, are lost and have been truncated from the log.
         """
         ...
 
     def append(self) -> int:
-        """Write the builder's records as one batch. Returns its base offset.
+        """Write the builder's records as one batch and return its base offset.
 
-        `committed` has moved already on return unless the batch waits for a flush. Raises
-        DiskFullError or StorageError; the builder's records are then gone and nothing was appended.
+        `committed` has advanced on return unless the batch waits for a flush. Raises DiskFullError
+        or StorageError; the builder's records are then dropped and nothing was appended.
         """
         ...
 
@@ -180,27 +193,27 @@ class TopicLog(Protocol):
         ranges: Sequence[tuple[int, int]],
         prepared: Callable[[Exception | None], None],
     ) -> None:
-        """Write down this log's part of a transaction: `records` as one batch, and what it settles.
+        """Write this log's part of a transaction: `records` as one batch, and `ranges` to settle.
 
-        Neither has any effect before `resolve`; `committed` stays below the records, and so do the
-        records behind them. `prepared` is called once, perhaps before this returns: when the part
-        is as durable as the log makes records, or with what has kept it from being so; it is then
-        gone. Raises DiskFullError or StorageError; nothing was appended then. Each log has one part
-        of a transaction. `records` is empty afterwards.
+        Neither takes effect before `resolve`; until then `committed` stays below the records, and
+        so below all records behind them. `prepared` is called once, possibly before this returns:
+        with None when the part is as durable as the log makes records, or with the error, in which
+        case the part is dropped. Raises DiskFullError or StorageError if nothing was appended. A
+        log has at most one part in a transaction. `records` is empty afterwards.
         """
         ...
 
     def resolve(self, transaction: int, *, committed: bool) -> None:
-        """The transaction has committed: its part takes effect. Or it has aborted: none of it does.
+        """Apply this log's part of a transaction if it `committed`, otherwise discard it.
 
-        Its records then count as settled, at the latest when `committed` passes them. Callbacks of
-        `on_commit` are called where that moves `committed`. To be called before anything else is
-        done to the ranges that the part settles. Without a part nothing happens.
+        Records of an aborted transaction count as settled, at the latest when `committed` passes
+        them. Calls the `on_commit` callbacks if `committed` advances. Must be called before
+        anything else is done to the ranges that the part settles. No-op if the log has no part.
         """
         ...
 
     def takes_part(self, transaction: int) -> bool:
-        """Whether there is a part that survives this process, and asks for the outcome then."""
+        """Whether the log holds a part of the transaction that survives a restart."""
         ...
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -208,48 +221,49 @@ class TopicLog(Protocol):
         ...
 
     def note_returns(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """`returns` has changed for these offsets; written behind, as settlements are."""
+        """Persist the changed `returns` of these offsets; written behind, as settlements are."""
         ...
 
     def read(self, offset: int, bytes_max: int) -> list[Batch] | None:
-        """Consecutive batches, the first holding `offset`, about `bytes_max` bytes (at least one).
+        """Return consecutive batches from the one with `offset` on, at least one.
 
-        Control batches are left out. Empty where nothing is committed at `offset`; None where the
-        bytes would have to come from a device: then `fetch` them. Raises CorruptBatchError.
+        They have about `bytes_max` bytes; control batches are left out. Empty if nothing is
+        committed at `offset`; None if the bytes must come from a device: `fetch` them then. Raises
+        CorruptBatchError.
         """
         ...
 
     def peek(self, offset: int) -> Batch | None:
-        """The committed batch that holds `offset`, if it is in memory: no file is asked."""
+        """Return the committed batch with `offset` if it is in memory, else None; reads no file."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of records that it has in memory: those that gather, and the newest batches."""
+        """Bytes of records in memory: those in the builder, and the cached newest batches."""
         ...
 
     async def fetch(self, offset: int, bytes_max: int) -> list[Batch]:
-        """The same, waiting for the device in a worker thread."""
+        """Read as `read` does, but wait for the device in a worker thread."""
         ...
 
     async def offset_at(self, time_ms: int) -> int:
-        """The first offset whose record came at `time_ms` or later, about `end` if none has.
+        """Return the first offset stored at `time_ms` or later, about `end` if there is none.
 
-        Times are milliseconds since 1970. What was settled may be told, too. Waits for the device.
+        Times are milliseconds since 1970. The offset may be a settled one. Waits for the device.
         """
         ...
 
     async def set_aside(self, offset: int) -> Damage:
-        """Deal with the damage that reading `offset` met; all else near it can be read afterwards.
+        """Quarantine the damage met when reading `offset`; everything near it can be read again.
 
         The damaged bytes are copied into files that the node never deletes. The caller settles the
-        lost offsets and must not ask for them again; where `offset` is not among them, it can be
-        read now. Waits in a worker thread. Raises StorageError where that cannot be done.
+        lost offsets and must not read them again; if `offset` is not among them, it can be read
+        now. Waits in a worker thread. Raises StorageError if quarantining fails.
         """
         ...
 
     async def settlements_safe(self) -> None:
-        """Until what was settled so far is kept as durably as records are. Raises StorageError."""
+        """Wait until all settlements so far are as durable as records are. Raises StorageError."""
         ...
 
     async def close(self) -> None:
@@ -262,7 +276,7 @@ class TopicLog(Protocol):
 
 
 class TopicStore(Protocol):
-    """Opens logs. One for a node."""
+    """Factory of logs, one per node."""
 
     def open(
         self,
@@ -274,14 +288,14 @@ class TopicStore(Protocol):
         *,
         retention: Retention | None = None,
     ) -> TopicLog:
-        """Create or recover one partition's log.
+        """Create or recover the log of one partition.
 
-        Durability NONE makes a log whose files are gone at the next start.
+        The files of a log with durability NONE are deleted at the next start.
         """
         ...
 
     def exists(self, vhost: str, topic: str, incarnation: str, partition: int) -> bool:
-        """Whether a log that is kept was left by an earlier run, or is open."""
+        """Whether a persistent log was left by an earlier run, or is open."""
         ...
 
     def decide(
@@ -289,10 +303,10 @@ class TopicStore(Protocol):
         transactions: Mapping[int, Collection[TopicLog]],
         decided: Callable[[Exception | None], None],
     ) -> None:
-        """Let transactions commit that are prepared in all these logs: the point of no return.
+        """Commit transactions that are prepared in all these logs: the point of no return.
 
-        `decided` is called once, perhaps before this returns; with what has kept them from
-        committing if they have not. The caller then resolves them in the logs.
+        `decided` is called once, possibly before this returns: with None, or with the error if they
+        have not committed. The caller then resolves them in the logs.
         """
         ...
 
@@ -302,10 +316,10 @@ class TopicStore(Protocol):
 
 
 class StateStore(Protocol):
-    """Small ordered key-value state: checkpoints of ledgers, indexes of waiting rooms, windows."""
+    """Small ordered key-value store: ledger checkpoints, delay indexes, de-duplication windows."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, None where there is none."""
+        """Return the value of `key`, or None."""
         ...
 
     def write(self, changes: Sequence[tuple[bytes, bytes | None]], *, durable: bool) -> None:
@@ -313,28 +327,28 @@ class StateStore(Protocol):
         ...
 
     def scan(self, prefix: bytes) -> Sequence[tuple[bytes, bytes]]:
-        """Every pair whose key begins with `prefix`, in order of the keys."""
+        """Return all pairs whose key begins with `prefix`, in key order."""
         ...
 
     def range(self, first: bytes, stop: bytes, count_max: int) -> Sequence[tuple[bytes, bytes]]:
-        """Pairs with first <= key < stop in order of the keys, at most `count_max`."""
+        """Return the pairs with first <= key < stop in key order, at most `count_max`."""
         ...
 
     def keys(self, first: bytes, stop: bytes) -> Sequence[bytes]:
-        """All keys in [first, stop), in order; the values, however large, are not read."""
+        """Return all keys in [first, stop) in order, without reading their values."""
         ...
 
     async def fetch(
         self, first: bytes, stop: bytes, count_max: int
     ) -> Sequence[tuple[bytes, bytes]]:
-        """What `range` gives, waiting for the device in a worker thread."""
+        """Return what `range` does, waiting for the device in a worker thread."""
         ...
 
     async def write_behind(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Apply all changes in one durable transaction (None deletes), in a worker thread.
 
-        Meant for many at a time: they are written in order of the keys. Raises StorageError; the
-        changes are then seen, and wait for the next write.
+        Meant for many changes at a time: they are written in key order. Raises StorageError; the
+        changes then stay visible and are retried with the next write.
         """
         ...
 
@@ -344,31 +358,34 @@ class StateStore(Protocol):
 
 
 class DefinitionSink(Protocol):
-    """Where definitions go to survive. Writes are queued in order."""
+    """Destination of definition changes. Writes are queued in order."""
 
     def put(self, definition: Definition) -> None:
-        """Insert or replace by the definition's natural key. Returns at once."""
+        """Insert or replace a definition by its natural key. Returns without waiting."""
         ...
 
     def remove(self, definition: Definition) -> None:
-        """Delete by the definition's natural key; a missing one is no error. Returns at once."""
+        """Delete a definition by its natural key; a missing one is no error.
+
+        Returns without waiting.
+        """
         ...
 
     def remove_vhost(self, name: str) -> None:
-        """Delete a virtual host and all that was put of it, together. Returns at once."""
+        """Delete a virtual host and all its definitions in one change. Returns without waiting."""
         ...
 
 
 class MetadataStore(DefinitionSink, Protocol):
-    """Definitions that survive. What was written is durable after `flush`."""
+    """Persistent store of definitions. What was written is durable after `flush`."""
 
     async def load(self) -> Definitions:
-        """Everything that was kept."""
+        """Return all stored definitions."""
         ...
 
     @property
     def pending(self) -> bool:
-        """Whether anything queued is not durable yet."""
+        """Whether queued changes are not durable yet."""
         ...
 
     async def flush(self) -> None:

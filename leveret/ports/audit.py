@@ -1,4 +1,4 @@
-"""Who has changed what on a node: what is written down, and where it is kept."""
+"""Audit records of administrators' requests, and the interface of their store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Actor", "AuditQuery", "AuditRecord", "AuditStore", "Way"]
 
 
 class Way(StrEnum):
-    """How an administrator reached the node."""
+    """Interface by which an administrator reached the node."""
 
     COMMAND_LINE = "cli"
     HTTP = "http"
@@ -22,7 +22,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks: a user's name, the address he comes from (empty on this machine), and by what."""
+    """User who makes a request, peer address (empty on this machine), and interface used."""
 
     user: str
     peer: str
@@ -31,41 +31,41 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One request that changed something, or was refused. `parameters` hold no secrets."""
+    """Record of a request that changed something or was refused. `parameters` hold no secrets."""
 
     at_ms: int  # since 1970
     actor: Actor
     operation: str
     parameters: Mapping[str, Any]
-    error: str = ""  # the code of a refusal
+    error: str = ""  # the error code if the request was refused
     explanation: str = ""
-    number: int = 0  # ascending in time; given by the store
+    number: int = 0  # ascending in time; assigned by the store
 
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """Which records are wanted; what is None does not matter."""
+    """Filter for audit records; a None field matches everything."""
 
     since_ms: int | None = None
     until_ms: int | None = None
     user: str | None = None
-    operation: str | None = None  # its name, or its beginning: "queue."
+    operation: str | None = None  # the name, or a prefix of it: "queue."
     before: int | None = None  # only records with a smaller number: the next page
 
 
 class AuditStore(Protocol):
-    """Records of what was done, the latest first."""
+    """Store of audit records."""
 
     async def add(self, record: AuditRecord) -> None:
-        """Write one down; durable on return. Raises StorageError."""
+        """Store a record; durable on return. Raises StorageError."""
         ...
 
     async def read(self, query: AuditQuery, count_max: int) -> Sequence[AuditRecord]:
-        """At most so many records, the latest first. Raises StorageError."""
+        """Return at most `count_max` matching records, latest first. Raises StorageError."""
         ...
 
     async def forget(self, before_ms: int) -> None:
-        """Drop what is older. Raises StorageError."""
+        """Delete records older than `before_ms`. Raises StorageError."""
         ...
 
     async def close(self) -> None:

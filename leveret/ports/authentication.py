@@ -1,8 +1,8 @@
-"""Who may log in, and what they may do then: asked of whoever knows.
+"""Authentication and authorization: the interfaces of login backends and of users' rights.
 
-A backend of authentication is an `Authenticator`: the broker's own users
-(`core.access.authentication`), tokens, an HTTP service (`leveret.auth`). Whoever is let in gets
-`Rights`, which go on deciding for the time of the connection.
+An authentication backend is an `Authenticator`: the broker's own users
+(`core.access.authentication`), tokens, an HTTP service (`leveret.auth`). A successful login returns
+`Rights`, which decide about permissions for the lifetime of the connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "attempt_source",
 ]
 
-IPV6_SITE_BITS = 64  # what one subscriber gets; whoever has one address there has them all
+IPV6_SITE_BITS = 64  # what one subscriber gets: all addresses in the prefix count as one source
 
 Permission: TypeAlias = Literal["configure", "write", "read"]
 TopicPermission: TypeAlias = Literal["write", "read"]
@@ -36,17 +36,17 @@ Kind: TypeAlias = Literal["exchange", "queue"]
 
 
 class Login(NamedTuple):
-    """What somebody claims to be, the proof, and where from."""
+    """Claimed user name, its proof, and the peer's address."""
 
     user: str
-    password: str | None  # None where the name is proved already, by a certificate for one
+    password: str | None  # None if the name is already proved, e.g. by a certificate
     peer_host: str
 
 
 class UnansweredError(LeveretError):
-    """Rights must be asked for first: await `ask()`, then put the same question again.
+    """Raised when a permission must be fetched first: await `ask()`, then repeat the question.
 
-    `ask` does not raise; where no answer can be had, the next one is no.
+    `ask` does not raise; if no answer can be had, the repeated question is answered with no.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
@@ -55,11 +55,14 @@ class UnansweredError(LeveretError):
 
 
 class SecretRefusedError(LeveretError):
-    """A new secret that does not prove the same user; the text says why, without the secret."""
+    """Raised for a new secret that does not prove the same user.
+
+    The text says why, without the secret.
+    """
 
 
 class TooManyGuessesError(LeveretError):
-    """Somebody has guessed too often, and may log in again in `wait_ms`."""
+    """Raised after too many failed logins; the next attempt is possible in `wait_ms`."""
 
     def __init__(self, wait_ms: int) -> None:
         super().__init__(wait_ms)
@@ -67,7 +70,7 @@ class TooManyGuessesError(LeveretError):
 
 
 class Rights(Protocol):
-    """What one user who has logged in may do.
+    """Rights of one logged-in user.
 
     Every question may raise UnansweredError. Answers hold while `generation`, which only grows,
     stays the same.
@@ -75,22 +78,22 @@ class Rights(Protocol):
 
     @property
     def user(self) -> str:
-        """The name; it need not be the one that was claimed."""
+        """User name; it may differ from the name claimed at login."""
         ...
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """As users of RabbitMQ have them: `administrator`, `impersonator`."""
+        """User tags as in RabbitMQ: `administrator`, `impersonator`, …."""
         ...
 
     @property
     def generation(self) -> int:
-        """Other than before where answers may have changed."""
+        """Version number that grows whenever answers may have changed."""
         ...
 
     @property
     def expires_at_ms(self) -> int | None:
-        """When the proof ends, since 1970; None for never."""
+        """Time when the credentials expire, in ms since 1970; None if they do not."""
         ...
 
     def may_enter(self, vhost: str) -> bool:
@@ -102,7 +105,7 @@ class Rights(Protocol):
         ...
 
     def restricts_topics(self, vhost: str, exchange: str) -> bool:
-        """Whether some routing keys of a topic exchange may be closed to the user."""
+        """Whether some routing keys of a topic exchange may be forbidden to the user."""
         ...
 
     def allows_topic(
@@ -112,23 +115,26 @@ class Rights(Protocol):
         ...
 
     async def renewed(self, secret: str) -> Rights:
-        """The rights that a new secret of the same user gives. Raises SecretRefusedError."""
+        """Return the rights that a new secret of the same user grants.
+
+        Raises SecretRefusedError.
+        """
         ...
 
 
 class Authenticator(Protocol):
-    """One source of users."""
+    """One source of users: an authentication backend."""
 
     async def log_in(self, login: Login) -> Rights | None:
-        """What the user may do; None where this source does not know the user or the proof fails.
+        """Return the user's rights; None if this source does not know the user or the proof fails.
 
-        Raises nothing but TooManyGuessesError: who cannot be asked lets nobody in.
+        Raises nothing but TooManyGuessesError: an unreachable backend refuses the login.
         """
         ...
 
 
 def attempt_source(peer_host: str) -> str:
-    """Whom an address belongs to, as far as it shows."""
+    """Return the source that failed logins from an address count against: a host or an IPv6 /64."""
     try:
         address = ipaddress.ip_address(peer_host.partition("%")[0])
     except ValueError:

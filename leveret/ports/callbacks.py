@@ -1,4 +1,4 @@
-"""Callbacks: several of whom none may hurt the others, and the one of somebody who is gone."""
+"""Helpers for callbacks: call several so that none affects the others, and a no-op callback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["call_each", "do_nothing"]
 def call_each(
     callbacks: Iterable[Callable[[], object]], report: Callable[[object, Exception], None]
 ) -> None:
-    """Call all of them in order; `report(callback, error)` is told of each that raises."""
+    """Call all callbacks in order; each that raises is reported with `report(callback, error)`."""
     for callback in callbacks:
         try:
             callback()
@@ -22,4 +22,4 @@ def call_each(
 
 
 def do_nothing() -> None:
-    """Stand for the callback of somebody who is closed or deleted, and is referred to no more."""
+    """Do nothing: replaces the callback of a closed or deleted object, so that it can be freed."""

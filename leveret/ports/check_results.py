@@ -1,4 +1,4 @@
-"""What a diagnosis has found: said by whoever looks, shown by whoever was asked."""
+"""Results of health checks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["CheckResult", "Severity"]
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
-    ERROR = "error"  # something does not work, or is lost, or open to strangers
-    WARNING = "warning"  # it will, or may
+    ERROR = "error"  # something does not work, is lost, or is open to strangers
+    WARNING = "warning"  # it will fail, or may
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that is wrong. `check` is its name for programs and stays the same for ever.
+    """One problem found by a health check. `check` is its stable name for programs.
 
-    `subject` is what it is about: a file, a queue, a port; `remedy` begins with a verb and has the
-    command to type, where there is one.
+    `subject` names the affected file, queue or port; `remedy` begins with a verb and gives the
+    command to type, if there is one.
     """
 
     check: str
@@ -31,5 +31,5 @@ class CheckResult:
     remedy: str
 
     def as_json(self) -> dict[str, str]:
-        """For answers."""
+        """Return the finding as a JSON object."""
         return asdict(self)

@@ -7,7 +7,7 @@ cdef struct Piece:
     uint32_t size
 
 
-# The properties that the broker itself looks at; what a message does not have stays as it was.
+# Properties that the broker reads; the fields of an absent property are left unset.
 cdef struct Properties:
     Piece headers        # the table's fields, without its length
     Piece reply_to

@@ -1,8 +1,8 @@
-"""The content header of a message: which properties it has, and the same message with others.
+"""Content headers of messages: reading the properties, and rewriting some of them.
 
-A header is stored and sent on as the publisher wrote it. Compiled code looks into it on the way (the
-frame reader: who is named as author, is there a reply-to) and writes it anew only where the broker
-must change it: a dead letter, a reply-to of the broker's making.
+A header is stored and delivered as the publisher wrote it. Compiled code reads it on the way (the
+frame reader: user-id, reply-to) and rewrites it only where the broker must change it: in a dead
+letter, or for a reply-to of direct reply-to.
 
     content header   u16 class | u16 weight | u64 body size | u16 property flags | properties
     flag, property   15 content-type   short string      8 expiration   short string
@@ -51,7 +51,7 @@ cdef inline void store_be32(uint8_t* p, uint32_t v) noexcept nogil:
 
 
 cdef inline int64_t property_size(int bit, const uint8_t* p, uint32_t rest) noexcept nogil:
-    """Bytes of the property at `p`, its length included; -1 when `rest` bytes do not hold it."""
+    """Return the size of the property at `p`, length included; -1 if it exceeds `rest` bytes."""
     cdef uint32_t size
     if bit == HEADERS_BIT:
         if rest < 4:
@@ -75,18 +75,18 @@ cdef inline void note_short(Piece* text, const uint8_t* p) noexcept nogil:
 
 
 cdef int read_properties(const uint8_t* header, uint32_t size, Properties* properties) noexcept nogil:
-    """The RecordFlag word of a content header; -1 when its properties are not exactly its bytes."""
+    """Return the RecordFlag bits of a content header; -1 unless its properties fill it exactly."""
     cdef uint32_t position = FIXED_BYTES
     cdef uint16_t bits = be16(header + 12)
     cdef int flags = 0
     cdef int bit
     cdef int64_t taken
     cdef const uint8_t* p
-    if bits == 1 << DELIVERY_MODE_BIT and size == FIXED_BYTES + 1:      # as nearly always
+    if bits == 1 << DELIVERY_MODE_BIT and size == FIXED_BYTES + 1:      # the most common case
         return PERSISTENT if header[FIXED_BYTES] == 2 else 0
     if bits & 3:        # a second flag word, and a property that does not exist
         return -1
-    while bits:         # from the highest flag down, without a look at those that are not set
+    while bits:         # from the highest flag down, skipping those that are not set
         bit = 31 - __builtin_clz(bits)
         bits ^= <uint16_t>(1 << bit)
         p = header + position
@@ -116,9 +116,9 @@ cdef int read_properties(const uint8_t* header, uint32_t size, Properties* prope
 
 
 cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes reply_to, bint expires):
-    """A content header that was read, with another table (its length first) or reply-to.
+    """Return a checked content header with another table (length prefix included) or reply-to.
 
-    None keeps what is there; without `expires` the expiration is taken off.
+    None keeps the present value; without `expires` the expiration is removed.
     """
     cdef size_t added = (PyBytes_GET_SIZE(table) if table is not None else 0) + (
         PyBytes_GET_SIZE(reply_to) + 1 if reply_to is not None else 0
@@ -152,7 +152,7 @@ cdef bytes rewrite(const uint8_t* header, uint32_t size, bytes table, bytes repl
 
 
 cdef bytes open_header_of(const uint8_t* header, uint32_t size):
-    """A content header that was read, without the header BCC."""
+    """Return a content header without the header BCC; unchanged if it is malformed."""
     cdef Properties properties
     cdef const uint8_t* field
     cdef const uint8_t* stop
@@ -169,7 +169,7 @@ cdef bytes open_header_of(const uint8_t* header, uint32_t size):
     o = start + 4
     while field < stop:
         end = field_end(field, stop)
-        if end == NULL:     # what makes no sense is passed on as it lies
+        if end == NULL:     # malformed fields are copied unchanged
             end = stop
         elif field_is(field, b"BCC", 3):
             field = end
@@ -186,7 +186,10 @@ cdef inline uint8_t* put(uint8_t* o, const uint8_t* data, size_t size) noexcept 
 
 
 def with_properties(bytes header not None, *, bytes table=None, bytes reply_to=None, bint expires=True):
-    """See `rewrite`, for callers in Python. Raises ValueError for bytes that are no content header."""
+    """Return a content header with properties replaced, as `rewrite`.
+
+    Raises ValueError if malformed.
+    """
     cdef Properties properties
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(header)
     cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(header)
@@ -196,13 +199,16 @@ def with_properties(bytes header not None, *, bytes table=None, bytes reply_to=N
 
 
 def open_header(bytes header not None):
-    """A content header without the header BCC. Raises ValueError for bytes that are none."""
+    """Return a content header without the header BCC. Raises ValueError if it is malformed."""
     with_properties(header)
     return open_header_of(<const uint8_t*>PyBytes_AS_STRING(header), <uint32_t>PyBytes_GET_SIZE(header))
 
 
 def headers_table(bytes header not None):
-    """The headers of a content header as a table with its length; an empty one where it has none."""
+    """Return the headers table with its length prefix, empty if there is none.
+
+    Raises ValueError.
+    """
     cdef Properties properties
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(header)
     cdef uint32_t size = <uint32_t>PyBytes_GET_SIZE(header)

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-# Their names stand in counters.pyx, in this order.
+# The names are in counters.pyx, in this order.
 cdef enum Counter:
     _PUBLISH = 0
     _PUBLISH_IN
@@ -29,8 +29,8 @@ cdef enum:
 
 cdef class Counters:
     cdef uint64_t values[_COUNTERS]
-    cdef public bint moved      # since whoever samples has set it back
-    cdef public object series   # what was sampled of it; the sampler's (core.statistics)
+    cdef public bint moved      # whether it was incremented since the sampler last reset it
+    cdef public object series   # samples taken of it, owned by the sampler (core.statistics)
 
     cdef inline void add(self, int counter, uint64_t n) noexcept:
         self.values[counter] += n

@@ -1,23 +1,23 @@
-"""Counters and histograms: added to where batches pass, in compiled code; read by core.statistics.
+"""Counters and histograms, incremented by compiled code per batch and read by core.statistics.
 
-Each of those whose messages are counted has a `Counters`: a channel, a queue, an exchange, a virtual
-host, a connection. They only grow, and begin at 0 with whom they belong to. To add is a few
-instructions; what a rate or a history needs beyond that is the business of whoever looks at them.
+Each channel, queue, exchange, virtual host and connection has a `Counters`. Its values only grow,
+and begin at 0 when the object is created. Adding takes a few instructions; rates and histories are
+computed by the reader.
 """
 
 from libc.stdint cimport uint64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-# RabbitMQ's names in `message_stats` and of connections, but for the last of each line here:
+# RabbitMQ's names in `message_stats` and of connections, except the two with a comment:
 NAMES = (
     "publish", "publish_in", "publish_out", "confirm", "return_unroutable", "drop_unroutable",
     "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack",
-    "received_confirm",     # of `publish`, those on channels that confirm
-    "bytes_out",            # of what was delivered, as it is stored
+    "received_confirm",     # the part of `publish` on channels with confirms
+    "bytes_out",            # bytes delivered, as stored
     "recv_oct", "recv_cnt", "send_oct", "send_cnt",
 )
 
-# RabbitMQ's, of rabbitmq_message_size_bytes.
+# Buckets of RabbitMQ's metric rabbitmq_message_size_bytes.
 MESSAGE_SIZE_BOUNDS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
 
 PUBLISH = _PUBLISH
@@ -50,38 +50,39 @@ cdef uint64_t now_ms() noexcept:
 
 
 cdef class Counters:
-    """What one of those who are counted has moved so far."""
+    """Counters of one object, such as a queue or a channel."""
 
     def count(self, int counter, uint64_t n=1):
-        """Add to one of them, by its number (`PUBLISH` and so on)."""
+        """Add `n` to the counter with this number (`PUBLISH` and so on)."""
         if not 0 <= counter < _COUNTERS:
             raise IndexError(counter)
         self.add(counter, n)
 
     def value(self, int counter):
-        """One of them."""
+        """Return the value of one counter."""
         if not 0 <= counter < _COUNTERS:
             raise IndexError(counter)
         return self.values[counter]
 
     def take_in(self, Counters other):
-        """Add all that `other` has counted: what it belongs to has ended."""
+        """Add all counts of `other`, whose object has ended."""
         cdef int i
         for i in range(_COUNTERS):
             self.values[i] += other.values[i]
         self.moved = True
 
     def counted(self):
-        """Those that are not 0, by their names."""
+        """Return {name: value} of the counters that are not 0."""
         cdef int i
         return {NAMES[i]: self.values[i] for i in range(_COUNTERS) if self.values[i]}
 
 
 cdef class DeliveryStatistics(Counters):
-    """What one consumer, or one who gets, is handed out of one queue: counted for all concerned.
+    """Delivery statistics of one consumer or getter on one queue; counts for all objects concerned.
 
-    `mode` is the counter of how it is handed out (DELIVER, GET_NO_ACK …), `kind` what all queues of a
-    type have in common. With `latency`, how long messages have waited is noted there, in milliseconds.
+    `mode` is the counter of the delivery method (DELIVER, GET_NO_ACK …), `kind` the counters shared
+    by all queues of a type. With `latency`, the time from publish to delivery is recorded there, in
+    ms.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ cdef class DeliveryStatistics(Counters):
         self.kind.add(counter, n)
 
     cdef void handed_out(self, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since) noexcept:
-        """`since` is when they were published, or the first of them, in milliseconds since 1970."""
+        """Count a delivery. `since` is the publish time of the first message, in ms since 1970."""
         cdef uint64_t now
         self.add_all(self.mode, messages)
         self.add_all(_BYTES_OUT, stored)
@@ -116,23 +117,26 @@ cdef class DeliveryStatistics(Counters):
             self.latency.add(now - since if now > since else 0, messages)
 
     def delivered(self, uint64_t messages, uint64_t stored, bint redelivered, uint64_t since):
-        """The same as `handed_out`, for callers in Python."""
+        """Count a delivery; `handed_out` for callers in Python."""
         self.handed_out(messages, stored, redelivered, since)
 
     def acknowledged(self, uint64_t messages):
-        """So many of them were acknowledged."""
+        """Count acknowledged messages."""
         self.add_all(_ACK, messages)
 
     def found_empty(self):
-        """There was nothing to get."""
+        """Count a basic.get on an empty queue."""
         self.add_all(_GET_EMPTY, 1)
 
 
 cdef class Histogram:
-    """How many values were at most as large as each bound, and larger than the one before."""
+    """Histogram: number of values per bucket.
+
+    A bucket holds the values up to its bound that are above the previous bound.
+    """
 
     def __init__(self, bounds):
-        """`bounds` rise."""
+        """Create an empty histogram; `bounds` must ascend. Raises ValueError."""
         cdef int i
         if not 0 < len(bounds) <= BOUNDS_MAX:
             raise ValueError(bounds)
@@ -143,24 +147,24 @@ cdef class Histogram:
                 raise ValueError(bounds)
 
     def observe(self, uint64_t value, uint64_t times=1):
-        """The same as `add`, for callers in Python."""
+        """Count a value; `add` for callers in Python."""
         self.add(value, times)
 
     @property
     def bounds(self):
-        """The largest value of each bucket but the last, which has none."""
+        """Upper bound of each bucket except the last, which has none."""
         cdef int i
         return tuple([self._bounds[i] for i in range(self.size)])
 
     @property
     def counts(self):
-        """The values in each bucket: one more than there are bounds."""
+        """Number of values in each bucket: one more than there are bounds."""
         cdef int i
         return tuple([self._counts[i] for i in range(self.size + 1)])
 
     @property
     def count(self):
-        """All of them."""
+        """Total number of values."""
         cdef int i
         cdef uint64_t total = 0
         for i in range(self.size + 1):

@@ -1,7 +1,7 @@
-"""Fields that somebody gives and nobody declares: refused with a word on what may be meant.
+"""Error messages for unknown fields of a request, with a suggestion of what may be meant.
 
-A field that is ignored is worse than an error wherever fields say what is deleted or moved: a
-criterion with a slip of the pen would mean everything.
+Ignoring an unknown field would be worse than an error wherever fields select what is deleted or
+moved: a misspelt filter would match everything.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["suggestion", "undeclared"]
 
-COMPARED_CHARACTERS_MAX = 64  # of a name: comparing takes the product of both lengths
+COMPARED_CHARACTERS_MAX = 64  # of a name: comparing takes time proportional to both lengths
 
 
 def undeclared(given: Iterable[str], declared: Collection[str]) -> str | None:
-    """What to say of the first given field that is not declared; None where all are."""
+    """Return an error text for the first undeclared field by name, or None if all are declared."""
     unknown = min((name for name in given if name not in declared), default=None)
     if unknown is None:
         return None
@@ -28,6 +28,6 @@ def undeclared(given: Iterable[str], declared: Collection[str]) -> str | None:
 
 
 def suggestion(name: str, declared: Iterable[str]) -> str:
-    """`; did you mean 'headers'?` for `header`; empty where nothing is like it."""
+    """Return `; did you mean 'headers'?` for `header`; empty if no declared name is similar."""
     close = difflib.get_close_matches(name[:COMPARED_CHARACTERS_MAX], list(declared), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

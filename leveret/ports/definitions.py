@@ -1,4 +1,4 @@
-"""What a broker has been told to keep: the definitions that outlive a process.
+"""Definitions that outlive a process: virtual hosts, users, policies, exchanges, queues, bindings.
 
 Values only: `core` makes them, a `MetadataStore` keeps them, management shows and exports them.
 """
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 # datetime, list, dict.
 Arguments: TypeAlias = dict[str, Any]
 
-# A JSON value: what people write in policies and parameters.
+# A JSON value, as written in policies and parameters.
 Json: TypeAlias = Any
 
 # Highest counts by RabbitMQ's name of the limit (`max-queues`); absent or negative: no limit.
@@ -24,7 +24,8 @@ Limits: TypeAlias = dict[str, int]
 class VhostDefinition:
     """A virtual host: a namespace of exchanges, queues, bindings and permissions.
 
-    With `creates_queues` a message to the default exchange creates the queue that its key names.
+    With `creates_queues` a message to the default exchange creates the queue named by its routing
+    key.
     """
 
     name: str
@@ -38,7 +39,10 @@ class VhostDefinition:
 
 @dataclass(frozen=True, slots=True)
 class UserDefinition:
-    """A user. `password_hash` is a PHC string (`$argon2id$…`) or empty: no password logs in."""
+    """A user.
+
+    `password_hash` is a PHC string (`$argon2id$…`); if empty, no password is accepted.
+    """
 
     name: str
     password_hash: str = ""
@@ -48,7 +52,10 @@ class UserDefinition:
 
 @dataclass(frozen=True, slots=True)
 class PermissionDefinition:
-    """Three regular expressions over resource names; an empty one matches nothing."""
+    """Permissions of a user: three regular expressions over resource names.
+
+    An empty expression matches nothing.
+    """
 
     vhost: str
     user: str
@@ -72,7 +79,7 @@ class TopicPermissionDefinition:
 class PolicyDefinition:
     """Settings for all queues and exchanges whose names match a regular expression.
 
-    An `operator` policy bounds what other policies may say.
+    An `operator` policy limits the values of other policies.
     """
 
     vhost: str
@@ -86,7 +93,7 @@ class PolicyDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ParameterDefinition:
-    """A value that a `component` (shovel, federation-upstream) looks up in a virtual host."""
+    """Runtime parameter of a `component` (shovel, federation-upstream) in a virtual host."""
 
     vhost: str
     component: str
@@ -96,7 +103,7 @@ class ParameterDefinition:
 
 @dataclass(frozen=True, slots=True)
 class GlobalParameterDefinition:
-    """A value for the whole node."""
+    """Runtime parameter of the whole node."""
 
     name: str
     value: Json
@@ -104,7 +111,7 @@ class GlobalParameterDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDefinition:
-    """A durable exchange (transient ones never reach a store)."""
+    """A durable exchange; transient ones are never stored."""
 
     vhost: str
     name: str
@@ -116,21 +123,21 @@ class ExchangeDefinition:
 
 
 class Paused(StrEnum):
-    """What of a queue an operator has stopped."""
+    """Operations on a queue that an operator has paused."""
 
     NOTHING = ""
-    DELIVERIES = "deliveries"  # nobody is handed a message
-    ALL = "all"  # and none is taken
+    DELIVERIES = "deliveries"  # messages are not delivered
+    ALL = "all"  # and not accepted either
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """A queue. `exclusive` ones and transient ones never reach a store.
+    """A queue; only durable, non-exclusive ones are stored.
 
-    `incarnation` tells a queue from an earlier one of the same name; its log's directory carries
-    it, and the name that the queue was declared with: `log_name`, where that was another one.
-    `aliases` are names that it had, under which clients still reach it. `created_by` is the user
-    that declared it and `created_ms` when, in milliseconds since 1970; empty and 0: nobody knows.
+    `incarnation` distinguishes a queue from an earlier one of the same name. The directory of its
+    log is named after it and the name at declaration: `log_name` if that was a different one.
+    `aliases` are former names under which clients still reach the queue. `created_by` is the user
+    that declared it, `created_ms` the time in ms since 1970; empty and 0 if unknown.
     """
 
     vhost: str
@@ -148,13 +155,13 @@ class QueueDefinition:
 
     @property
     def topic(self) -> str:
-        """The name that its logs have for as long as it lives."""
+        """Name used for the queue's logs; it never changes during the queue's lifetime."""
         return self.log_name or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class BindingDefinition:
-    """A binding from an exchange to a queue or to an exchange (`destination_type`)."""
+    """A binding from an exchange to a queue or an exchange (`destination_type`)."""
 
     vhost: str
     source: str
@@ -180,7 +187,7 @@ Definition: TypeAlias = (
 
 @dataclass(slots=True)
 class Definitions:
-    """Everything a store holds, in the order in which it can be rebuilt."""
+    """All definitions of a store, in the order in which they can be rebuilt."""
 
     vhosts: list[VhostDefinition] = field(default_factory=list)
     users: list[UserDefinition] = field(default_factory=list)

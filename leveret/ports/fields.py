@@ -1,4 +1,4 @@
-"""A field table's integers, which know more than their value where it matters."""
+"""Integers of field tables that remember their wire type."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FIELD_TYPES = {
     "V": "void",
 }
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
-# The largest numbers of a field table, and so of whatever says the same in JSON: what counts in
-# whole numbers of 64 bits meets no other.
+# Range of integers in field tables, and of the same values in JSON: 64-bit arithmetic meets no
+# others.
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class WireInteger(int):
-    """An integer that came as another wire type than its value suggests: a 5 in 64 bits.
+    """An integer received as another wire type than its value suggests, e.g. a 5 in 64 bits.
 
     Equal to the plain integer everywhere; only error texts name its `wire_type`.
     """
@@ -38,23 +38,23 @@ class WireInteger(int):
     wire_type: str
 
     def __new__(cls, value: int, wire_type: str) -> WireInteger:  # noqa: PYI034 - never subclassed
-        """`wire_type` is RabbitMQ's name for it: byte, unsignedbyte, short, … long."""
+        """Create an integer with RabbitMQ's name of its type: byte, unsignedbyte, short, … long."""
         made = super().__new__(cls, value)
         made.wire_type = wire_type
         return made
 
     def __reduce__(self) -> tuple[type[WireInteger], tuple[int, str]]:
-        """For copy and pickle."""
+        """Support copy and pickle."""
         return type(self), (int(self), self.wire_type)
 
 
 def integer_type(value: int) -> str:
-    """Name an integer's wire type; a plain one's is the narrower of the two that clients like."""
+    """Return the name of an integer's wire type; signedint or long, by size, for a plain int."""
     if isinstance(value, WireInteger):
         return value.wire_type
     return "signedint" if INT32_MIN <= value <= INT32_MAX else "long"
 
 
 def field_type(letter: int) -> str:
-    """Name the type that a value's letter on the wire stands for."""
+    """Return RabbitMQ's name of the field type with this wire letter."""
     return FIELD_TYPES[chr(letter)]

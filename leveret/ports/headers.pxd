@@ -6,10 +6,10 @@ cdef enum:
     HEADERS_BIT = 1 << 13           # of the flag word
 
 
-# Where a content header has its headers table, or would have it.
+# Location of the headers table in a content header, or where one would be inserted.
 cdef struct HeadersPlace:
-    const uint8_t* start        # the table's length, or where it would be inserted
-    const uint8_t* fields       # what is in the table; `stop` where there is none
+    const uint8_t* start        # the table's length prefix, or the place of insertion
+    const uint8_t* fields       # the table's fields; equal to `stop` if there is no table
     const uint8_t* stop
 
 

@@ -1,6 +1,6 @@
-"""CheckResult one's way in the headers table of a stored content header, without making an object of it.
+"""Navigation in the headers table of a stored content header, without creating Python objects.
 
-For the compiled code of other rooms that looks at one field of many messages. All integers are
+For compiled code of other packages that reads one field of many messages. All integers are
 big-endian.
 
     content header  u16 class | u16 weight | u64 body size | u16 property flags | properties
@@ -9,7 +9,7 @@ big-endian.
     table           u32 size of its fields | field …
     field           short string name | u8 letter | value
 
-The publisher's table was accepted by its length only, so nothing here may trust what is in it.
+Only the length of the publisher's table was checked, so nothing here may trust its content.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -18,7 +18,7 @@ from libc.string cimport memcmp
 cdef enum:
     CONTENT_TYPE_BIT = 1 << 15
     CONTENT_ENCODING_BIT = 1 << 14
-    CONTINUES_BIT = 1           # another flag word follows: no property of ours needs one
+    CONTINUES_BIT = 1           # another flag word follows: no property supported here needs one
 
 
 cdef uint32_t be32(const uint8_t* p) noexcept nogil:
@@ -26,7 +26,7 @@ cdef uint32_t be32(const uint8_t* p) noexcept nogil:
 
 
 cdef bint find_headers(const uint8_t* header, uint32_t size, HeadersPlace* place) noexcept nogil:
-    """Say where the headers table is, or would be. False where the content header makes no sense."""
+    """Locate the headers table, or where it would be. False if the content header is malformed."""
     cdef const uint8_t* end = header + size
     cdef const uint8_t* p = header + CONTENT_HEADER_BYTES
     cdef uint16_t flags
@@ -53,7 +53,7 @@ cdef bint find_headers(const uint8_t* header, uint32_t size, HeadersPlace* place
 
 
 cdef const uint8_t* field_end(const uint8_t* field, const uint8_t* stop) noexcept nogil:
-    """Where the field ends that begins at `field`; NULL where it does not end before `stop`."""
+    """Return the end of the field that begins at `field`; NULL if it does not end before `stop`."""
     cdef const uint8_t* value
     cdef size_t size
     cdef uint8_t letter

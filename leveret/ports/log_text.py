@@ -1,4 +1,4 @@
-"""Names and texts of others in lines of the log: one line each, whatever they hold, and bounded."""
+"""Formatting of foreign names and texts for log lines: printable, one line, of bounded length."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final
 
 __all__ = ["one_line", "quoted"]
 
-CHARACTERS_MAX: Final = 255  # what names of AMQP have at most
+CHARACTERS_MAX: Final = 255  # the longest AMQP name
 
 
 def quoted(text: object) -> str:
-    """A name in quotes."""
+    """Return a name in quotes, safe for a log line."""
     return f"'{one_line(text)}'"
 
 
 def one_line(text: object, characters_max: int = CHARACTERS_MAX) -> str:
-    """Text without anything that would end the line, or colour it."""
+    """Return text cut to `characters_max`, with unprintable characters escaped."""
     shown = str(text)[:characters_max]
     if shown.isprintable():
         return shown

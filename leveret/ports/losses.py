@@ -1,4 +1,4 @@
-"""What was kept and is gone: told in the log, and shown until an operator has acknowledged it."""
+"""Data-loss reports: logged, and shown until an operator acknowledges them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["Loss", "LossKind"]
 
 
 class LossKind(StrEnum):
-    """What was lost. The values stay the same for ever: programs read them."""
+    """Kind of lost data. The values are stable: programs read them."""
 
     MESSAGES = "messages"
     DEFINITIONS = "definitions"
     RECORDS = "records"  # of the audit log, or of usage
-    UNREADABLE = "unreadable"  # an entry of the ledger itself
+    UNREADABLE = "unreadable"  # an entry of the loss report itself
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One loss. `subject` is a queue or a file, `what` a sentence about it for the operator.
+    """One data loss. `subject` is a queue or a file, `what` a sentence about it for the operator.
 
-    `count` is how many messages, 0 where that is not known or they are no messages; `at_ms` when it
-    was noticed, in milliseconds since 1970; `number` its number in the ledger, 0 before it has one.
+    `count` is the number of messages, 0 if unknown or if no messages were lost; `at_ms` the time of
+    detection in ms since 1970; `number` its number in the report, 0 before one is assigned.
     """
 
     kind: LossKind

@@ -1,8 +1,8 @@
-"""Reading a few of a message's headers, however many it has.
+"""Lookup of a few headers of a message, at a cost independent of how many it has.
 
-A table may have tens of thousands, and making objects of them all takes longer than whatever is done
-with one. Here a name is compared only where its length and its first octet may be one that is asked
-for; all others cost some instructions.
+A table may have tens of thousands of fields, and decoding them all takes longer than anything done
+with one. Here a name is compared only if its length and first octet match one of the wanted names;
+all other fields cost a few instructions.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -18,11 +18,11 @@ cdef enum:
 
 
 cdef class HeaderNames:
-    """The names of some headers, ready to be looked for in many messages."""
+    """Set of header names, prepared for lookup in many messages."""
 
-    cdef dict names                 # what they are called, by their octets
-    cdef bint[OCTETS] sizes         # whether one has so many octets
-    cdef bint[OCTETS] begins        # whether one begins so
+    cdef dict names                 # names by their encoded octets
+    cdef bint[OCTETS] sizes         # whether a name has this many octets
+    cdef bint[OCTETS] begins        # whether a name begins with this octet
 
     def __init__(self, names):
         self.names = {}
@@ -36,7 +36,7 @@ cdef class HeaderNames:
                 self.begins[octets[0] if octets else 0] = True
 
     def pick(self, bytes header not None):
-        """{name: value} of those that a content header has. Raises MalformedFieldError."""
+        """Return {name: value} of those present in a content header. Raises MalformedFieldError."""
         cdef dict found = {}
         cdef HeadersPlace place
         cdef const uint8_t* field
@@ -61,7 +61,7 @@ cdef class HeaderNames:
 
 
 def without_headers(bytes header not None):
-    """A content header as it would be without its table. Raises MalformedFieldError."""
+    """Return a content header without its headers table. Raises MalformedFieldError."""
     cdef HeadersPlace place
     cdef const uint8_t* begin = <const uint8_t*><const char*>header
     cdef bytearray rest

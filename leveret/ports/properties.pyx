@@ -1,9 +1,9 @@
-"""What a stored record's content header says of the few properties that a queue obeys.
+"""Reading of the properties that a queue obeys, from a stored record's content header.
 
     content header   u16 class | u16 weight | u64 body size | u16 property flags | properties
 
-The frame reader has checked that the properties fit into their header; what does not is taken for
-missing all the same. Only compiled code comes here.
+The frame reader has checked that the properties fit into their header; one that does not is treated
+as missing all the same. For compiled code only.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef const uint8_t* find_property(const RecordView* record, int wanted, uint32_t* size) noexcept nogil:
-    """Where a property's value lies, and how long it is; NULL where there is none."""
+    """Return a property's value and store its size; NULL if it is absent."""
     cdef const uint8_t* p = record.header + CONTENT_HEADER_BYTES
     cdef const uint8_t* end = record.header + record.header_size
     cdef uint32_t bits
@@ -57,7 +57,7 @@ cdef const uint8_t* find_property(const RecordView* record, int wanted, uint32_t
 
 
 cdef uint64_t expiration_ms(const RecordView* record) noexcept nogil:
-    """How long the record may wait; the largest number there is where it may for ever."""
+    """Return the record's time to live in ms; the largest uint64 if it does not expire."""
     cdef uint32_t size, i
     cdef uint64_t value = 0
     cdef const uint8_t* text = find_property(record, EXPIRATION_BIT, &size)
@@ -71,14 +71,14 @@ cdef uint64_t expiration_ms(const RecordView* record) noexcept nogil:
 
 
 cdef int priority(const RecordView* record, int otherwise) noexcept nogil:
-    """The record's priority, or `otherwise` where it states none."""
+    """Return the record's priority, or `otherwise` if it states none."""
     cdef uint32_t size
     cdef const uint8_t* value = find_property(record, PRIORITY_BIT, &size)
     return otherwise if value == NULL else value[0]
 
 
 def timestamp_of(Batch batch not None, uint64_t offset):
-    """The `timestamp` that a record's publisher gave it, seconds since 1970; None where he gave none."""
+    """Return a record's `timestamp` property, in seconds since 1970; None if it has none."""
     cdef RecordView record
     cdef uint32_t size
     cdef const uint8_t* value

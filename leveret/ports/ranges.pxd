@@ -9,20 +9,20 @@ cdef struct Range:
 cdef struct Block:
     char* runs
     Py_ssize_t size
-    Py_ssize_t start            # index of its first run, counted from that of the first block
+    Py_ssize_t start            # index of its first run, relative to that of the first block
 
 
 cdef class Runs:
     cdef Py_ssize_t width       # bytes of a run
-    cdef Py_ssize_t size        # how many there are
-    cdef char* room             # the allocation; what lies before `flat` is room to grow to the front
+    cdef Py_ssize_t size        # number of runs
+    cdef char* room             # the allocation; the space before `flat` allows growth to the front
     cdef char* flat
-    cdef Py_ssize_t capacity    # from `flat` on
+    cdef Py_ssize_t capacity    # of runs, from `flat` on
     cdef Block* blocks          # NULL while all runs are in `flat`
     cdef Py_ssize_t block_count
     cdef Py_ssize_t block_room
-    cdef Py_ssize_t recent      # the block that was asked for last
-    cdef char* spare            # a block that nothing is in
+    cdef Py_ssize_t recent      # the block found by the last lookup
+    cdef char* spare            # an empty block kept for reuse
 
     cdef char* _far(self, Py_ssize_t i) noexcept
     cdef Py_ssize_t _block_of(self, Py_ssize_t i) noexcept
@@ -58,5 +58,5 @@ cdef class RangeSet(Runs):
 
 
 cdef inline Range* range_at(RangeSet ranges, Py_ssize_t i) noexcept:
-    """One of the ranges, until the set changes."""
+    """Return a pointer to range `i`, valid until the set changes."""
     return (<Range*>ranges.flat) + i if ranges.blocks == NULL else <Range*>ranges._far(i)

@@ -1,28 +1,29 @@
 """Sets of offsets as sorted, disjoint, non-adjacent half-open ranges.
 
-Ledgers, settlements and checkpoints all speak in ranges, so that their cost follows the number of
-holes and not the number of messages. One contiguous array of (first, stop) pairs: a binary search
-and a short memmove of the shorter side beat any tree for the few dozen ranges a queue really has.
-Where hostile acks make thousands, the array is cut into blocks, and a change moves one block at most.
+Delivery state, settlements and checkpoints are kept as ranges, so that their cost follows the
+number of holes, not the number of messages. One contiguous array of (first, stop) pairs: a binary
+search and a short memmove of the shorter side beat any tree for the few dozen ranges a queue has.
+If hostile acks make thousands, the array is split into blocks, and a change moves one block at most.
 """
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
-# Runs in one array, at most, and at least in blocks; in one block at most.
+# Limits in runs: the largest flat array, the smallest total kept in blocks, the largest block.
 cdef Py_ssize_t FLAT_MAX = 4096
 cdef Py_ssize_t BLOCKS_MIN = 1024
 cdef Py_ssize_t BLOCK_MAX = 512
-# `add_all` passes over so many ranges of the set for each that is added; else it looks for each place.
+# `add_all` merges in one pass if the set has at most this many ranges per added one; else it
+# searches.
 cdef Py_ssize_t PASS_RANGES_MAX = 32
 
 
 cdef class Runs:
-    """Sorted runs, each of which begins with its first number and the one behind its last.
+    """Sorted runs; each begins with its first number and the one past its last (a Range).
 
-    They are of `width` bytes, in one array or in blocks; `size` are there, and are known by their
-    indexes. A pointer to one counts until the next change.
+    A run takes `width` bytes; all are in one array or in blocks. `size` is the number of runs,
+    which are addressed by index. A pointer to a run is valid until the next change.
     """
 
     def __cinit__(self):
@@ -37,7 +38,7 @@ cdef class Runs:
 
     @property
     def held_bytes(self):
-        """Memory that it has reserved for its runs."""
+        """Memory reserved for the runs, in bytes."""
         cdef Py_ssize_t blocks = self.block_count + (self.spare != NULL)
         if self.blocks != NULL:
             return blocks * BLOCK_MAX * self.width + self.block_room * sizeof(Block)
@@ -46,7 +47,7 @@ cdef class Runs:
     # -- where runs are
 
     cdef Py_ssize_t _find(self, uint64_t offset) noexcept:
-        """Index of the first run that ends behind `offset`; `size` when there is none."""
+        """Return the index of the first run that ends after `offset`; `size` if there is none."""
         cdef Py_ssize_t low = 0, high = self.size, middle
         if self.blocks != NULL:
             return self._find_far(offset)
@@ -87,7 +88,7 @@ cdef class Runs:
         return block.start - self.blocks[0].start + low
 
     cdef Py_ssize_t _block_of(self, Py_ssize_t i) noexcept:
-        """Which block a run is in; what lies behind the last run belongs to the last block."""
+        """Return the block that holds run `i`; the last block if `i` is past the last run."""
         cdef Py_ssize_t low, high, middle, wanted = i + self.blocks[0].start
         cdef Block* block = &self.blocks[self.recent]
         if block.start <= wanted < block.start + block.size:
@@ -105,7 +106,7 @@ cdef class Runs:
         return low
 
     cdef char* _far(self, Py_ssize_t i) noexcept:
-        """A run, by its index."""
+        """Return a pointer to run `i`."""
         cdef Block* block
         if self.blocks == NULL:
             return self.flat + i * self.width
@@ -113,7 +114,7 @@ cdef class Runs:
         return block.runs + (i + self.blocks[0].start - block.start) * self.width
 
     cdef void _copy_to(self, char* target) noexcept:
-        """All runs, one behind the other."""
+        """Copy all runs to `target`, in order."""
         cdef Py_ssize_t k
         if self.blocks == NULL:
             memcpy(target, self.flat, self.size * self.width)
@@ -147,7 +148,7 @@ cdef class Runs:
     cdef int _splice_flat(
         self, Py_ssize_t at, Py_ssize_t removed, void* put, Py_ssize_t added
     ) except -1:
-        """Whichever side is shorter moves: settling from either end costs the same."""
+        """Replace runs in the flat array, moving the shorter side: both ends cost the same."""
         cdef Py_ssize_t change = added - removed
         cdef Py_ssize_t behind = self.size - at - removed
         cdef Py_ssize_t width = self.width
@@ -167,7 +168,7 @@ cdef class Runs:
         return 0
 
     cdef int _reserve(self, Py_ssize_t extra) except -1:
-        """Make sure that `extra` more runs fit behind the last."""
+        """Make room for `extra` more runs behind the last."""
         cdef Py_ssize_t before = (self.flat - self.room) // self.width
         if before >= extra and before >= self.size // 2:   # so often taken from the front: slide down
             memmove(self.room, self.flat, self.size * self.width)
@@ -177,7 +178,7 @@ cdef class Runs:
         return self._move_to(max(self.size + extra, 2 * self.size, 8), 0)
 
     cdef int _reserve_before(self, Py_ssize_t extra) except -1:
-        """Make sure that `extra` more runs fit before the first."""
+        """Make room for `extra` more runs before the first."""
         cdef Py_ssize_t room
         if self.flat - self.room >= extra * self.width:
             return 0
@@ -185,7 +186,7 @@ cdef class Runs:
         return self._move_to(room, (room - self.size) // 2)
 
     cdef int _move_to(self, Py_ssize_t room, Py_ssize_t before) except -1:
-        """Move into a new array of `room` runs, `before` of them left free in front."""
+        """Reallocate the array to `room` runs, `before` of them free in front."""
         cdef char* fresh = <char*>malloc(room * self.width)
         if fresh == NULL:
             raise MemoryError
@@ -199,7 +200,7 @@ cdef class Runs:
     # -- blocks
 
     cdef int _prepare_block(self) except -1:
-        """Make sure that one more block can come without memory."""
+        """Allocate what one more block needs, so that adding it cannot fail."""
         cdef Block* grown
         cdef Py_ssize_t room
         if self.spare == NULL:
@@ -216,7 +217,7 @@ cdef class Runs:
         return 0
 
     cdef void _enter_block(self, Py_ssize_t k, Py_ssize_t start) noexcept:
-        """Let the spare block be the one with the number `k`."""
+        """Insert the spare block as block `k`."""
         memmove(&self.blocks[k + 1], &self.blocks[k], (self.block_count - k) * sizeof(Block))
         self.blocks[k].runs = self.spare
         self.blocks[k].size = 0
@@ -225,7 +226,7 @@ cdef class Runs:
         self.spare = NULL
 
     cdef void _leave_block(self, Py_ssize_t k) noexcept:
-        """Give an empty block back, or keep it as the spare one."""
+        """Remove an empty block; keep its memory as the spare one, or free it."""
         if self.spare == NULL:
             self.spare = self.blocks[k].runs
         else:
@@ -235,7 +236,7 @@ cdef class Runs:
         self.recent = 0
 
     cdef void _shift(self, Py_ssize_t k, Py_ssize_t change) noexcept:
-        """Behind block `k` every run's index has changed."""
+        """Add `change` to the start index of all blocks behind block `k`."""
         for k in range(k + 1, self.block_count):
             self.blocks[k].start += change
 
@@ -256,7 +257,7 @@ cdef class Runs:
             self.size -= part
             removed -= part
             if k == 0:
-                block.start += part     # the others are where they were, seen from its new begin
+                block.start += part     # the others keep their place relative to its new start
             else:
                 self._shift(k, -part)
             if block.size == 0:
@@ -265,7 +266,7 @@ cdef class Runs:
                 self._unite(k)
 
     cdef void _unite(self, Py_ssize_t k) noexcept:
-        """Let a block that few runs are in become one with a neighbour, if that leaves room."""
+        """Merge a block with few runs into a neighbour, if the result leaves room to grow."""
         cdef Block* block
         cdef Block* after
         for k in (k, k - 1):
@@ -288,7 +289,7 @@ cdef class Runs:
         block = &self.blocks[k]
         place = at + self.blocks[0].start - block.start
         if block.size + added > BLOCK_MAX:
-            # Whoever appends fills blocks; elsewhere both halves may grow.
+            # Appending leaves the block full; an insertion elsewhere splits it in halves.
             half = block.size if place == block.size else block.size // 2
             self._enter_block(k + 1, block.start + half)
             block = &self.blocks[k]
@@ -314,7 +315,7 @@ cdef class Runs:
         return 0
 
     cdef int _adopt(self, char* runs, Py_ssize_t size) except -1:
-        """Let an array of runs be all that there are."""
+        """Replace all runs by this array and take ownership of it."""
         self._give_back()
         self.room = self.flat = runs
         self.size = self.capacity = size
@@ -323,7 +324,7 @@ cdef class Runs:
         return 0
 
     cdef int _to_blocks(self) except -1:
-        """Cut the one array, which is too long, into blocks."""
+        """Split a flat array that has become too long into blocks."""
         cdef Py_ssize_t part = BLOCK_MAX * 3 // 4
         cdef Py_ssize_t count = (self.size + part - 1) // part
         cdef Block* blocks = <Block*>malloc((count + 16) * sizeof(Block))
@@ -354,7 +355,7 @@ cdef class Runs:
         return 0
 
     cdef void _to_flat(self) noexcept:
-        """Put all runs into one array again, if there is memory for it."""
+        """Copy all runs into one array again; keep the blocks if there is no memory for it."""
         cdef Py_ssize_t size = self.size
         cdef char* room = <char*>malloc(2 * BLOCKS_MIN * self.width)
         if room == NULL:
@@ -366,7 +367,7 @@ cdef class Runs:
         self.capacity = 2 * BLOCKS_MIN
 
     cdef void _give_back(self) noexcept:
-        """Leave nothing, and no memory."""
+        """Remove all runs and free their memory."""
         cdef Py_ssize_t k
         for k in range(self.block_count):
             free(self.blocks[k].runs)
@@ -412,13 +413,13 @@ cdef class RangeSet(Runs):
         return f"RangeSet({list(self)!r})"
 
     cpdef uint64_t add(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
-        """Put [first, stop) in. Returns how many offsets were new."""
+        """Add [first, stop). Returns the number of offsets that were new."""
         cdef Py_ssize_t i, j
         cdef uint64_t covered = 0
         cdef Range merged
         if first >= stop:
             return 0
-        # Ranges that overlap or touch [first, stop) melt into one.
+        # Ranges that overlap or touch [first, stop) are merged into one.
         i = self._find(first - 1) if first else 0
         merged.first = first
         merged.stop = stop
@@ -433,7 +434,7 @@ cdef class RangeSet(Runs):
         return (merged.stop - merged.first) - covered
 
     def add_all(self, ranges):
-        """Put many ranges in: in one pass over the set, wherever they lie, unless it is far larger."""
+        """Add many ranges, in one pass over the set unless it is far larger than what is added."""
         cdef RangeSet added = RangeSet()
         cdef uint64_t first, stop
         cdef Py_ssize_t i = 0, j = 0, size = 0
@@ -471,7 +472,7 @@ cdef class RangeSet(Runs):
         self._adopt(<char*>block, size)
 
     cpdef uint64_t remove(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
-        """Take [first, stop) out. Returns how many offsets had been in."""
+        """Remove [first, stop). Returns the number of offsets that were in the set."""
         cdef Py_ssize_t i, j, kept = 0
         cdef uint64_t removed = 0, low, high
         cdef Range rest[2]
@@ -498,7 +499,7 @@ cdef class RangeSet(Runs):
         return removed
 
     cpdef bint contains(self, uint64_t first, uint64_t stop) noexcept:
-        """Whether every offset of [first, stop) is in."""
+        """Whether every offset of [first, stop) is in the set."""
         cdef Py_ssize_t i
         if first >= stop:
             return True
@@ -506,7 +507,7 @@ cdef class RangeSet(Runs):
         return i < self.size and range_at(self, i).first <= first and range_at(self, i).stop >= stop
 
     def overlap(self, uint64_t first, uint64_t stop):
-        """How many offsets of [first, stop) are in."""
+        """Return the number of offsets of [first, stop) that are in the set."""
         cdef Py_ssize_t i = self._find(first)
         cdef uint64_t found = 0
         if first >= stop:
@@ -517,7 +518,7 @@ cdef class RangeSet(Runs):
         return found
 
     def first_from(self, uint64_t offset):
-        """The lowest offset that is not below this one, or None."""
+        """Return the lowest offset at or above `offset`, or None."""
         cdef Py_ssize_t i = self._find(offset)
         return max(offset, range_at(self, i).first) if i < self.size else None
 
@@ -538,7 +539,7 @@ cdef class RangeSet(Runs):
         return first, stop
 
     def gaps(self, uint64_t first, uint64_t stop):
-        """The ranges of [first, stop) that are not in, as a new RangeSet."""
+        """Return the ranges of [first, stop) that are not in the set, as a new RangeSet."""
         cdef RangeSet missing = RangeSet()
         cdef Py_ssize_t i = self._find(first)
         while i < self.size and range_at(self, i).first < stop:
@@ -552,25 +553,25 @@ cdef class RangeSet(Runs):
 
     @property
     def first(self):
-        """The lowest offset, or None when the set is empty."""
+        """Lowest offset, or None if the set is empty."""
         return range_at(self, 0).first if self.size else None
 
     @property
     def stop(self):
-        """One past the highest offset, or None when the set is empty."""
+        """One past the highest offset, or None if the set is empty."""
         return range_at(self, self.size - 1).stop if self.size else None
 
     def copy(self):
-        """An independent copy."""
+        """Return an independent copy."""
         return RangeSet(self)
 
     def clear(self):
-        """Remove everything; the array is given back."""
+        """Remove all ranges and free their memory."""
         self._give_back()
         self.count = 0
 
     def to_bytes(self):
-        """Little-endian (first, stop) pairs of 64 bits each: the form in control batches and checkpoints."""
+        """Return the ranges as little-endian u64 pairs, as in control batches and checkpoints."""
         cdef bytearray made
         if self.blocks == NULL:
             return self.flat[: self.size * sizeof(Range)] if self.size else b""
@@ -580,7 +581,10 @@ cdef class RangeSet(Runs):
 
     @staticmethod
     def from_bytes(const unsigned char[::1] data):
-        """The set that `to_bytes` wrote. Raises ValueError on a length or an order it cannot have."""
+        """Return the set that `to_bytes` wrote.
+
+        Raises ValueError for an invalid length or order.
+        """
         cdef RangeSet made = RangeSet()
         cdef Py_ssize_t i, n = data.shape[0] // sizeof(Range)
         cdef Range item

@@ -8,9 +8,9 @@ cdef enum:
     BATCH_HEADER_BYTES = 64
     RECORD_HEADER_BYTES = 20
 
-# What a record asks for beyond being carried: bits of its flag word, joined in the batch's header,
-# which has room for sixteen. Those above are a publisher's requests: what they ask for is done before
-# anything is stored, and no record has them.
+# Features of a record: bits of its flag word, joined in the batch's header, which has room for
+# sixteen. The higher bits are requests of a publisher, handled before anything is stored: no stored
+# record has them.
 cpdef enum RecordFlag:
     PERSISTENT = 1          # delivery-mode 2
     HAS_EXPIRATION = 2
@@ -19,17 +19,17 @@ cpdef enum RecordFlag:
     HAS_USER_ID = 16
     HAS_REPLY_TO = 32
     DEAD_LETTERED = 64      # its x-death is the broker's own, not a client's
-    BLIND_COPIED = 128      # its headers have BCC, which nobody is shown
+    BLIND_COPIED = 128      # its headers have BCC, which is hidden from consumers
     HAS_TAGS = 256          # x-tags
     HAS_GROUP = 512         # x-message-group
     HAS_RETRY = 1024        # x-retry-delays or x-retry-max-attempts
     RETRIED = 2048          # its x-retry-count is the broker's own, not a client's
-    PUT_BACK = 4096         # written by the broker itself: no duplicate, whatever its id
+    PUT_BACK = 4096         # written by the broker itself: never a duplicate, whatever its id
     SELECTS_KEYS = 65536    # CC or BCC
     WANTS_DELAY = 131072    # x-delay, x-deliver-at, x-delay-level, x-repeat-every or x-cron
     WANTS_ORDER = 262144    # x-producer-id
     WANTS_PREPARE = 524288  # x-prepare
-    STORED = 65535          # all that a record may have
+    STORED = 65535          # mask of all flags that a stored record may have
 
 cpdef enum BatchAttribute:
     CONTROL = 1             # settlements, not messages
@@ -38,7 +38,7 @@ cpdef enum BatchAttribute:
     PENDING = 8             # counts only if its transaction commits
 
 
-# One record as it lies in a batch: pointers into the batch's bytes, good while the batch lives.
+# A record within a batch: pointers into the batch's bytes, valid while the batch exists.
 cdef struct RecordView:
     uint32_t size
     uint32_t flags
@@ -55,10 +55,10 @@ cdef struct RecordView:
 cdef class Batch:
     cdef uint8_t* data
     cdef readonly size_t size
-    cdef object owner           # whoever owns `data`; None when the batch does
+    cdef object owner           # object that owns `data`; None if the batch does
     cdef readonly uint64_t base_offset
     cdef readonly uint32_t count
-    cdef uint64_t cursor_offset     # where the last look-up ended, so that going on is O(1)
+    cdef uint64_t cursor_offset     # offset of the last lookup, so that sequential access is O(1)
     cdef size_t cursor_position
 
     cdef uint32_t _size_at(self, size_t position) except 0
@@ -75,14 +75,14 @@ cdef class BatchBuilder:
     cdef readonly uint32_t features
     cdef readonly uint64_t tag_mask
     cdef readonly bint transient
-    cdef readonly bint was_sealed   # whether a batch was made of it yet, so that its log has a file
+    cdef readonly bint was_sealed   # whether it made a batch yet, so that its log has a file
     cdef readonly uint64_t first_time
     cdef readonly uint64_t last_time
-    cdef public bint parked         # whoever packs into it next must say so: its queue is parked (core.turn)
-    cdef uint64_t noted_in          # where somebody has noted last that it was packed into (amqp.frames)
+    cdef public bint parked         # the reader must report new records: its queue is parked (core.turn)
+    cdef uint64_t noted_in          # mark of the reader that last noted this builder (amqp.frames)
     cdef public object owner
-    cdef public object publish_tags      # who published what, where somebody asks (core.logs.publish_tags), else None
-    cdef public Counters counters   # where what is sealed counts as published, else None
+    cdef public object publish_tags # publish tags of the records (core.logs.publish_tags), None if unwanted
+    cdef public Counters counters   # counters for sealed records as `publish`, else None
 
     cdef int append(
         self, uint32_t flags, uint64_t now, uint64_t tag_mask,

@@ -1,6 +1,6 @@
-"""The batch: the unit of write, checksum, replication and read; and the records packed inside it.
+"""Batches, the unit of write, checksum, replication and read; and the records packed in them.
 
-Every room handles batches; only this module knows their bytes. All integers are little-endian.
+All packages handle batches; only this module knows their bytes. All integers are little-endian.
 
     batch header, 64 bytes
      0  u32  magic and version, b"LVB1"
@@ -24,8 +24,8 @@ Every room handles batches; only this module knows their bytes. All integers are
      0  u32  size of the record in bytes, this field included
      4  u32  flags (RecordFlag)
      8  u32  milliseconds since the batch's first timestamp
-    12  u64  tag mask: a bit for each of its tags (leveret.ports.tags); in a waiting room, where
-             nobody filters, when the record is due (leveret.features.due_list)
+    12  u64  tag mask: a bit for each of its tags (leveret.ports.tags); in a delayed-message store,
+             where no filter reads it, the time when the record is due (leveret.features.due_list)
     20       exchange, short string as on the wire (one length byte, then the bytes)
              routing key, short string
              u32  size of the content header
@@ -50,8 +50,8 @@ from leveret.ports.tags cimport mask_of
 
 MAGIC = 0x3142564C          # b"LVB1"
 HEADER_BYTES = BATCH_HEADER_BYTES
-CHECKSUM_FROM = 20          # the CRC covers everything from here on
-BUILDER_BYTES_MIN = 4096    # smaller first blocks cost a realloc for nearly every batch
+CHECKSUM_FROM = 20          # the first byte that the CRC covers
+BUILDER_BYTES_MIN = 4096    # smaller initial blocks cost a realloc for nearly every batch
 
 cdef uint32_t _MAGIC = MAGIC
 
@@ -87,20 +87,21 @@ cdef inline void store64(uint8_t* p, uint64_t v) noexcept nogil:
 
 
 def first_time_of(const unsigned char[::1] header):
-    """The first record's timestamp, from a batch header alone. Raises CorruptBatchError."""
+    """Return the first record's timestamp from a batch header, in ms. Raises CorruptBatchError."""
     if header.shape[0] < BATCH_HEADER_BYTES or load32(&header[0]) != _MAGIC:
         raise CorruptBatchError("no batch header")
     return load64(&header[32])
 
 
-# Outside the collector: clearing a cycle, it would take `owner` away before `__dealloc__` asks for
-# it, and a window's memory would be freed as the batch's own. An owner holds bytes, no cycle.
+# Not tracked by the garbage collector: clearing a cycle would reset `owner` before `__dealloc__`
+# checks it, and memory of a larger read would be freed as the batch's own. An owner holds bytes, so
+# no cycle can form.
 @cython.no_gc
 cdef class Batch:
     """One batch in memory, readable as bytes (buffer protocol: os.write, crc32c, sendmsg).
 
-    Either it owns its memory (a sealed builder) or it is a window of a larger read, whose owner it
-    keeps alive. Its header fields are properties; its records are reached from compiled code only
+    It either owns its memory (made by a builder) or points into a larger read, whose owner it keeps
+    alive. Its header fields are properties; its records are accessible from compiled code only
     (`locate`, `view`), and from tests by `records()`.
     """
 
@@ -123,31 +124,31 @@ cdef class Batch:
 
     @property
     def stop_offset(self):
-        """One past the last record's offset."""
+        """One past the offset of the last record."""
         return self.base_offset + self.count
 
     @property
     def checksum(self):
-        """The CRC-32C written in the header."""
+        """CRC-32C stored in the header."""
         return load32(self.data + 16)
 
     @property
     def attributes(self):
-        """Bits of BatchAttribute."""
+        """BatchAttribute bits."""
         return load16(self.data + 20)
 
     @property
     def features(self):
-        """The records' flag words joined by OR."""
+        """Flag words of all records, joined by OR."""
         return load16(self.data + 22)
 
     @property
     def leader_epoch(self):
-        """The reign under which the batch was written."""
+        """Leader epoch in which the batch was written."""
         return load32(self.data + 28)
 
     cdef uint64_t time_of(self, const RecordView* record) noexcept:
-        """When a record of this batch was taken in, milliseconds since 1970."""
+        """Return the time when a record of this batch was stored, in ms since 1970."""
         return load64(self.data + 32) + record.time_delta
 
     @property
@@ -162,31 +163,31 @@ cdef class Batch:
 
     @property
     def tag_mask(self):
-        """The records' tag masks joined by OR."""
+        """Tag masks of all records, joined by OR."""
         return load64(self.data + 56)
 
     @property
     def is_control(self):
-        """Whether it carries settlements instead of messages."""
+        """Whether the batch carries settlements instead of messages."""
         return bool(load16(self.data + 20) & CONTROL)
 
     @property
     def payload(self):
-        """Everything behind the header, as a memoryview."""
+        """All bytes behind the header, as a memoryview."""
         return memoryview(self)[BATCH_HEADER_BYTES:]
 
     @property
     def checked(self):
-        """The bytes that the checksum covers, as a memoryview."""
+        """Bytes covered by the checksum, as a memoryview."""
         return memoryview(self)[CHECKSUM_FROM:]
 
     @property
     def transaction(self):
-        """The transaction that a pending batch is part of; 0 where it is part of none."""
+        """Id of the transaction that a pending batch belongs to; 0 if none."""
         return load64(self.data + 48) if load16(self.data + 20) & PENDING else 0
 
     def set_pending(self, uint64_t transaction):
-        """Let the batch count only if this transaction commits. Its checksum is to be set anew."""
+        """Mark the batch as part of a transaction. The caller must set its checksum again."""
         store16(self.data + 20, load16(self.data + 20) | PENDING)
         store64(self.data + 48, transaction)
 
@@ -195,7 +196,7 @@ cdef class Batch:
         store32(self.data + 16, crc)
 
     def offset_at(self, uint64_t time_ms):
-        """The first offset whose record came at `time_ms` or later; `stop_offset` if none has."""
+        """Return the first offset stored at `time_ms` or later; `stop_offset` if there is none."""
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = self.base_offset
         cdef uint64_t first_time = load64(self.data + 32)
@@ -208,7 +209,10 @@ cdef class Batch:
         return offset
 
     cdef size_t locate(self, uint64_t offset) except 0:
-        """Position of the record with this offset. Raises IndexError outside the batch."""
+        """Return the position of the record with this offset.
+
+        Raises IndexError if it is not in the batch.
+        """
         cdef size_t position
         cdef uint64_t at
         cdef uint32_t size
@@ -235,9 +239,9 @@ cdef class Batch:
         return size
 
     cdef size_t view(self, size_t position, RecordView* record) except 0:
-        """Fill `record` with the record at `position`; returns the position behind it.
+        """Fill `record` with the record at `position` and return the position behind it.
 
-        Raises CorruptBatchError where the inner sizes do not add up, whatever the bytes.
+        Raises CorruptBatchError if the sizes in the record are inconsistent.
         """
         cdef uint32_t size = self._size_at(position)
         cdef const uint8_t* p = self.data + position
@@ -265,9 +269,10 @@ cdef class Batch:
         return position + size
 
     def records(self):
-        """Yield (offset, flags, time in ms, exchange, routing key, content header, body) of each record.
+        """Yield (offset, flags, ms, exchange, routing key, content header, body) of each record.
 
-        One Python tuple a message: for what is handled one by one, and for tests.
+        `ms` is its time since 1970. Makes one Python tuple per message: for messages handled one by
+        one, and for tests.
         """
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
@@ -279,17 +284,17 @@ cdef class Batch:
             offset += 1
 
     def record(self, uint64_t offset):
-        """(flags, time in ms, exchange, routing key, content header, body) of one record."""
+        """Return (flags, time in ms, exchange, routing key, content header, body) of one record."""
         cdef RecordView record
         self.view(self.locate(offset), &record)
         return _as_tuple(&record, self.first_time)
 
     @staticmethod
     def parse(data, size_t position=0):
-        """The batch that begins at `position` of a bytes-like object, which it keeps alive.
+        """Return the batch at `position` of a bytes-like object, which it keeps alive.
 
-        The header is checked for sense, the checksum is the caller's to check (`checked`).
-        Raises CorruptBatchError when no whole batch stands there.
+        The header is validated; the caller checks the checksum (`checked`). Raises
+        CorruptBatchError if there is no complete batch.
         """
         cdef const unsigned char[::1] window = data
         cdef Batch batch = Batch.__new__(Batch)
@@ -318,7 +323,7 @@ cdef class Batch:
     def control(
         uint64_t end_offset, payload, uint64_t now, uint32_t leader_epoch=0, uint64_t producer_id=0
     ):
-        """A control batch, which uses up no offset. The caller sets its checksum."""
+        """Return a control batch, which takes no offset. The caller sets its checksum."""
         cdef const unsigned char[::1] content = payload
         cdef size_t n = content.shape[0]
         cdef Batch batch = Batch.__new__(Batch)
@@ -367,10 +372,10 @@ cdef void _write_header(
 
 
 cdef class BatchBuilder:
-    """Where the records for one log gather until the turn of the event loop ends.
+    """Buffer that gathers the records of one log until the turn of the event loop ends.
 
-    The frame reader packs publishes straight into it, whichever connection they came from; the log
-    seals it. `owner` is the core's queue, told by the reader that it was touched.
+    The frame reader packs publishes of all connections directly into it; the log seals it. `owner`
+    is the core's queue, which the reader notifies of the first record.
     """
 
     def __cinit__(self, owner=None):
@@ -386,7 +391,7 @@ cdef class BatchBuilder:
 
     @property
     def held_bytes(self):
-        """Memory that it has reserved for records."""
+        """Memory reserved for records, in bytes."""
         return self.capacity
 
     cdef void _reset(self) noexcept:
@@ -401,7 +406,7 @@ cdef class BatchBuilder:
         self.last_time = 0
 
     cdef int reserve(self, size_t extra) except -1:
-        """Make room for `extra` bytes more."""
+        """Make room for `extra` more bytes."""
         cdef size_t wanted = self.size + extra
         cdef uint8_t* grown
         if wanted <= self.capacity:
@@ -422,7 +427,7 @@ cdef class BatchBuilder:
         const uint8_t* header, uint32_t header_size,
         const uint8_t* body, size_t body_size,
     ) except -1:
-        """Pack one record. `now` is in milliseconds since 1970 and does not go back within a batch."""
+        """Pack one record. `now` is in ms since 1970 and must not go back within a batch."""
         cdef size_t size = RECORD_HEADER_BYTES + address_size + 4 + header_size + body_size
         cdef uint8_t* p
         self.reserve(size)
@@ -451,9 +456,9 @@ cdef class BatchBuilder:
         self, uint32_t flags, uint64_t now, bytes exchange, bytes routing_key, bytes header,
         bytes body,
     ):
-        """Pack one record from Python: what is handled one by one (events, delayed messages, tests).
+        """Pack one record from Python, for messages handled singly.
 
-        Its tags are what its header says, whoever made that.
+        These are events, delayed messages and tests. The tag mask is computed from the header.
         """
         cdef uint64_t tag_mask = 0
         cdef bytes address = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
@@ -467,15 +472,15 @@ cdef class BatchBuilder:
         )
 
     def seal(self, uint64_t base_offset, uint32_t leader_epoch=0):
-        """Hand the records over as a Batch and begin anew. The caller sets its checksum.
+        """Return the gathered records as a Batch and start anew. The caller sets its checksum.
 
-        The builder must not be empty.
+        Raises ValueError if the builder is empty.
         """
         cdef Batch batch = Batch.__new__(Batch)
         cdef uint8_t* fitted
         if self.count == 0:
             raise ValueError("an empty builder makes no batch")
-        # Give back what doubling has left over: batches may stay in the tail cache for long.
+        # Free what doubling has over-allocated: batches may stay in the tail cache for long.
         if self.capacity - self.size > self.size // 8:
             fitted = <uint8_t*>realloc(self.data, self.size)
             if fitted != NULL:
@@ -492,7 +497,10 @@ cdef class BatchBuilder:
         return batch
 
     def preview(self, uint64_t base_offset):
-        """The batch that `seal` would make, while nothing is added: it reads the builder's memory."""
+        """Return the batch that `seal` would make.
+
+        It reads the builder's memory and is valid until the next change.
+        """
         cdef Batch batch = Batch.__new__(Batch)
         if self.count == 0:
             raise ValueError("an empty builder makes no batch")
@@ -505,10 +513,10 @@ cdef class BatchBuilder:
         return batch
 
     def refuse(self, uint64_t records_max, uint64_t body_bytes_max, bint keep):
-        """Let each record in, in turn, that finds room for itself; take the others out.
+        """Apply a length limit record by record: keep each that still fits, remove the others.
 
-        Returns the refused records' indexes as a RangeSet, and the records as a batch, or None where
-        nobody wants to `keep` them or there are none.
+        Returns the indexes of the refused records as a RangeSet, and the records as a batch, or
+        None without `keep` or if none was refused.
         """
         cdef Batch gathered = self.preview(0)
         cdef RangeSet indexes = RangeSet()
@@ -536,7 +544,7 @@ cdef class BatchBuilder:
         return indexes, refused.seal(0) if refused.count else None
 
     def drop(self, RangeSet indexes not None):
-        """Take out the records at these indexes, as if they had never come."""
+        """Remove the records at these indexes."""
         cdef Batch gathered = self.preview(0)
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES, after, end = BATCH_HEADER_BYTES
@@ -554,7 +562,7 @@ cdef class BatchBuilder:
             self.clear()
 
     cdef int _copy(self, BatchBuilder source, size_t position, size_t after) except -1:
-        """Add a record of another builder, as it lies there."""
+        """Append a record copied from another builder."""
         self.reserve(after - position)
         memcpy(self.data + self.size, source.data + position, after - position)
         self.size += after - position
@@ -575,6 +583,6 @@ cdef class BatchBuilder:
         store64(self.data + 56, self.tag_mask)
 
     def clear(self):
-        """Throw the records away (the queue is gone)."""
+        """Discard all records, e.g. because the queue was deleted."""
         free(self.data)
         self._reset()

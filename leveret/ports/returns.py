@@ -1,4 +1,4 @@
-"""How often the messages of a log came back: counted by its queue, written down by the log."""
+"""Delivery counts of requeued messages: counted by the queue, persisted by its log."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN_OFFSETS_MAX", "Returns"]
 
-COUNT_BYTES = 100  # a number with its key in a dictionary
-RUN_OFFSETS_MAX = 1 << 20  # so that who reads a run that makes no sense is not kept busy by it
+COUNT_BYTES = 100  # memory of one count with its key in a dictionary
+RUN_OFFSETS_MAX = 1 << 20  # bounds the work that one corrupt run can cause to its reader
 
 
 class Returns:
-    """Counts by offsets, where there are any.
+    """Counts by offset; offsets that never came back have none.
 
-    `acquired` counts every return, `failures` those of consumers that could not cope; where every
-    return counts as a failure only `acquired` is kept.
+    `acquired` counts every return, `failures` those by consumers that failed to process the
+    message; where every return counts as a failure only `acquired` is kept.
     """
 
     __slots__ = ("acquired", "failures")
@@ -30,11 +30,11 @@ class Returns:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the counts take, about."""
+        """Approximate memory of the counts, in bytes."""
         return (len(self.acquired) + len(self.failures)) * COUNT_BYTES
 
     def runs(self, ranges: RangeSet | None = None) -> Iterator[tuple[int, int, int, int]]:
-        """(first, stop, acquired, failures) of neighbours that are alike; all, or in `ranges`."""
+        """Yield (first, stop, acquired, failures) of runs with equal counts: all or in `ranges`."""
         first = stop = 0
         alike = (0, 0)
         for offset in sorted(self.acquired) if ranges is None else _known(self.acquired, ranges):
@@ -57,13 +57,13 @@ class Returns:
                 self.failures.pop(offset, None)
 
     def keep(self, live: RangeSet) -> None:
-        """Drop the counts of all others."""
+        """Drop the counts of all offsets that are not in `live`."""
         for counts in (self.acquired, self.failures):
             for offset in [offset for offset in counts if offset not in live]:
                 del counts[offset]
 
     def forget(self, ranges: Collection[tuple[int, int]]) -> None:
-        """Drop the counts of what is done with."""
+        """Drop the counts of settled ranges."""
         for counts in (self.acquired, self.failures):
             for first, stop in ranges:
                 if stop - first <= len(counts):

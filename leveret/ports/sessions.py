@@ -1,4 +1,4 @@
-"""A client within the node, as the HTTP API sees it: it publishes and gets as any client does."""
+"""In-process client of the HTTP API: it publishes and gets as any AMQP client does."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ __all__ = ["Got", "OverRateError", "RejectedError", "Session", "Sessions"]
 
 
 class RejectedError(ChannelError):
-    """A queue has refused the message."""
+    """Raised when a queue has refused the message."""
 
 
 class OverRateError(TimeoutError):
-    """A rate holds the publish back; the message was not taken."""
+    """Raised when a rate limit blocks the publish; the message was not accepted."""
 
 
 class Got(NamedTuple):
-    """A message that basic.get has brought."""
+    """A message returned by basic.get."""
 
     tag: int
     redelivered: bool
     exchange: str
     routing_key: str
-    message_count: int  # that are ready behind it
+    message_count: int  # messages ready behind it
     header: bytes  # content header payload
     body: bytes
 
 
 class Session(Protocol):
-    """One connection with one channel; asks one thing after the other.
+    """One connection with one channel; runs one request after the other.
 
-    Everything raises ChannelError or ConnectionClosingError with the reply text as it came, and
-    TimeoutError where the node lets it wait, a part of which is OverRateError.
+    Every method raises ChannelError or ConnectionClosingError with the broker's reply text, and
+    TimeoutError if the broker does not answer in time (OverRateError if a rate limit is the cause).
     """
 
     async def publish(self, exchange: str, routing_key: str, header: bytes, body: bytes) -> bool:
-        """Publish one message, confirmed. Returns whether a queue has taken it.
+        """Publish one message and wait for its confirm. Returns whether a queue has taken it.
 
-        `header` is its content header's payload. Raises RejectedError, too.
+        `header` is the payload of its content header. Also raises RejectedError.
         """
         ...
 
     async def get(self, queue: str, *, no_ack: bool) -> Got | None:
-        """Take one message; None where none is ready."""
+        """Get one message; None if none is ready."""
         ...
 
     def reject(self, tag: int, *, requeue: bool) -> None:
-        """Give a message back, or up."""
+        """Reject a message: requeue it, or discard it."""
         ...
 
 
 class Sessions(Protocol):
-    """Opens them."""
+    """Factory of sessions."""
 
     def open(
         self, rights: Rights, vhost: str, peer: tuple[str, int]
     ) -> AbstractAsyncContextManager[Session]:
-        """A session of a user's; his connection is shown as one from `peer`, host and port.
+        """Open a session of a user; its connection is listed with `peer`, host and port.
 
-        What was got and not settled goes back to its queue at the end.
+        Unsettled messages are requeued when the session ends.
         """
         ...

@@ -1,11 +1,11 @@
-"""Field tables and method arguments, read from and written to the wire.
+"""Decoding and encoding of field tables and method arguments.
 
-The wire's room uses it for methods and headers; so do the rooms below where a feature reads or writes
-a message's headers (dead letters).
+`amqp` uses it for methods and headers, and lower packages where a feature reads or writes a
+message's headers (dead letters).
 
 The arguments of a method and the properties of a message are a sequence of *fields*, described by one
 letter each (`FIELD_KINDS` below); a field table nests. Reading is one pass over checked pointers:
-whatever the bytes are, the answer is values or a `MalformedFieldError`, in time and memory
+whatever the bytes are, the result is values or a `MalformedFieldError`, in time and memory
 proportional to what was sent.
 
     field table  = length:32 { name-length:8 name letter value }
@@ -41,8 +41,8 @@ from decimal import Decimal
 
 from leveret.ports.fields import WireInteger
 
-# Nothing written by hand nests this deep (x-death is table, array, table), and 64 levels leave the
-# interpreter's recursion limit of 1,000 to whoever walks the values later: json, copy, repr.
+# No legitimate table nests this deep (x-death is table, array, table), and 64 levels stay far below
+# the interpreter's recursion limit of 1,000 for code that walks the values later: json, copy, repr.
 TABLE_DEPTH_MAX = 64
 # A table lies in one frame, and frame_max is 128 KiB unless the operator raised it; a Python value costs
 # up to forty times its bytes, so that 1 MiB on the wire is the most that is worth opening.
@@ -70,19 +70,19 @@ FIELD_KINDS = {
 
 
 class MalformedFieldError(ValueError):
-    """The bytes are not the fields they should be."""
+    """Raised when bytes are not the expected fields."""
 
 
 class MalformedTextError(MalformedFieldError):
-    """A short string that must be UTF-8 is not."""
+    """Raised for a short string that must be UTF-8 and is not."""
 
 
 class TableLimitError(MalformedFieldError):
-    """A table is nested deeper or holds more than TABLE_DEPTH_MAX, _BYTES_MAX, _VALUES_MAX allow."""
+    """Raised for a table beyond TABLE_DEPTH_MAX, TABLE_BYTES_MAX or TABLE_VALUES_MAX."""
 
 
 class Timestamp(int):
-    """Seconds since 1970 as the peer sent them, 64 bits unsigned; nobody interprets them for it."""
+    """Seconds since 1970 as the peer sent them, 64 bits unsigned; not converted to a datetime."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ class Timestamp(int):
 
 
 class RawValue(bytes):
-    """A table value as on the wire, letter included: what is only passed on keeps its exact type."""
+    """A table value as on the wire, type letter included: passed on with its exact type."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ cdef struct Cursor:
 
 
 cdef const uint8_t* take(Cursor* cursor, size_t size) except NULL:
-    """The next `size` bytes, which are consumed."""
+    """Consume and return the next `size` bytes."""
     if size > cursor.stop - cursor.position:
         raise MalformedFieldError("a field reaches beyond the end of the data")
     cdef const uint8_t* start = cursor.data + cursor.position
@@ -124,7 +124,7 @@ cdef uint64_t unsigned(Cursor* cursor, int size) except? 0xDEADBEEF:
 
 
 cdef size_t enclosed(Cursor* cursor, size_t* outer_stop) except? 0xDEADBEEF:
-    """Enter a length-prefixed table or array: its end becomes the cursor's, the old one is kept."""
+    """Enter a length-prefixed table or array: limit the cursor to its end, saving the outer end."""
     cdef size_t size = unsigned(cursor, 4)
     if size > cursor.stop - cursor.position:
         raise MalformedFieldError("a table reaches beyond the end of the data")
@@ -180,7 +180,7 @@ cdef object long_integer(int64_t value):
 
 
 cdef object value_of(Cursor* cursor):
-    """One value with its letter in front."""
+    """Decode one value, preceded by its type letter."""
     cdef uint8_t letter = take(cursor, 1)[0]
     if cursor.values_left <= 0:
         raise TableLimitError(f"field table of more than {cursor.values_max} values")
@@ -224,7 +224,7 @@ cdef object value_of(Cursor* cursor):
 
 cdef object raw_value(Cursor* cursor):
     cdef size_t start = cursor.position
-    value_of(cursor)    # walked for its checks and its length
+    value_of(cursor)    # decoded to validate it and to find its length
     return RawValue((<const char*>cursor.data)[start:cursor.position])
 
 
@@ -281,12 +281,13 @@ cdef object field(Cursor* cursor, Py_UCS4 kind):
 
 
 def decode_fields(bytes data not None, size_t position, str kinds not None, int values_max=VALUES_MAX):
-    """The fields of `data` from `position` to its end, one value for each letter of `kinds`.
+    """Decode `data` from `position` to its end: one value for each letter of `kinds`.
 
-    A table may have `values_max` values. Raises MalformedFieldError (or one of its two kinds) unless the bytes are exactly those fields.
+    A table may have `values_max` values. Raises MalformedFieldError (or one of its two subclasses)
+    unless the bytes are exactly those fields.
     """
     cdef Cursor cursor
-    cdef int bit = 8        # next bit of the octet being shared; 8: none is
+    cdef int bit = 8        # next bit of the shared octet; 8: none is open
     cdef uint8_t octet = 0
     cdef list values = []
     cursor.data = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -311,7 +312,10 @@ def decode_fields(bytes data not None, size_t position, str kinds not None, int 
 
 
 def encode_fields(str kinds not None, values):
-    """The reverse of decode_fields. Raises ValueError for what the wire cannot carry: our mistake."""
+    """Encode values as `decode_fields` reads them.
+
+    Raises ValueError for values the wire cannot carry.
+    """
     cdef bytearray out = bytearray()
     cdef int bit = 8
     for kind, value in zip(kinds, values, strict=True):
@@ -375,7 +379,7 @@ cdef int write_long(bytearray out, value) except -1:
 
 
 cdef int write_value(bytearray out, value, int depth) except -1:
-    """`value` behind the letter that any client can read: every integer is 64 bits, as in x-death."""
+    """Append `value` with a common type letter: every integer as 64 bits, as in x-death."""
     if isinstance(value, RawValue):
         out += value
     elif isinstance(value, bool):
@@ -443,19 +447,22 @@ cdef int check_depth(int depth) except -1:
 
 
 def decode_table(bytes data not None):
-    """The table in `data`, length first and nothing behind it. Raises MalformedFieldError."""
+    """Decode a table with its length prefix and nothing behind it. Raises MalformedFieldError."""
     return decode_fields(data, 0, "t")[0]
 
 
 def encode_table(dict values):
-    """The table on the wire, length first; None is an empty one. Raises ValueError as encode_fields."""
+    """Encode a table with its length prefix; None is an empty one.
+
+    Raises ValueError as encode_fields.
+    """
     cdef bytearray out = bytearray()
     write_table(out, values or {}, 1)
     return bytes(out)
 
 
 def decode_value(data):
-    """The value of a RawValue, letter first and nothing behind it. Raises MalformedFieldError."""
+    """Decode a RawValue, type letter included. Raises MalformedFieldError."""
     cdef bytes octets = bytes(data)     # of the exact type
     cdef Cursor cursor
     cursor.data = <const uint8_t*>PyBytes_AS_STRING(octets)
@@ -471,5 +478,5 @@ def decode_value(data):
 
 
 def decode_raw_table(bytes data not None):
-    """As decode_table, with every value a RawValue: what is only passed on keeps its exact type."""
+    """Decode as decode_table, but keep every value as a RawValue with its exact type."""
     return decode_fields(data, 0, "w")[0]

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 
-# A message's tags as they lie in its headers: items, each with its letter and its length first.
+# Tags of a message as encoded in its headers: items, each with type letter and length first.
 cdef struct TagItems:
     const uint8_t* next
     const uint8_t* stop

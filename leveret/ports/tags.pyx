@@ -1,12 +1,12 @@
-"""The tags of a message: header `x-tags`, one string or an array of strings, and their mask.
+"""Tags of a message: the header `x-tags`, one string or an array of strings, and their mask.
 
     x-tags      u8 6 | "x-tags" | item                      one tag
                 u8 6 | "x-tags" | "A" | u32 size | item …   several
     item        "S" | u32 size | bytes
 
-Each record is stored with a mask of 64 bits, one for each of its tags by a hash, so that most records
-that nobody asked for are passed over without a look into their headers. A record has tags exactly if
-its mask is not 0. The hash is part of what is on disk and does not change.
+Each record is stored with a mask of 64 bits, one set for each of its tags by a hash, so that a
+consumer's filter skips most records without reading their headers. A record has tags exactly if
+its mask is not 0. The hash is part of the storage format and does not change.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -16,7 +16,7 @@ from leveret.errors import ChannelError
 from leveret.ports.headers cimport HeadersPlace, be32, field_end, field_is, find_headers
 
 TAGS = "x-tags"
-# More are no labels any more but data; and whoever looks for one looks at all of them.
+# More would be data, not labels; and a filter that looks for one tag compares all of them.
 TAGS_MAX = 32
 TAG_BYTES_MAX = 128
 
@@ -29,7 +29,7 @@ cdef const uint8_t* NAME = <const uint8_t*>b"x-tags"
 
 
 cdef uint64_t tag_bit(const uint8_t* tag, uint32_t size) noexcept nogil:
-    """The bit of one tag in a mask: the upper six bits of FNV-1a, stirred once more."""
+    """Return the mask bit of one tag: the upper six bits of FNV-1a, mixed once more."""
     cdef uint64_t h = <uint64_t>0xCBF29CE484222325
     cdef uint32_t i
     for i in range(size):
@@ -39,7 +39,7 @@ cdef uint64_t tag_bit(const uint8_t* tag, uint32_t size) noexcept nogil:
 
 
 cdef int items_of(const uint8_t* field, TagItems* items) noexcept nogil:
-    """The items of a field `x-tags`, whose end was found. -1 where it is neither string nor array."""
+    """Set `items` to the items of a field `x-tags`. -1 if it is neither a string nor an array."""
     cdef const uint8_t* value = field + 1 + NAME_BYTES
     if value[0] != c"S" and value[0] != c"A":
         return -1
@@ -49,7 +49,10 @@ cdef int items_of(const uint8_t* field, TagItems* items) noexcept nogil:
 
 
 cdef bint next_tag(TagItems* items, const uint8_t** tag, uint32_t* size) noexcept nogil:
-    """Take the next tag. False where there is none, or what comes is no string."""
+    """Return the next tag in `tag` and `size`.
+
+    False at the end, or at an item that is no string.
+    """
     cdef const uint8_t* item = items.next
     if items.stop - item < 5 or item[0] != c"S" or be32(item + 1) > <size_t>(items.stop - item - 5):
         return False
@@ -60,7 +63,7 @@ cdef bint next_tag(TagItems* items, const uint8_t** tag, uint32_t* size) noexcep
 
 
 cdef const uint8_t* tags_field(const uint8_t* fields, const uint8_t* stop) noexcept nogil:
-    """The field `x-tags` among a table's fields; NULL where there is none, or what is there makes no sense."""
+    """Return the field `x-tags` of a table; NULL if it is absent or the table is malformed."""
     cdef const uint8_t* field = fields
     cdef const uint8_t* after
     while field < stop:
@@ -74,7 +77,7 @@ cdef const uint8_t* tags_field(const uint8_t* fields, const uint8_t* stop) noexc
 
 
 cdef bint find_tags(const uint8_t* header, uint32_t size, TagItems* items) noexcept nogil:
-    """The tags of a content header; False where it has none, or makes no sense."""
+    """Find the tags of a content header. False if it has none or is malformed."""
     cdef HeadersPlace place
     cdef const uint8_t* field
     if not find_headers(header, size, &place):
@@ -84,7 +87,7 @@ cdef bint find_tags(const uint8_t* header, uint32_t size, TagItems* items) noexc
 
 
 cdef uint64_t mask_of(const uint8_t* header, uint32_t size) noexcept nogil:
-    """The mask of a content header's tags; 0 where it has none."""
+    """Return the tag mask of a content header; 0 if it has no tags."""
     cdef TagItems items
     cdef const uint8_t* tag
     cdef uint32_t tag_size
@@ -96,7 +99,7 @@ cdef uint64_t mask_of(const uint8_t* header, uint32_t size) noexcept nogil:
 
 
 cdef uint64_t checked_mask(const uint8_t* fields, const uint8_t* stop) except? 0:
-    """The mask of the tags among a table's fields. Raises ChannelError 406 unless they are sound."""
+    """Return the tag mask of a table's fields. Raises ChannelError 406 if the tags are invalid."""
     cdef const uint8_t* field = tags_field(fields, stop)
     cdef TagItems items
     cdef const uint8_t* tag
@@ -124,10 +127,10 @@ cdef object refused(str reason):
 
 
 def tag_mask_of(bytes header not None):
-    """See `mask_of`, for callers in Python."""
+    """Return the tag mask of a content header; `mask_of` for callers in Python."""
     return mask_of(<const uint8_t*><const char*>header, <uint32_t>len(header))
 
 
 def tag_bit_of(bytes tag not None):
-    """See `tag_bit`, for callers in Python."""
+    """Return the mask bit of one tag; `tag_bit` for callers in Python."""
     return tag_bit(<const uint8_t*><const char*>tag, <uint32_t>len(tag))

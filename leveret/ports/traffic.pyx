@@ -1,5 +1,5 @@
-"""How much has gone one way so far: counted where messages pass, in compiled code."""
+"""Traffic counters of one direction, incremented by compiled code."""
 
 
 cdef class Traffic:
-    """Messages and their bytes: content header, body and address, as they are stored."""
+    """Number of messages and of their bytes as stored: content header, body and address."""

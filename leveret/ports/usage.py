@@ -1,4 +1,4 @@
-"""Who has used how much: what the broker counts, and where the counts are kept."""
+"""Usage accounting: messages and bytes by virtual host, user and queue, and their store."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ HOUR_SECONDS = 3600
 
 
 class Subject(StrEnum):
-    """Whose usage is counted."""
+    """Kind of entity whose usage is counted."""
 
-    VHOST = "vhost"  # all that its connections have sent and received
-    USER = "user"  # in one virtual host
+    VHOST = "vhost"  # all that the connections of a virtual host sent and received
+    USER = "user"  # per virtual host
     QUEUE = "queue"
 
 
 class Account(NamedTuple):
-    """One of those whose usage is counted; a virtual host's name is its own."""
+    """Entity whose usage is counted; for a virtual host, `name` is its own name."""
 
     subject: Subject
     vhost: str
@@ -30,9 +30,10 @@ class Account(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Messages, and their bytes as they are stored: content header, body and address.
+    """Counts of messages and of their bytes as stored: content header, body and address.
 
-    In: published by clients, or written to a queue. Out: delivered to clients, each time.
+    In: published by clients, or written to a queue. Out: delivered to clients, redeliveries
+    included.
     """
 
     messages_in: int = 0
@@ -41,35 +42,35 @@ class Usage(NamedTuple):
     bytes_out: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """Both together."""
+        """Return the sum of both."""
         return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def since(self, earlier: Usage) -> Usage:
-        """What has come on top; never less than nothing."""
+        """Return the increase since `earlier`, each field at least 0."""
         return Usage(*(max(now - then, 0) for now, then in zip(self, earlier, strict=True)))
 
 
 class UsageStore(Protocol):
-    """Usage by the hour. Hours are told by the second of their beginning, since 1970."""
+    """Usage per hour. An hour is identified by its beginning, in seconds since 1970."""
 
     async def add(self, hour: int, used: Mapping[Account, Usage]) -> None:
-        """Add to what is known of an hour; durable on return. Raises StorageError."""
+        """Add to the usage of an hour; durable on return. Raises StorageError."""
         ...
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
-        """What is known of the hours that begin in [since, until), in the order of the hours."""
+        """Return (hour, account, usage) of the hours that begin in [since, until), ascending."""
         ...
 
     async def unpublished(self, before: int) -> Sequence[int]:
-        """The hours that began before this and were not marked as published."""
+        """Return the hours that began before `before` and are not marked as published."""
         ...
 
     async def mark_published(self, hour: int) -> None:
-        """An hour was told to whoever listens."""
+        """Mark an hour's usage as published in an event."""
         ...
 
     async def forget(self, before: int) -> None:
-        """Drop the hours that began before this."""
+        """Delete the hours that began before `before`."""
         ...
 
     async def close(self) -> None:

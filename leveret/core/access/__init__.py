@@ -1,5 +1,5 @@
-"""Who may do what, and how much of it, and how fast.
+"""Access control: authentication, permissions, limits and rates.
 
-`authentication` and `passwords` let users in, `permissions` says what they may do there; `limits`
-and `rates` bound what they use.
+`authentication` and `passwords` check logins, `permissions` says what users may do; `limits`
+and `rates` bound their usage.
 """

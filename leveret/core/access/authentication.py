@@ -1,7 +1,7 @@
-"""Logging in, and the checks that a user's rights are asked for all the time.
+"""Authentication, and checks of a user's rights.
 
-The broker's own users are one source of users (`ports.authentication.Authenticator`) among those
-that the operator has put in order.
+The broker's own users are one backend (`ports.authentication.Authenticator`) among those that
+the operator has configured in order.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ T = TypeVar("T")
 
 
 async def answered(question: Callable[[], T]) -> T:
-    """What `question` says of somebody's rights, once whoever must be asked has answered.
+    """Return the answer to a question about rights, fetching missing permissions as needed.
 
-    For those who can wait in the middle of what they do; it raises what the question raises.
+    For callers that can wait; raises what the question raises.
     """
     while True:
         try:
             return question()
-        except UnansweredError as unanswered:  # once, then it is remembered
+        except UnansweredError as unanswered:  # once; then the answer is cached
             await unanswered.ask()
 
 
 async def log_in(authenticators: Iterable[Authenticator], login: Login) -> Rights | None:
-    """What the first source that accepts the login lets the user do; None where none does."""
+    """Return the rights from the first backend that accepts the login; None if none does."""
     for authenticator in authenticators:
         rights = await authenticator.log_in(login)
         if rights is not None:
@@ -65,7 +65,7 @@ async def log_in(authenticators: Iterable[Authenticator], login: Login) -> Right
 
 
 def explain_refusal(access: AccessControl, backends: Sequence[str], user: str) -> str:
-    """Why none of `backends` has accepted a login, for the operator's log and nobody else."""
+    """Return why none of `backends` accepted a login, for the operator's log only."""
     if tuple(backends) != (AuthBackend.INTERNAL,):
         return f"none of auth_backends accepts it: {', '.join(backends)}"
     known = access.user(user)
@@ -106,7 +106,7 @@ def authorise_topic(
 
 
 class InternalAuthenticator:
-    """The broker's own users, by name and password."""
+    """Authentication backend of the broker's own users, by name and password."""
 
     def __init__(
         self,
@@ -114,13 +114,16 @@ class InternalAuthenticator:
         cache_key: bytes,
         check: Callable[[str, str, str], Awaitable[bool]],
     ) -> None:
-        """`check(peer_host, phc, password)` verifies a password, which takes its time."""
+        """Create the backend; `check(peer_host, phc, password)` verifies a password in a worker."""
         self._access = access
         self._passwords = PasswordCache(cache_key)
         self._check = check
 
     async def log_in(self, login: Login) -> Rights | None:
-        """See ports.authentication. Takes as long where there is no such user."""
+        """Check name and password; takes equally long for unknown users.
+
+        Returns None if refused.
+        """
         definition = self._access.user(login.user)
         phc = definition.password_hash if definition is not None else ""
         if login.password is None:
@@ -133,7 +136,7 @@ class InternalAuthenticator:
 
 
 class InternalRights:
-    """What the broker itself knows of a user: changes count at once."""
+    """Rights of one of the broker's own users; changes take effect at once."""
 
     expires_at_ms = None
 
@@ -143,31 +146,32 @@ class InternalRights:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The user's, as they are now."""
+        """Current tags of the user."""
         definition = self._access.user(self.user)
         return definition.tags if definition is not None else ()
 
-    # Grows with every change of a permission. Asked for at every read: so by compiled code alone.
+    # Grows with every change of a permission. Read for every socket read, therefore without Python
+    # code.
     generation = property(attrgetter("_access.generation"))
 
     def may_enter(self, vhost: str) -> bool:
-        """See ports.authentication."""
+        """Whether the user may open connections to a virtual host."""
         return self._access.may_enter(self.user, vhost)
 
     def allows(self, vhost: str, kind: Kind, name: str, permission: Permission) -> bool:
-        """See ports.authentication."""
+        """Whether the user has `permission` for the resource."""
         return self._access.allows(self.user, vhost, kind, name, permission)
 
     def restricts_topics(self, vhost: str, exchange: str) -> bool:
-        """See ports.authentication."""
+        """Whether some routing keys of a topic exchange may be forbidden to the user."""
         return self._access.restricts_topics(self.user, vhost, exchange)
 
     def allows_topic(
         self, vhost: str, exchange: str, key: str, permission: TopicPermission
     ) -> bool:
-        """See ports.authentication."""
+        """Whether the user may use a routing key of a topic exchange."""
         return self._access.allows_topic(self.user, vhost, exchange, key, permission)
 
     async def renewed(self, secret: str) -> Rights:  # noqa: ARG002  # RabbitMQ takes any, too
-        """A password that has been proved needs no renewal."""
+        """Return the same rights: a proved password needs no renewal."""
         return self

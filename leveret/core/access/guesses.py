@@ -1,8 +1,8 @@
-"""How often somebody may guess: the more guesses were wrong, the longer the next one has to wait.
+"""Throttling of failed logins: each further failure makes the next attempt wait longer.
 
-Counted for each user and the address that it is tried from, so that who guesses keeps nobody out
-who comes from elsewhere. Nor does he keep out whoever has a password that was right before: it is
-no guess. Who has to wait is refused without a look at the password.
+Failures are counted per user and source address, so that an attacker cannot lock out a user who
+connects from elsewhere, nor one whose password was right before: that is no guess. While an attempt
+has to wait, it is refused without checking the password.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Guarded", "Guesses"]
 
-FREE_GUESSES = 5  # people mistype; a fleet with an old password is told to wait soon enough
-# Different proofs of one name at the same moment, as long as none was wrong: a fleet of tokens.
+FREE_GUESSES = 5  # people mistype; a fleet with an old password is throttled soon enough
+# Concurrent attempts with different proofs of one name while none has failed: a fleet with tokens.
 UNDER_WAY_MAX = 64
-WAIT_MS_MAX = 60_000  # who has mistyped goes on after a minute; a guesser has 1,500 a day
-FORGOTTEN_MS = 15 * 60_000  # without a guess
-PLACES_MAX = 10_000  # users and addresses that are remembered, some hundred bytes each
+WAIT_MS_MAX = 60_000  # a user who mistyped waits a minute; an attacker has 1,500 attempts a day
+FORGOTTEN_MS = 15 * 60_000  # without an attempt
+PLACES_MAX = 10_000  # remembered pairs of user and source, some hundred bytes each
 
 
 @dataclass(slots=True)
 class _Place:
-    """One user, tried from one address."""
+    """Attempts for one user from one source."""
 
     failures: int = 0
-    last_ms: int = 0  # when the last failure was told
-    next_ms: int = 0  # before this nothing is tried
+    last_ms: int = 0  # time of the last failure
+    next_ms: int = 0  # no attempt before this time
     under_way: Counter[bytes] = field(default_factory=Counter)  # by proof
 
 
 class Guesses:
-    """The guesses of a node. Time is milliseconds since 1970; it may be set back."""
+    """Login throttle of a node. Times are ms since 1970; the clock may be set back."""
 
     def __init__(self, delay_ms: int) -> None:
-        """`delay_ms` is the first wait, doubled by each failure; 0: nobody ever waits."""
+        """Create a throttle; the first wait is `delay_ms`, doubled by each failure; 0: no waits."""
         self._delay_ms = delay_ms
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
 
@@ -53,7 +53,7 @@ class Guesses:
         return len(self._places)
 
     def begin(self, source: str, user: str, proof: str, now_ms: int) -> int:
-        """How long a guess has to wait; 0: it is under way, until `end`."""
+        """Return how long an attempt must wait in ms; 0: it has begun and lasts until `end`."""
         key = _digest(source, user)
         place = self._places.get(key)
         if place is None or self._is_forgotten(place, now_ms):
@@ -68,7 +68,7 @@ class Guesses:
     def end(
         self, source: str, user: str, proof: str, now_ms: int, *, accepted: bool | None
     ) -> None:
-        """A guess was right, or wrong; None: it was about another name."""
+        """Record the result of an attempt; None: it proved another name, or was abandoned."""
         key, said = _digest(source, user), _digest(proof)
         place = self._places.get(key)
         if place is None:
@@ -106,7 +106,7 @@ class Guesses:
 
 
 def _digest(*texts: str) -> bytes:
-    """Names may be long, and proofs are nobody's business."""
+    """Return a digest: names may be long, and proofs must not be kept."""
     said = hashlib.blake2b(digest_size=16)
     for text in texts:
         octets = text.encode(errors="surrogatepass")
@@ -115,7 +115,7 @@ def _digest(*texts: str) -> bytes:
 
 
 class Guarded:
-    """Asks several sources of users in turn, as often as somebody may guess."""
+    """Authenticator that asks several backends in order, under the login throttle."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Guarded:
         self._wall_ms = wall_ms
 
     async def log_in(self, login: Login) -> Rights | None:
-        """See ports.authentication. Raises TooManyGuessesError."""
+        """Check a login with all backends. Raises TooManyGuessesError."""
         user, proof = login.user, login.password
         if proof is None or self._proved.knows(user, proof):
             return await log_in(self._authenticators, login)
@@ -138,12 +138,12 @@ class Guarded:
         wait_ms = self._guesses.begin(*place, self._wall_ms())
         if wait_ms:
             raise TooManyGuessesError(wait_ms)
-        accepted: bool | None = None  # of whoever hung up meanwhile nothing is known
+        accepted: bool | None = None  # stays None if the client hung up meanwhile
         try:
             rights = await log_in(self._authenticators, login)
             if rights is None:
                 accepted = False
-            elif rights.user == user:  # a token proves the name in it, whatever was claimed
+            elif rights.user == user:  # a token proves its own name, whatever name was claimed
                 accepted = True
         finally:
             self._guesses.end(*place, self._wall_ms(), accepted=accepted)

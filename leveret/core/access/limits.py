@@ -1,7 +1,7 @@
-"""How much there may be: limits of virtual hosts, of users and of the node, and who says no.
+"""Limits of virtual hosts, users and the node, and the checks that enforce them.
 
-A limit that is absent or negative is none; 0 admits nothing. Called when a connection or a channel
-opens and when a queue, an exchange or a consumer is made, never per message.
+An absent or negative limit means none; 0 admits nothing. Checked when a connection or a channel
+opens and when a queue, an exchange or a consumer is created, never per message.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ USER_LIMITS: Final = ("max-connections", "max-channels", *RATE_LIMITS)
 
 
 class InvalidLimitError(LeveretError):
-    """A limit that is none; the text is what RabbitMQ's tools say of it."""
+    """Raised for an invalid limit, with the text that RabbitMQ's tools show."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLimits:
-    """What the whole node admits."""
+    """Limits of the whole node."""
 
     connections_max: int = NO_LIMIT
     channels_max: int = NO_LIMIT
@@ -62,12 +62,12 @@ class NodeLimits:
     consumers_per_channel_max: int = NO_LIMIT
     arguments_bytes_max: int = NO_LIMIT  # of one definition, or one consumer
     arguments_values_max: int = NO_LIMIT
-    large_arguments_bytes_max: int = NO_LIMIT  # of a virtual host's large ones together
+    large_arguments_bytes_max: int = NO_LIMIT  # of all large arguments of a virtual host together
     connection_rates: ConnectionRates = NO_RATES
 
 
 def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
-    """Limits as they are kept. Raises InvalidLimitError."""
+    """Return validated limits. Raises InvalidLimitError."""
     unknown = [key for key in limits if key not in known]
     if unknown:
         terms = ",".join(f"{{{binary(key)},{json_term(limits[key])}}}" for key in unknown)
@@ -81,13 +81,13 @@ def checked_limits(limits: Mapping[str, Json], known: Collection[str], name: str
 
 
 def reached(limits: Mapping[str, int], name: str, count: int) -> bool:
-    """Whether a limit keeps one more away where there are `count`."""
+    """Whether a limit forbids one more beside the existing `count`."""
     limit = limits.get(name, NO_LIMIT)
     return 0 <= limit <= count
 
 
 class Quota:
-    """What the virtual hosts of a node may hold together; they keep the counts."""
+    """Limits on queues, exchanges and arguments of all virtual hosts, which update the counts."""
 
     def __init__(self, limits: NodeLimits | None = None) -> None:
         self._limits = limits or NodeLimits()
@@ -95,7 +95,7 @@ class Quota:
         self.exchange_count = 0
 
     def check_queue(self, vhost: VhostDefinition, name: str, count: int) -> None:
-        """Raise ChannelError 406 where a virtual host of `count` queues may have no more."""
+        """Raise ChannelError 406 if a virtual host with `count` queues may have no more."""
         if reached(vhost.limits, "max-queues", count):
             limit = f"vhost '{vhost.name}' ({vhost.limits['max-queues']})"
         elif 0 <= self._limits.queues_max <= self.queue_count:
@@ -105,11 +105,14 @@ class Quota:
         raise ChannelError(406, f"cannot declare queue '{name}': queue limit in {limit} is reached")
 
     def check_arguments(self, arguments: Arguments, of: str) -> None:
-        """Raise ChannelError 406 for more arguments than one definition or consumer may have."""
+        """Raise ChannelError 406 if a definition or consumer has too many arguments."""
         self._measure(arguments, of)
 
     def check_more_arguments(self, arguments: Arguments, of: str, large: LargeArguments) -> None:
-        """The same for a definition that does not exist yet, beside the `large` ones there are."""
+        """Check the arguments of a new definition, also with the `large` ones that exist.
+
+        Raises ChannelError 406.
+        """
         octets = self._measure(arguments, of)
         limit = self._limits.large_arguments_bytes_max
         if octets > LARGE_BYTES and 0 <= limit < large.octets + octets:
@@ -132,7 +135,7 @@ class Quota:
         return octets
 
     def check_exchange(self, vhost: VhostDefinition, name: str) -> None:
-        """Raise ChannelError 406 where there may be no more exchanges."""
+        """Raise ChannelError 406 if there may be no more exchanges."""
         limit = self._limits.exchanges_max
         if 0 <= limit <= self.exchange_count:
             raise ChannelError(
@@ -143,10 +146,10 @@ class Quota:
 
 
 class Admission:
-    """Decides whether one more connection or channel may open.
+    """Limits on connections, channels and consumers.
 
-    `clients` are the open connections; they are counted only where a limit asks for it, which takes
-    some milliseconds of ten thousand.
+    `clients` are the open connections; they are counted only if a limit requires it, which takes
+    some milliseconds for ten thousand.
     """
 
     def __init__(
@@ -162,7 +165,7 @@ class Admission:
         self._user = user
 
     def check_connection(self, vhost: VhostDefinition, user: str) -> None:
-        """Raise ConnectionClosingError 530 where node, virtual host or user is full."""
+        """Raise ConnectionClosingError 530 if node, virtual host or user may have no more."""
         limit = self._limits.connections_max
         if 0 <= limit <= len(self._clients):
             raise ConnectionClosingError(
@@ -183,7 +186,7 @@ class Admission:
             )
 
     def check_channel(self, user: str) -> None:
-        """Raise ConnectionClosingError 530 where user or node may have no more channels."""
+        """Raise ConnectionClosingError 530 if user or node may have no more channels."""
         limit = self._user_limit(user, "max-channels")
         if 0 <= limit <= self._channel_count(limit, user):
             raise ConnectionClosingError(
@@ -200,7 +203,7 @@ class Admission:
             )
 
     def check_consumer(self, count: int) -> None:
-        """Raise ConnectionClosingError 530 where a channel of `count` consumers is full."""
+        """Raise ConnectionClosingError 530 if a channel with `count` consumers may have no more."""
         limit = self._limits.consumers_per_channel_max
         if 0 <= limit <= count:
             raise ConnectionClosingError(530, f"reached maximum ({limit}) of consumers per channel")
@@ -210,14 +213,14 @@ class Admission:
         return NO_LIMIT if definition is None else definition.limits.get(name, NO_LIMIT)
 
     def _is_full(self, limit: int, concerns: Callable[[Client], bool]) -> bool:
-        """Whether `limit` of the clients are concerned, or more."""
+        """Whether at least `limit` of the clients satisfy `concerns`."""
         if not 0 <= limit <= len(self._clients):
             return False
         concerned = (client for client in self._clients if concerns(client))
         return len(list(islice(concerned, limit))) == limit
 
     def _channel_count(self, limit: int, user: str | None = None) -> int:
-        """Channels of one user, or all; 0 where no limit asks."""
+        """Return the number of channels of one user, or all; 0 if there is no limit."""
         if limit < 0:
             return 0
         return sum(client.channel_count for client in self._clients if user in {None, client.user})

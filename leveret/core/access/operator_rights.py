@@ -1,4 +1,4 @@
-"""What the owner of a node's data directory may do: everything."""
+"""Rights of the owner of a node's data directory: all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["OperatorRights"]
 
 
 class OperatorRights:
-    """Rights of the command line, whose socket only the directory's owner may open."""
+    """Rights of the command line, whose socket only the data directory's owner can open."""
 
     expires_at_ms = None
     generation = 0
@@ -21,23 +21,23 @@ class OperatorRights:
         self.user = user
 
     def may_enter(self, _vhost: str) -> bool:
-        """See ports.authentication."""
+        """Whether the user may open connections to a virtual host: always."""
         return True
 
     def allows(self, _vhost: str, _kind: Kind, _name: str, _permission: Permission) -> bool:
-        """See ports.authentication."""
+        """Whether the user has a permission for a resource: always."""
         return True
 
     def restricts_topics(self, _vhost: str, _exchange: str) -> bool:
-        """See ports.authentication."""
+        """Whether some routing keys may be forbidden: never."""
         return False
 
     def allows_topic(
         self, _vhost: str, _exchange: str, _key: str, _permission: TopicPermission
     ) -> bool:
-        """See ports.authentication."""
+        """Whether the user may use a routing key: always."""
         return True
 
     async def renewed(self, _secret: str) -> Rights:
-        """Nothing was proved that could be renewed."""
+        """Return the same rights: there are no credentials to renew."""
         return self

@@ -1,4 +1,4 @@
-"""Passwords: hashed once, checked slowly, remembered briefly.
+"""Passwords: hashing, verification, and a short-lived cache of successful checks.
 
 `hash_password` and `verify_password` take tens of milliseconds on purpose: call them in a worker
 thread, never on the event loop. Nothing here is ever logged.
@@ -42,23 +42,23 @@ RABBITMQ_ALGORITHMS = {
     "rabbit_password_hashing_sha512": "rabbitmq-sha512",
 }
 RABBITMQ_DEFAULT_ALGORITHM = "rabbit_password_hashing_sha256"
-ARGON2_ALGORITHM = "leveret_password_hashing_argon2id"  # what definitions call our own
-# What an imported hash may ask of this machine at each login; ours is 19 MiB, 2 passes, 1 lane.
+ARGON2_ALGORITHM = "leveret_password_hashing_argon2id"  # name of our own algorithm in definitions
+# An imported hash may need more memory and time at each login; ours needs 19 MiB, 2 passes, 1 lane.
 ARGON2_PHC = re.compile(
     r"\$argon2id\$v=19\$m=([0-9]{1,6}),t=([0-9]{1,2}),p=([0-9]{1,2})"
     r"\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}\Z"
 )
-ARGON2_MEMORY_KIB_MAX = 128 * 1024  # two checks at a time
+ARGON2_MEMORY_KIB_MAX = 128 * 1024  # with two checks at a time
 ARGON2_ITERATIONS_MAX = 16
-# Memory times passes, which is the time of a check: 64 MiB three times, RFC 9106's second choice,
-# takes some 200 ms. More would keep everybody else's logins waiting.
+# Memory times passes, which determines the time of a check: 64 MiB three times, RFC 9106's second
+# choice, takes some 200 ms. More would delay all other logins.
 ARGON2_WORK_KIB_MAX = 3 * 64 * 1024
 ARGON2_LANES_MAX = 16
-CACHE_ENTRIES_MAX = 4096  # a few hundred kB; more users than this reconnect at once rarely
+CACHE_ENTRIES_MAX = 4096  # a few hundred kB; rarely do more users reconnect at once
 
 
 def hash_password(password: str, salt: bytes) -> str:
-    """PHC string `$argon2id$…` of a password. `salt` is SALT_BYTES of randomness."""
+    """Return the PHC string `$argon2id$…` of a password. `salt` is SALT_BYTES of randomness."""
     return Argon2id(
         salt=salt,
         length=ARGON2_HASH_BYTES,
@@ -71,10 +71,10 @@ def hash_password(password: str, salt: bytes) -> str:
 def verify_password(phc: str, password: str) -> bool:
     """Whether `password` is the one hashed in `phc`.
 
-    A blank password never is, nor is anything where no password was set: such users log in by
-    other means or not at all. For a user that does not exist, pass an empty `phc`. A refusal takes
-    as long for nobody and for an imported hash, which is checked in no time, as for one of ours:
-    so it does not tell a stranger who exists.
+    False for a blank password, and if no password was set: such users log in by other means or not
+    at all. For an unknown user, pass an empty `phc`. A refusal takes as long for unknown users and
+    for imported hashes, which are cheap to check, as for our own: so it does not reveal which users
+    exist.
     """
     accepted = bool(password and phc) and _is_hash_of(phc, password.encode())
     if not accepted and _work_kib(phc) < ARGON2_MEMORY_KIB * ARGON2_ITERATIONS:
@@ -93,7 +93,7 @@ def _is_hash_of(phc: str, password: bytes) -> bool:
 
 
 def _work_kib(phc: str) -> int:
-    """Memory times passes that a check takes; 0 where it takes none to speak of."""
+    """Return memory (KiB) times passes of a check; 0 if it is cheap."""
     found = ARGON2_PHC.match(phc)
     return int(found[1]) * int(found[2]) if found is not None else 0
 
@@ -101,16 +101,17 @@ def _work_kib(phc: str) -> int:
 def hash_password_as_rabbitmq(
     password: str, salt: bytes, algorithm: str = RABBITMQ_DEFAULT_ALGORITHM
 ) -> str:
-    """Salt and digest in base64, as RabbitMQ's definitions hold them. Raises ValueError."""
+    """Return salt and digest in base64, as in RabbitMQ's definitions. Raises ValueError."""
     name = _rabbitmq_name(algorithm)
     digest = _rabbitmq_digest(name, salt + password.encode()).digest()
     return base64.b64encode(salt + digest).decode()
 
 
 def import_hash(algorithm: str, password_hash: str) -> str:
-    """A hash of definitions, RabbitMQ's (4 bytes of salt, then the digest, in base64) or ours.
+    """Convert a hash of definitions, RabbitMQ's or ours, to its stored form.
 
-    An empty one is nobody's password. Raises ValueError for an algorithm or a hash that is none.
+    RabbitMQ's is 4 bytes of salt, then the digest, in base64. An empty hash matches no password.
+    Raises ValueError for an unknown algorithm or an invalid hash.
     """
     if not password_hash:
         return ""
@@ -128,7 +129,7 @@ def import_hash(algorithm: str, password_hash: str) -> str:
 
 
 def export_hash(phc: str) -> tuple[str, str]:
-    """Algorithm and hash under the names of definitions: what `import_hash` takes back."""
+    """Return (algorithm, hash) as in definitions, the inverse of `import_hash`."""
     if not phc:
         return RABBITMQ_DEFAULT_ALGORITHM, ""
     for algorithm, name in RABBITMQ_ALGORITHMS.items():
@@ -145,7 +146,7 @@ def _rabbitmq_name(algorithm: str) -> str:
 
 
 def _check_argon2(phc: str) -> None:
-    """Raise ValueError for what is no PHC string of Argon2id, or costs too much to verify."""
+    """Raise ValueError unless `phc` is a PHC string of Argon2id that is cheap enough to verify."""
     found = ARGON2_PHC.match(phc)
     if found is None:
         raise ValueError("password hash is not a PHC string of Argon2id")
@@ -160,21 +161,21 @@ def _check_argon2(phc: str) -> None:
 
 
 class PasswordCache:
-    """Remembers successful checks, so that 5,000 reconnects do not cost 5,000 runs of Argon2.
+    """Cache of successful checks, so that 5,000 reconnects do not cost 5,000 runs of Argon2.
 
-    It holds neither passwords nor anything to guess them from: only keyed digests over hash and
+    It holds neither passwords nor anything to guess them from: only keyed digests of hash and
     password, whose key lives as long as the process. A changed password has another hash, so old
-    entries no longer match and are pushed out in time.
+    entries no longer match and are evicted in time.
     """
 
     def __init__(self, key: bytes, entries_max: int = CACHE_ENTRIES_MAX) -> None:
-        """`key` is 32 bytes of randomness, made once for the process."""
+        """Create a cache; `key` is 32 random bytes, made once per process."""
         self._key = key
         self._entries_max = entries_max
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
     def knows(self, phc: str, password: str) -> bool:
-        """Whether this very pair was remembered."""
+        """Whether this pair of hash and password was remembered."""
         digest = self._digest(phc, password)
         if digest not in self._digests:
             return False
@@ -182,7 +183,7 @@ class PasswordCache:
         return True
 
     def remember(self, phc: str, password: str) -> None:
-        """Note that `verify_password(phc, password)` was true."""
+        """Store that `verify_password(phc, password)` was true."""
         self._digests[self._digest(phc, password)] = None
         if len(self._digests) > self._entries_max:
             self._digests.popitem(last=False)
@@ -191,7 +192,7 @@ class PasswordCache:
         return len(self._digests)
 
     def _digest(self, phc: str, password: str) -> bytes:
-        # A PHC string holds no NUL: no other pair runs together to the same bytes.
+        # A PHC string contains no NUL, so different pairs never give the same bytes.
         return hmac.digest(self._key, phc.encode() + b"\0" + password.encode(), "sha256")
 
 

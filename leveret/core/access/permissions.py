@@ -1,12 +1,12 @@
-"""Who may do what: users, and their permissions in each virtual host and on each topic.
+"""Permissions: users, and their permissions per virtual host and per topic exchange.
 
 A permission is three regular expressions over resource names. They are searched, not matched
 whole, and an empty one means `^$`: it matches nothing but the empty name (see
 leveret.features.patterns).
 
-A topic permission is two more patterns, over the routing keys of one topic exchange; whoever has
-none there may use every key. `{username}` and `{vhost}` in it stand for the very letters of those
-names, whatever they would mean in a pattern; `{client_id}` is MQTT's and stays as it is.
+A topic permission is two more patterns, over the routing keys of one topic exchange; a user without
+one there may use every key. `{username}` and `{vhost}` in it stand for the literal text of those
+names, whatever they would mean in a pattern; `{client_id}` is MQTT's and is left unchanged.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessControl", "InvalidPatternError", "Permissions", "is_loopback", "known_as"]
 
-IMPERSONATOR = "impersonator"  # the tag of users that publish on behalf of others
-ANSWERS_MAX = 4096  # remembered answers: the queues and exchanges that are asked about all the time
+IMPERSONATOR = "impersonator"  # tag of users that may publish with another user-id
+ANSWERS_MAX = 4096  # cached answers: for queues and exchanges in constant use
 TOPIC_VARIABLES = re.compile(r"\{username\}|\{vhost\}")
-DEFAULT_EXCHANGE = "amq.default"  # the name the nameless exchange goes by in patterns and texts
+DEFAULT_EXCHANGE = "amq.default"  # name of the nameless exchange in patterns and texts
 
 
 class InvalidPatternError(LeveretError):
-    """A permission that is not a regular expression, or too long a one."""
+    """Raised for a permission that is not a regular expression or is too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """One user's permissions in one virtual host, ready to be asked."""
+    """Compiled permissions of one user in one virtual host."""
 
     definition: PermissionDefinition
     configure: Pattern
@@ -52,7 +52,7 @@ class Permissions:
 
     @classmethod
     def compile(cls, definition: PermissionDefinition) -> Self:
-        """Raises InvalidPatternError."""
+        """Compile a definition. Raises InvalidPatternError."""
         return cls(
             definition,
             _compile(definition.configure),
@@ -68,7 +68,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissions:
-    """One user's permissions on the keys of one topic exchange, ready to be asked."""
+    """Compiled permissions of one user on the keys of one topic exchange."""
 
     definition: TopicPermissionDefinition
     write: Pattern
@@ -76,7 +76,7 @@ class TopicPermissions:
 
     @classmethod
     def compile(cls, definition: TopicPermissionDefinition) -> Self:
-        """Raises InvalidPatternError."""
+        """Compile a definition. Raises InvalidPatternError."""
         return cls(
             definition,
             _compile(_expanded(definition.write, definition)),
@@ -87,8 +87,7 @@ class TopicPermissions:
 class AccessControl:
     """All users and permissions of a node, in memory.
 
-    `generation` grows with every change: whoever keeps an answer keeps the generation with it and
-    asks again when it moved.
+    `generation` grows with every change: cached answers are valid while it stays the same.
     """
 
     def __init__(self) -> None:
@@ -101,17 +100,17 @@ class AccessControl:
         self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
 
     def user(self, name: str) -> UserDefinition | None:
-        """The user of that name."""
+        """Return the user with this name, or None."""
         return self._users.get(name)
 
     def users(self) -> list[UserDefinition]:
-        """All users, by name."""
+        """Return all users, sorted by name."""
         return sorted(self._users.values(), key=lambda user: user.name)
 
     def permissions(
         self, *, user: str | None = None, vhost: str | None = None
     ) -> list[PermissionDefinition]:
-        """Permissions of one user, in one virtual host, or all; by vhost, then user."""
+        """Return the permissions of one user, in one virtual host, or all; by vhost, then user."""
         return sorted(
             (
                 held.definition
@@ -124,7 +123,7 @@ class AccessControl:
     def topic_permissions(
         self, *, user: str | None = None, vhost: str | None = None, exchange: str | None = None
     ) -> list[TopicPermissionDefinition]:
-        """Those of one user, in one virtual host, on one exchange, or all; by vhost, then user."""
+        """Return the topic permissions of a user, virtual host or exchange; by vhost, then user."""
         return sorted(
             (
                 held.definition
@@ -158,7 +157,7 @@ class AccessControl:
         return answer
 
     def restricts_topics(self, user: str, vhost: str, exchange: str) -> bool:
-        """Whether some routing keys of a topic exchange may be closed to `user`."""
+        """Whether some routing keys of a topic exchange may be forbidden to `user`."""
         return (user, vhost, exchange) in self._topic_permissions
 
     def allows_topic(
@@ -177,7 +176,10 @@ class AccessControl:
         permissions: Iterable[PermissionDefinition],
         topic_permissions: Iterable[TopicPermissionDefinition] = (),
     ) -> None:
-        """Take over what a store kept; what is no pattern any more permits nothing."""
+        """Restore users and permissions from the store.
+
+        A pattern no longer valid permits nothing.
+        """
         for user in users:
             self.put_user(user)
         for permission in permissions:
@@ -197,7 +199,7 @@ class AccessControl:
         self.generation += 1
 
     def remove_user(self, name: str) -> list[PermissionDefinition]:
-        """Forget a user and what it was permitted, which is returned."""
+        """Remove a user and return its permissions, which are removed as well."""
         self._users.pop(name, None)
         return self._remove_permissions(self.permissions(user=name))
 
@@ -211,11 +213,11 @@ class AccessControl:
         self.generation += 1
 
     def remove_permission(self, user: str, vhost: str) -> list[PermissionDefinition]:
-        """Forget one user's permissions in one virtual host; they are returned."""
+        """Remove and return one user's permissions in one virtual host."""
         return self._remove_permissions(self.permissions(user=user, vhost=vhost))
 
     def remove_vhost(self, vhost: str) -> list[PermissionDefinition]:
-        """Forget all permissions in a virtual host; they are returned."""
+        """Remove and return all permissions in a virtual host."""
         return self._remove_permissions(self.permissions(vhost=vhost))
 
     def _remove_permissions(
@@ -238,7 +240,7 @@ class AccessControl:
     def remove_topic_permissions(
         self, *, user: str | None = None, vhost: str | None = None, exchange: str | None = None
     ) -> list[TopicPermissionDefinition]:
-        """Forget those of one user, in one virtual host, on one exchange; they are returned."""
+        """Remove and return the topic permissions of a user, virtual host or exchange."""
         definitions = self.topic_permissions(user=user, vhost=vhost, exchange=exchange)
         for definition in definitions:
             del self._topic_permissions[definition.user, definition.vhost, definition.exchange]
@@ -247,7 +249,7 @@ class AccessControl:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is an IP address of this very machine's loopback interface."""
+    """Whether `host` is a loopback IP address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -265,11 +267,11 @@ def _compile(pattern: str) -> Pattern:
 
 
 def _expanded(pattern: str, definition: TopicPermissionDefinition) -> str:
-    """Put the user's and the virtual host's name in place of their variables."""
+    """Replace the variables by the escaped names of user and virtual host."""
     values = {"{username}": definition.user, "{vhost}": definition.vhost}
     return TOPIC_VARIABLES.sub(lambda found: re.escape(values[found[0]]), pattern)
 
 
 def known_as(kind: Kind, name: str) -> str:
-    """What a resource goes by in patterns and in texts."""
+    """Return a resource's name in patterns and texts."""
     return DEFAULT_EXCHANGE if kind == "exchange" and not name else name

@@ -1,9 +1,9 @@
-"""Who may publish and consume how fast: rates of users, virtual hosts, connections and queues.
+"""Rate limits on publishing and consuming, of users, virtual hosts, connections and queues.
 
-`Rates` keeps the buckets that several connections share. A connection that a rate concerns has a
-`PublishMeter`, asked for each read, and each of its consumers a `ConsumeMeter`, asked for each
-offer; all others have None, decided when a connection opens and when a limit or policy changes.
-`leveret.amqp.rate_hold` stops the reading.
+`Rates` keeps the buckets shared by connections. A connection with any rate limit has a
+`PublishMeter`, consulted for each read, and each of its consumers a `ConsumeMeter`, consulted for
+each delivery; all others have None, decided when a connection opens and when a limit or policy
+changes. `leveret.amqp.rate_hold` stops the reading.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = [
     "Rates",
 ]
 
-# Whoever has to wait waits for this part of what a second brings, so that a connection is blocked
-# and unblocked a few times a second at most.
+# A blocked publisher waits for this fraction of a second's messages, so that a connection is
+# blocked and unblocked only a few times a second.
 PUBLISH_PARTS = 4
-# Deliveries go on in smaller steps: nobody is told of them.
+# Deliveries resume in smaller steps, since clients are not notified of them.
 CONSUME_PARTS = 50
-# So many messages are read at a time where queues have rates: which ones is known only afterwards.
+# Messages read at a time if queues have rates: their queues are known only afterwards.
 UNROUTED_MAX = 256
-NEVER_MS = 60_000  # who may never pass is to look again after this
+NEVER_MS = 60_000  # those that may never pass check again after this time
 
 
 class Limit(NamedTuple):
-    """One bucket, and what to call it to a client."""
+    """A rate limit's bucket, and its name for clients."""
 
     bucket: Bucket
     name: str  # as in "publish-rate of user 'u'"
@@ -52,7 +52,7 @@ class Limit(NamedTuple):
 
 
 class ConnectionRates(NamedTuple):
-    """What every connection of the node may do by itself. None: as much as it can."""
+    """Rate limits of every single connection of the node. None: unlimited."""
 
     publish: Rate | None = None
     consume: Rate | None = None
@@ -62,7 +62,7 @@ NO_RATES = ConnectionRates()
 
 
 class QueueRates:
-    """The buckets of one queue; `position` is the end of what was counted of its records."""
+    """Buckets of one queue; `position` is the end of its counted records."""
 
     __slots__ = ("consume", "position", "publish")
 
@@ -77,7 +77,7 @@ class QueueRates:
         return self.publish is None and self.consume is None
 
     def follow(self, queue: OpenQueue, settings: QueueSettings, now_ms: int) -> None:
-        """Go by the queue's settings from now on."""
+        """Apply the queue's settings from now on."""
         name = f"queue '{queue.name}' in vhost '{queue.definition.vhost}'"
         if self.publish is None:
             self.position = queue.log.end + queue.builder.count
@@ -89,7 +89,7 @@ class QueueRates:
         )
 
     def count(self, queue: OpenQueue, now_ms: int) -> None:
-        """Take what has come into the queue since the last call, whoever brought it."""
+        """Charge the records added to the queue since the last call to its publish rate."""
         position = queue.log.end + queue.builder.count
         count, self.position = position - self.position, position
         if self.publish is not None and count > 0:
@@ -97,7 +97,7 @@ class QueueRates:
 
 
 def _followed(limit: Limit | None, rate: Rate | None, name: str, now_ms: int) -> Limit | None:
-    """A limit that goes by `rate` from now on; None where there is none."""
+    """Return a limit changed to `rate` from now on; None if there is none."""
     if rate is None:
         return None
     if limit is None:
@@ -108,9 +108,9 @@ def _followed(limit: Limit | None, rate: Rate | None, name: str, now_ms: int) ->
 
 
 class Rates:
-    """All rates of a node. `changed` is told that connections have to look at theirs again.
+    """All rate limits of a node. `changed` is called when connections must re-read theirs.
 
-    `user` looks a user up by name.
+    `user` returns a user by name.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class Rates:
         self._shared: dict[str, Limit] = {}  # by name
         self._queues: dict[str, set[OpenQueue]] = {}  # those with a rate, by virtual host
 
-    # -- what has rates
+    # -- changes of rates
 
     def follow_queue(self, queue: OpenQueue) -> None:
-        """A queue was opened, or its settings have changed."""
+        """Apply the rates of a queue that was opened or reconfigured."""
         rates, settings = queue.rates, queue.settings
         if rates is None:
             if settings.publish_rate is None and settings.consume_rate is None:
@@ -146,7 +146,7 @@ class Rates:
             self._changed()
 
     def forget_queue(self, queue: OpenQueue) -> None:
-        """A queue is gone, or has no rate any more."""
+        """Remove a queue that was deleted or has no rate any more."""
         if queue.rates is not None:
             queue.rates = None
             queues = self._queues[queue.definition.vhost]
@@ -155,7 +155,7 @@ class Rates:
                 del self._queues[queue.definition.vhost]
 
     def limits_changed(self) -> None:
-        """Limits of a user or a virtual host have changed."""
+        """Handle changed limits of a user or a virtual host."""
         self._changed()
 
     # -- for connections
@@ -163,7 +163,10 @@ class Rates:
     def publish_meter(
         self, user: str, vhost: VhostDefinition, own: Limit | None
     ) -> PublishMeter | None:
-        """What counts a connection's publishes; None where nobody does. `own`: see `own_limit`."""
+        """Return a meter of a connection's publishes; None without limits.
+
+        `own`: see `own_limit`.
+        """
         limits = self._limits("publish", user, vhost, own)
         has_queues = any(
             queue.rates is not None and queue.rates.publish is not None
@@ -176,11 +179,11 @@ class Rates:
     def consume_limits(
         self, user: str, vhost: VhostDefinition, own: Limit | None
     ) -> Sequence[Limit]:
-        """What all consumers of a connection share."""
+        """Return the consume limits shared by all consumers of a connection."""
         return self._limits("consume", user, vhost, own)
 
     def own_limit(self, what: str) -> Limit | None:
-        """A bucket for one connection alone, which it keeps. `what`: "publish" or "consume"."""
+        """Return a new bucket for a single connection. `what` is "publish" or "consume"."""
         rate: Rate | None = getattr(self._of_connection, what)
         if rate is None:
             return None
@@ -198,7 +201,7 @@ class Rates:
         return [limit for limit in (own, *shared) if limit is not None]
 
     def _of(self, name: str, rate: Rate | None) -> Limit | None:
-        """The bucket that everybody shares who is meant by `name`."""
+        """Return the shared bucket called `name`, with its rate updated; None without a rate."""
         limit = _followed(self._shared.get(name), rate, name, self.timers.wall_ms())
         if limit is None:
             self._shared.pop(name, None)
@@ -206,14 +209,14 @@ class Rates:
             self._shared[name] = limit
         return limit
 
-    # -- for those without a connection
+    # -- for the HTTP API
 
     def publish_wait_seconds(
         self, user: str, vhost: VhostDefinition, queues: Iterable[OpenQueue] = ()
     ) -> int:
-        """0 if somebody may publish a message to `queues` by HTTP now, else when to try again.
+        """Return 0 if a message may be published to `queues` by HTTP now, else when to retry.
 
-        In seconds, for Retry-After of an answer 429. Nothing is taken: its connection does that.
+        In seconds, for Retry-After of an answer 429. No token is taken: the connection does that.
         """
         limits, now_ms = self._limits("publish", user, vhost, None), self.timers.wall_ms()
         for queue in queues:
@@ -223,11 +226,11 @@ class Rates:
         return self._seconds(limits, 1)
 
     def pull_wait_seconds(self, user: str, vhost: VhostDefinition, queue: OpenQueue) -> int:
-        """0 if somebody may get a message by HTTP now, else when to try again, as above."""
+        """Return 0 if a message may be got by HTTP now, else seconds for Retry-After."""
         return self._seconds(self._of_pull(user, vhost, queue), 1)
 
     def pulled(self, user: str, vhost: VhostDefinition, queue: OpenQueue, count: int) -> None:
-        """So many messages were got by HTTP."""
+        """Take tokens for messages that were got by HTTP."""
         for limit in self._of_pull(user, vhost, queue):
             limit.bucket.take(count, self.timers.wall_ms())
 
@@ -238,7 +241,7 @@ class Rates:
         return limits
 
     def _seconds(self, limits: Iterable[Limit], count: int) -> int:
-        """0 if `count` may pass now, else Retry-After."""
+        """Return 0 if `count` messages may pass now, else seconds for Retry-After."""
         now_ms = self.timers.wall_ms()
         waits = [limit.bucket.wait_ms(count, now_ms) for limit in limits]
         if all(wait == 0 for wait in waits):
@@ -247,9 +250,9 @@ class Rates:
 
 
 class PublishMeter:
-    """How much one connection may publish.
+    """Publish rate meter of one connection.
 
-    What it published is counted first, then it is told how much may follow.
+    Published messages are counted first; then `allowance` says how many may follow.
     """
 
     def __init__(
@@ -258,10 +261,10 @@ class PublishMeter:
         self._limits = limits
         self._wall_ms = wall_ms
         self.counts_queues = counts_queues
-        self._queues: set[OpenQueue] = set()  # those with a rate that it has published to
+        self._queues: set[OpenQueue] = set()  # queues with a rate that it has published to
 
     def published(self, count: int, builders: Collection[BatchBuilder]) -> None:
-        """It has published `count` messages; `builders` are those of the queues they went to."""
+        """Count `count` published messages; `builders` are those of their target queues."""
         now_ms = self._wall_ms()
         for limit in self._limits:
             limit.bucket.take(count, now_ms)
@@ -272,7 +275,7 @@ class PublishMeter:
                 queue.rates.count(queue, now_ms)
 
     def allowance(self) -> int | None:
-        """How many messages may come next; None: any number, as far as is known."""
+        """Return how many messages may be read next; None: no known limit."""
         now_ms = self._wall_ms()
         counts = [limit.bucket.available(now_ms) for limit in self._current()]
         if self.counts_queues:
@@ -280,7 +283,7 @@ class PublishMeter:
         return min(counts, default=None)
 
     def wait(self) -> tuple[int | None, str]:
-        """Milliseconds until more may come, None for never, and which limit is to blame."""
+        """Return (ms until more may be published, None for never; the limit that causes it)."""
         now_ms = self._wall_ms()
         longest: tuple[int | None, str] = (0, "")
         for limit in self._current():
@@ -292,14 +295,14 @@ class PublishMeter:
         return longest
 
     def _current(self) -> list[Limit]:
-        """The limits that count, of which those of queues may have gone meanwhile."""
+        """Return the effective limits, without those of queues that lost their rate meanwhile."""
         self._queues = {queue for queue in self._queues if queue.rates is not None}
         of_queues = [queue.rates.publish for queue in self._queues if queue.rates is not None]
         return [*self._limits, *(limit for limit in of_queues if limit is not None)]
 
 
 class ConsumeMeter:
-    """How much one consumer may be delivered. `wake` is called when it may have more."""
+    """Delivery rate meter of one consumer. `wake` is called when more may be delivered."""
 
     def __init__(self, limits: Sequence[Limit], timers: Timers, wake: Callable[[], None]) -> None:
         self._buckets = [limit.bucket for limit in limits]
@@ -307,7 +310,7 @@ class ConsumeMeter:
         self._timer = timers.timer(wake)
 
     def available(self) -> int:
-        """How many deliveries may follow now; with none, `wake` will be called."""
+        """Return how many deliveries may follow now; if 0, `wake` will be called later."""
         now_ms = self._wall_ms()
         count = min(bucket.available(now_ms) for bucket in self._buckets)
         if count == 0 and self._timer.due_ms is None:
@@ -315,7 +318,7 @@ class ConsumeMeter:
         return count
 
     def _wake_ms(self, now_ms: int) -> int | None:
-        """When a part of what a second brings may pass; None: it never may."""
+        """Return the time at which a fraction of a second's messages may pass; None: never."""
         latest = now_ms + 1
         for bucket in self._buckets:
             if not bucket.available(now_ms):
@@ -326,13 +329,13 @@ class ConsumeMeter:
         return latest
 
     def delivered(self, count: int) -> None:
-        """So many were."""
+        """Count deliveries."""
         now_ms = self._wall_ms()
         for bucket in self._buckets:
             bucket.take(count, now_ms)
 
     def wait_ms(self) -> int | None:
-        """Milliseconds until one message may pass; None: it never may."""
+        """Return ms until one message may pass; None: never."""
         now_ms = self._wall_ms()
         longest = 0
         for bucket in self._buckets:
@@ -343,7 +346,7 @@ class ConsumeMeter:
         return longest
 
     def stop(self) -> None:
-        """Another meter takes its place, or the consumer is gone."""
+        """Stop the meter: it is replaced, or the consumer was cancelled."""
         self._timer.set(None)
 
 

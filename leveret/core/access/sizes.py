@@ -1,4 +1,4 @@
-"""How much a field table takes, about: what limits of arguments are compared with."""
+"""Approximate sizes of field tables, for limits on arguments."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ if TYPE_CHECKING:
 
 __all__ = ["LargeArguments", "Size", "measure"]
 
-LARGE_BYTES = 1024  # more than people write
-VALUE_BYTES = 9  # a number with its letter; texts and containers have their length in it
+LARGE_BYTES = 1024  # more than arguments written by people
+VALUE_BYTES = 9  # a number with its type letter; strings and containers have their length in it
 
 
 class Size(NamedTuple):
-    """Octets on the wire, about, and values, nested ones included."""
+    """Approximate octets on the wire, and number of values, nested ones included."""
 
     octets: int
     values: int
 
 
 class LargeArguments:
-    """What large arguments of a virtual host's definitions take, in all."""
+    """Total size of the large arguments of a virtual host's definitions."""
 
     def __init__(self) -> None:
         self.octets = 0
         self._of: dict[object, int] = {}
 
     def enter(self, holder: object, arguments: Arguments) -> None:
-        """Count the arguments of a queue, an exchange or a binding, if they are large."""
+        """Add the arguments of a queue, an exchange or a binding, if they are large."""
         octets = measure(arguments).octets if arguments else 0
         if octets > LARGE_BYTES:
             self._of[holder] = octets
             self.octets += octets
 
     def leave(self, holder: object) -> None:
-        """Count those of a holder no more that is gone."""
+        """Subtract the arguments of a deleted holder."""
         self.octets -= self._of.pop(holder, 0)
 
 
 def measure(table: Arguments) -> Size:
-    """Count a table's octets and values; the table itself is none."""
+    """Return a table's size; the table itself counts as no value."""
     octets, values = 0, 0
     waiting: list[Any] = [table]
     while waiting:

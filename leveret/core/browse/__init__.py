@@ -1,6 +1,6 @@
-"""What an operator does to queues and their messages while they are in use.
+"""Browsing and altering of queues and their messages while in use.
 
-`browsing` finds the messages that `criteria` describe without touching them; `moving` deletes,
-copies and moves them, `editing` changes one. Called by management: nothing here is on the way of a
-message.
+`browsing` finds messages that match `criteria` without side effects; `moving` deletes, copies and
+moves them, `editing` changes one, `changing` alters queues. Called by management: nothing here is
+on the path of a message.
 """

@@ -1,8 +1,8 @@
-"""Changing a queue while it is used: its arguments, its name, and whether it hands out messages.
+"""Changes of a queue in use: its arguments, its name, and pausing.
 
-Each change takes effect at once and as a whole, and is handed to the store as one: a crash leaves
-what was before or what is now. Consumers stay, and so does what they hold. Raises
-AdministrationError for what cannot be, and ChannelError where a declaration would.
+Each change takes effect at once and is passed to the store as one: a crash leaves the state before
+or after. Consumers and their leases stay. Raises AdministrationError for invalid changes, and
+ChannelError where a declaration would.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["change_arguments", "pause", "rename", "resume"]
 
-ALIASES_MAX = 16  # names that a queue had; whoever renames it more often tidies up
-# What decides in which order messages are served: it is noted of them when they come in, so that a
-# backlog is learned anew.
+ALIASES_MAX = 16  # former names of a queue; beyond that, some must be removed
+# Arguments that determine the order of messages: it is indexed when they come in, so that the
+# backlog must be read again.
 ORDERS: Final = (QUEUE_TYPE, "x-max-priority", GROUP_ORDERING)
 
 
 def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> None:
-    """Set some of a queue's arguments, and take away those that are None."""
+    """Set some of a queue's arguments, and remove those that are None."""
     definition = queue.definition
     arguments = {**definition.arguments, **changes}
     arguments = {name: value for name, value in arguments.items() if value is not None}
@@ -56,7 +56,10 @@ def change_arguments(broker: Broker, queue: OpenQueue, changes: Arguments) -> No
 
 
 def _check_order(queue: OpenQueue, arguments: Arguments) -> bool:
-    """Whether messages will be served in another order. Raises AdministrationError."""
+    """Whether messages will be served in another order.
+
+    Raises AdministrationError if impossible.
+    """
     current = queue.definition.arguments
     before, after = type_of(current), type_of(arguments)
     if before != after and "stream" in {before, after}:
@@ -67,7 +70,7 @@ def _check_order(queue: OpenQueue, arguments: Arguments) -> bool:
         )
     changed = [key for key in ORDERS if frozen(current.get(key)) != frozen(arguments.get(key))]
     if before == after and QUEUE_TYPE in changed:
-        changed.remove(QUEUE_TYPE)  # classic, whether or not somebody has said so
+        changed.remove(QUEUE_TYPE)  # classic, whether stated or by default
     if changed and not (isinstance(queue, Queue) and queue.can_reorder):
         raise AdministrationError(
             "invalid",
@@ -78,7 +81,7 @@ def _check_order(queue: OpenQueue, arguments: Arguments) -> bool:
 
 
 def pause(broker: Broker, queue: OpenQueue, paused: Paused) -> None:
-    """Hand out nothing of a queue, and with ALL take nothing either."""
+    """Pause deliveries of a queue, and with ALL publishes, too."""
     if paused is Paused.ALL and type_of(queue.definition.arguments) == "stream":
         raise AdministrationError("invalid", "a stream takes whatever is published to it")
     if queue.definition.paused is not paused:
@@ -87,7 +90,7 @@ def pause(broker: Broker, queue: OpenQueue, paused: Paused) -> None:
 
 
 def resume(broker: Broker, queue: OpenQueue) -> None:
-    """Go on."""
+    """Resume a paused queue."""
     if queue.definition.paused is not Paused.NOTHING:
         _redefine(broker, queue, replace(queue.definition, paused=Paused.NOTHING))
         queue.wake()
@@ -95,9 +98,9 @@ def resume(broker: Broker, queue: OpenQueue) -> None:
 
 
 def rename(broker: Broker, queue: OpenQueue, name: str) -> None:
-    """Give a queue another name; clients go on to know it by the old one, too.
+    """Rename a queue; the old name becomes an alias.
 
-    Policies apply by the new name, permissions by the name that a client says.
+    Policies apply by the new name, permissions by the name that a client uses.
     """
     definition = queue.definition
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX:

@@ -1,8 +1,8 @@
-"""Looking into a queue or a stream, whoever is delivered what meanwhile.
+"""Browsing of a queue or a stream, independently of deliveries.
 
-Reading disturbs nobody: it takes a window of the log of its own, leases nothing and settles
-nothing. A walk goes through what is not settled, forwards or backwards, in slices between which
-others have their turn, and for so long as its budget lasts: where it ended, the next one goes on.
+It uses its own window of the log, leases nothing and settles nothing. A walk goes through the
+unsettled messages, forwards or backwards, in slices between which other work runs, as long as its
+budget lasts; another walk can continue where it ended.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ __all__ = [
     "states",
 ]
 
-# Of one walk: a moment's work where messages are small, a second's where they are large.
+# Budget of one walk: a moment's work if messages are small, a second's if they are large.
 SCANNED_MAX = 10_000
 READ_BYTES_MAX = 64 * 1024 * 1024
-# Records between two turns of the loop: some milliseconds. Of large records fewer are read at once,
-# down to one of any size.
+# Records between two turns of the loop: some milliseconds. Fewer if they are large, but at least
+# one of any size.
 SLICE_RECORDS_MAX = 500
 SLICE_RECORDS_MIN = 1
 SLICE_BYTES = 1024 * 1024
-# So long a slice is looked at, by conditions that may take a millisecond for one message.
+# Time of a slice, for filters that may take a millisecond per message.
 SLICE_NS_MAX = 2_000_000
 
 
 class BrowsedMessage(NamedTuple):
-    """One message as it lies in a queue."""
+    """One message in a queue, as found by browsing."""
 
     offset: int
     state: State
-    time_ms: int  # when it came into the queue
+    time_ms: int  # when it was stored in the queue
     flags: int
     message: StoredMessage
 
 
 class BrowseCursor:
-    """The way through [first, stop) of a queue, and how far it has come.
+    """Browse cursor through [first, stop) of a queue.
 
-    `rest` is what was not walked yet, as [first, stop); None: nothing. Another walk goes on there.
-    It has `scanned` so many messages, and read so many bytes of the log.
+    `rest` is what remains to be walked, as [first, stop), or None; another walk can continue there.
+    `scanned` and `read_bytes` count the messages scanned and the bytes of the log read.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BrowseCursor:
 
     @property
     def rest(self) -> tuple[int, int] | None:
-        """See above."""
+        """Range that remains to be walked, or None."""
         return (self._low, self._high) if self._low < self._high else None
 
     @property
@@ -90,9 +90,9 @@ class BrowseCursor:
         return self.scanned >= self._scanned_max or self.read_bytes >= READ_BYTES_MAX
 
     async def matching(self, criteria: MessageFilter) -> AsyncIterator[list[BrowsedMessage]]:
-        """Those that are meant, slice by slice in the order of the walk. Raises StorageError.
+        """Yield the matching messages, slice by slice in the order of the walk.
 
-        What cannot be read is passed over, and left to whoever must have it.
+        Raises StorageError. Unreadable messages are skipped; deliveries handle the damage.
         """
         while not (self._is_spent or self.queue.deleted):
             ranges = self._next_ranges(criteria.offsets)
@@ -114,7 +114,7 @@ class BrowseCursor:
             self._low = ranges[-1][1]
 
     def _next_ranges(self, offsets: RangeSet | None) -> list[tuple[int, int]]:
-        """What is to be looked at next, as many records as a slice has; none: nothing is left."""
+        """Return the next ranges to scan, up to a slice of records; empty at the end."""
         low, high = self._low, self._high
         settled = self.queue.log.settled
         if offsets is not None:
@@ -131,11 +131,11 @@ class BrowseCursor:
             begin = max(low, high - step)
             if left := list(settled.gaps(begin, high)):
                 return _cut(left, self._records, backwards=True)
-            high, step = begin, step * 2  # what was settled long ago is passed over quickly
+            high, step = begin, step * 2  # skip settled ranges quickly
         return []
 
     async def _read(self, ranges: list[tuple[int, int]]) -> list[Batch]:
-        """The batches that hold these records, but for what is lost."""
+        """Return the batches with these records, except unreadable ones."""
         found: list[Batch] = []
         for first, stop in ranges:
             at = first
@@ -159,7 +159,7 @@ class BrowseCursor:
         batches = await self._window.fill(offset)
         read_bytes = sum(batch.size for batch in batches)
         self.read_bytes += read_bytes
-        # As large as these, the next ones fill a slice.
+        # Expect the next records to be of the same size.
         fitting = SLICE_BYTES * sum(batch.count for batch in batches) // read_bytes
         self._records = max(SLICE_RECORDS_MIN, min(fitting, SLICE_RECORDS_MAX))
         return batches
@@ -167,9 +167,9 @@ class BrowseCursor:
     def _look(
         self, batches: list[Batch], ranges: list[tuple[int, int]], criteria: MessageFilter
     ) -> Iterator[list[BrowsedMessage]]:
-        """Those of a slice that are meant, in parts where it takes long.
+        """Yield the matching messages of a slice, in parts if filtering takes long.
 
-        What was settled meanwhile is not.
+        Messages settled meanwhile are skipped.
         """
         offsets = [at for first, stop in ranges for at in range(first, stop)] if batches else []
         left = deque(reversed(offsets) if self.backwards else offsets)
@@ -181,7 +181,7 @@ class BrowseCursor:
     def _look_on(
         self, batches: list[Batch], left: deque[int], criteria: MessageFilter
     ) -> list[BrowsedMessage]:
-        """Those of what is left that are meant, until it has taken long."""
+        """Return matching messages of the remaining ones, until the time is over."""
         found: list[BrowsedMessage] = []
         if not left:
             return found
@@ -201,7 +201,7 @@ class BrowseCursor:
 
 
 async def find(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
-    """One message by its offset; None where it is not there (any more). Raises StorageError."""
+    """Return one message by its offset; None if it is not in the queue. Raises StorageError."""
     async for found in BrowseCursor(queue, offset, offset + 1).matching(MessageFilter()):
         for seen in found:
             return seen
@@ -209,9 +209,9 @@ async def find(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
 
 
 async def recall(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
-    """The same, also of what was settled, as long as its segment is kept; its state means nothing.
+    """Return one message, even if settled, as long as its segment exists; None otherwise.
 
-    Raises StorageError.
+    The state of a settled message is meaningless. Raises StorageError.
     """
     if offset not in queue.log.settled:
         return await find(queue, offset)
@@ -225,7 +225,7 @@ async def recall(queue: OpenQueue, offset: int) -> BrowsedMessage | None:
 
 
 def states(queue: OpenQueue, first: int, stop: int) -> Callable[[int], State]:
-    """Who has which of the messages [first, stop), as it is now. In a stream nobody has any."""
+    """Return a function giving the present state of messages in [first, stop); READY in streams."""
     if not isinstance(queue, Queue):
         return lambda _offset: State.READY
     leased = RangeSet(queue.machine.ledger.leased_in(first, stop))
@@ -247,7 +247,7 @@ def _seen(batch: Batch, offset: int, state: State) -> BrowsedMessage:
 
 
 def _cut(ranges: list[tuple[int, int]], count: int, *, backwards: bool) -> list[tuple[int, int]]:
-    """The first, or last, `count` offsets of some ranges."""
+    """Return the first, or last, `count` offsets of some ranges."""
     kept: list[tuple[int, int]] = []
     for first, stop in reversed(ranges) if backwards else ranges:
         taken = min(stop - first, count)

@@ -1,8 +1,8 @@
-"""Changing a message: its body, its key, its headers and most of its properties.
+"""Editing of a message: its body, routing key, headers and most of its properties.
 
-A stored message does not change: a changed copy takes its place at the tail of its queue, by the
-atomic write that settles the original. What the broker itself has noted of a message (its deaths,
-who published it) stays. A copy that is published anew is a message of its own.
+A stored message is immutable: an edited copy is appended to its queue by the atomic write that
+settles the original. What the broker has recorded about it (deaths, user-id) stays. A copy
+published to elsewhere is a message of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Changes", "edited", "sent_anew"]
 
 SHORT_BYTES_MAX = 255
-# Properties that say something to the broker, and what it notes of messages that have them.
+# Properties that the broker reads, and the record flags of messages that have them.
 FLAGS = {
     "headers": RecordFlag.HAS_HEADERS,
     "priority": RecordFlag.HAS_PRIORITY,
@@ -36,17 +36,17 @@ FLAGS = {
     "expiration": RecordFlag.HAS_EXPIRATION,
     "user_id": RecordFlag.HAS_USER_ID,
 }
-# The others stay as they are: tags are noted anew when the copy is packed.
+# Other flags stay as they are: tags are computed anew when the copy is packed.
 NOTED = RecordFlag.PERSISTENT | RecordFlag.HAS_GROUP | RecordFlag.HAS_RETRY | sum(FLAGS.values())
 PERSISTENT = 2  # a delivery mode
 GROUP = "x-message-group"
-RETRIES = {"x-retry-delays", "x-retry-max-attempts"}  # a retry policy of its own
-FIXED = {"user_id", "cluster_id", "headers"}  # not to be changed, or by `headers`
+RETRIES = {"x-retry-delays", "x-retry-max-attempts"}  # its own retry policy
+FIXED = {"user_id", "cluster_id", "headers"}  # not changeable, or only by `headers`
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What shall be different; a header or property that is None goes away."""
+    """Changes to a message; a header or property that is None is removed."""
 
     body: bytes | None = None
     routing_key: str | None = None
@@ -55,7 +55,7 @@ class Changes:
 
 
 def edited(seen: BrowsedMessage, changes: Changes) -> BrowsedMessage:
-    """The message as it shall be. Raises AdministrationError where that cannot be."""
+    """Return the edited message. Raises AdministrationError if it is invalid."""
     message = seen.message
     properties = _properties(message.header, changes)
     body = message.body if changes.body is None else changes.body
@@ -68,10 +68,9 @@ def edited(seen: BrowsedMessage, changes: Changes) -> BrowsedMessage:
 
 
 def sent_anew(seen: BrowsedMessage, changes: Changes) -> tuple[bytes, bytes]:
-    """Content header and body of a changed copy that somebody else publishes.
+    """Return content header and body of an edited copy to be published by another user.
 
-    Who published the original, and who had blind copies of it, is not said of this one. Raises
-    AdministrationError where it cannot be.
+    The user-id and BCC of the original are removed. Raises AdministrationError if it is invalid.
     """
     properties = _properties(seen.message.header, changes)
     properties.pop("user_id", None)
@@ -80,7 +79,7 @@ def sent_anew(seen: BrowsedMessage, changes: Changes) -> tuple[bytes, bytes]:
 
 
 def _properties(header: bytes, changes: Changes) -> dict[str, Any]:
-    """What a message shall have; what stays keeps its bytes."""
+    """Return the edited properties; unchanged headers keep their bytes."""
     try:
         properties = read_properties(header, raw_headers=True)
     except MalformedFieldError:
@@ -130,7 +129,7 @@ def _short(key: str) -> bytes:
 
 
 def _packed(properties: Mapping[str, Any], body_bytes: int) -> bytes:
-    """A content header. Raises AdministrationError."""
+    """Return an encoded content header. Raises AdministrationError."""
     names = [name for name in PROPERTIES if name in properties]
     bits = sum(1 << 15 - bit for bit, name in enumerate(PROPERTIES) if name in properties)
     kinds = "".join(PROPERTIES[name] for name in names)
@@ -146,7 +145,7 @@ def _packed(properties: Mapping[str, Any], body_bytes: int) -> bytes:
 
 
 def _flags_of(properties: Mapping[str, Any]) -> int:
-    """What is noted of a message that has these."""
+    """Return the record flags of a message with these properties."""
     flags: int = sum(flag for name, flag in FLAGS.items() if name in properties)
     headers = properties.get("headers", {})
     if properties.get("delivery_mode") == PERSISTENT:

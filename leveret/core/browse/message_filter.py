@@ -1,6 +1,6 @@
-"""Which messages of a queue are meant: all that is stated must fit.
+"""Filter for messages of a queue: all stated fields must match.
 
-A value, made of what an operator asked for. Management makes it, `browsing` asks it.
+An immutable value that management makes from an operator's request, for `browsing`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["MessageFilter", "State"]
 
 
 class State(StrEnum):
-    """Who has a message now."""
+    """Present state of a message."""
 
-    READY = "ready"  # nobody: it waits for a consumer
-    UNACKED = "unacked"  # a consumer, or a move that is under way
-    DELAYED = "delayed"  # nobody: it came back and waits for its time, or for another of its key
+    READY = "ready"  # waits for a consumer
+    UNACKED = "unacked"  # leased to a consumer, or to a move in progress
+    DELAYED = "delayed"  # returned; waits for its time, or for another message of its key
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What messages have in common; None or empty: whatever it is.
+    """Filter criteria; None or empty fields match all.
 
-    Times are milliseconds since 1970 at which messages came into the queue, `until_ms` excluded.
-    Headers are compared as people type them.
+    Times are ms since 1970 at which messages were stored in the queue, `until_ms` excluded. Headers
+    are compared as people type them.
     """
 
     offsets: RangeSet | None = None
@@ -44,15 +44,15 @@ class MessageFilter:
     text: bytes | None = None  # somewhere in the body
     since_ms: int | None = None
     until_ms: int | None = None
-    filter: RecordFilter | None = None  # of tags, and by SQL
+    filter: RecordFilter | None = None  # by tags, and by SQL
 
     @property
     def states_something(self) -> bool:
-        """Whether not everything is meant."""
+        """Whether any field is stated."""
         return self != MessageFilter()
 
     def has(self, message: StoredMessage, time_ms: int, state: State) -> bool:
-        """Whether a message is one of them, leaving aside its offset; what is cheap comes first."""
+        """Whether a message matches, apart from its offset; cheap checks come first."""
         return (
             (not self.states or state in self.states)
             and (self.since_ms is None or time_ms >= self.since_ms)

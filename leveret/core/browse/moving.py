@@ -1,7 +1,7 @@
-"""Deleting, copying and moving messages that somebody has chosen.
+"""Deleting, copying and moving selected messages.
 
-What a consumer has is its own: it is skipped, and counted. A move, and a copy to several queues, is
-one atomic write: after a crash a message is in one place, never in both and never in none.
+Messages leased by a consumer are skipped, and counted. A move, and a copy to several queues, is one
+atomic write: after a crash a message is in exactly one place.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ __all__ = ["Destination", "Mover", "Outcome", "delete", "portions"]
 
 
 class Destination(NamedTuple):
-    """Where messages are published to."""
+    """Target of a copy or a move."""
 
     exchange: str
-    routing_key: str | None  # None: the one that each has
+    routing_key: str | None  # None: that of each message
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the messages that were meant."""
+    """Counts of the selected messages by result."""
 
     done: int = 0  # deleted, copied or moved
-    skipped: int = 0  # a consumer has them, or had them meanwhile
-    unroutable: int = 0  # nobody is there to take them
-    refused: int = 0  # who should take them had no room, or the disk had none
-    error: Exception | None = None  # the disk's
+    skipped: int = 0  # leased by a consumer
+    unroutable: int = 0  # no queue is bound to take them
+    refused: int = 0  # a target queue or the disk was full
+    error: Exception | None = None  # error of the disk
 
 
 def portions(seen: list[BrowsedMessage]) -> Iterator[list[BrowsedMessage]]:
-    """As many at a time as one atomic write takes."""
+    """Yield portions that fit into one atomic write."""
     portion: list[BrowsedMessage] = []
     size = 0
     for one in seen:
@@ -59,7 +59,7 @@ def portions(seen: list[BrowsedMessage]) -> Iterator[list[BrowsedMessage]]:
 
 
 def delete(queue: Queue, seen: list[BrowsedMessage], outcome: Outcome) -> None:
-    """Settle those that nobody has."""
+    """Settle the messages that are ready."""
     withdrawn = queue.machine.withdraw(_ranges(seen))
     queue.settle(withdrawn)
     count = sum(stop - first for first, stop in withdrawn)
@@ -68,9 +68,9 @@ def delete(queue: Queue, seen: list[BrowsedMessage], outcome: Outcome) -> None:
 
 
 class Mover:
-    """Copies or moves messages of one queue to where somebody says; None: to its own tail.
+    """Copies or moves messages of one queue to a destination; None: to its own tail.
 
-    `carry_out(write)` commits an atomic write, and tells whether it took effect.
+    `carry_out(write)` commits an atomic write, and returns whether it took effect.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Mover:
         self._carry_out = carry_out
 
     async def copy(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
-        """Publish one portion; all of it is published, or nothing."""
+        """Publish one portion, atomically."""
         write = self._writes.begin()
         published = [one for one in seen if self._publish(write, one)]
         outcome.unroutable += len(seen) - len(published)
         await self._commit(write, published, outcome)
 
     async def move(self, seen: list[BrowsedMessage], outcome: Outcome) -> None:
-        """Publish one portion elsewhere and settle it here; or nothing of it."""
+        """Publish one portion elsewhere and settle it here, atomically."""
         queue = cast("Queue", self._queue)
         withdrawn = RangeSet(queue.machine.withdraw(_ranges(seen)))
         taken = [one for one in seen if one.offset in withdrawn]
@@ -122,7 +122,7 @@ class Mover:
         return False
 
     def _publish(self, write: AtomicWrite, seen: BrowsedMessage) -> bool:
-        """Let a write publish a message; False where nobody is there to take it."""
+        """Add a message to a write. Returns False if it is unroutable."""
         message = seen.message
         if self._destination is None:
             targets, exchange, key = [self._queue], message.exchange, message.routing_key
@@ -133,7 +133,7 @@ class Mover:
             targets = self._route(
                 StoredMessage(exchange, key, message.header, message.body, seen.flags)
             )
-        # It is new where it goes, and no duplicate of what it was.
+        # It is a new message for its target, never a duplicate of the original.
         flags = seen.flags & ~RecordFlag.RETRIED | RecordFlag.PUT_BACK
         for target in targets:
             write.publish(target, flags, exchange, key, message.header, message.body)

@@ -1,6 +1,6 @@
-"""Dead letters: what queues give up, on its way elsewhere, and back again.
+"""Dead letters: messages on their way from a queue to its dead-letter target, and back again.
 
-`worker` gathers it, `dead_lettering` says where it goes, `packing` writes the records, `topics`
-are the queues made for it, `publish` sees to those that must arrive. `scan` looks at them,
-`redrive` moves them back.
+`worker` collects them, `dead_lettering` decides where they go, `packing` writes the records,
+`topics` creates dead-letter queues, `publish` tracks at-least-once delivery. `letters` reads dead
+letters, `redrive` moves them back.
 """

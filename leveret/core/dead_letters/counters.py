@@ -1,6 +1,6 @@
-"""How many messages the queues of a node have given up or tried again, since it started.
+"""Counters of discarded and retried messages of a node's queues, since it started.
 
-Counted by stretch, when its queue is done with it; read by the metrics.
+Counted by range, when its queue is done with it; read by the metrics.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DISABLED", "DeadLetterCounters", "Death"]
 
-DISABLED = "disabled"  # the strategy of a queue that nothing is kept of
+DISABLED = "disabled"  # strategy label of queues without dead-lettering
 
 
 class Death(NamedTuple):
-    """Messages that are counted together; `strategy` is where they went: DISABLED is nowhere."""
+    """Labels of a counter; `strategy` is DISABLED for messages that were dropped."""
 
     queue_type: str
     strategy: str
@@ -31,14 +31,14 @@ class Death(NamedTuple):
 
 
 class DeadLetterCounters:
-    """Counts of one node."""
+    """Dead-letter and retry counters of one node."""
 
     def __init__(self) -> None:
         self.deaths: Counter[Death] = Counter()
-        self.retries: Counter[str] = Counter()  # by what the attempt before them failed of
+        self.retries: Counter[str] = Counter()  # by the failure before the retry
 
     def died(self, queue: Queue, reason: Reason, ranges: Iterable[tuple[int, int]]) -> None:
-        """A queue is done with these offsets."""
+        """Count messages that a queue has discarded."""
         strategy = DISABLED
         if queue.settings.dead_letters(reason):
             is_safe = queue.settings.dead_letter_strategy is DeadLetterStrategy.AT_LEAST_ONCE
@@ -49,7 +49,7 @@ class DeadLetterCounters:
         queue.died_count += count
 
     def retried(self, reason: Reason, ranges: Iterable[tuple[int, int]]) -> None:
-        """These offsets wait for another attempt."""
+        """Count messages that were put into the retry topic."""
         self.retries[reason.value] += _count(ranges)
 
 

@@ -1,8 +1,8 @@
-"""Dead lettering: what queues give up goes to their dead-letter exchanges or topics.
+"""Dead-lettering: publish the messages that queues discard to dead-letter exchanges or topics.
 
-Called by the queues (see `core.queues.queue.DeadLetterSink`). `leveret.features.deaths` decides
-what a message's headers become, `leveret.core.dead_letters.packing` writes the records. Nothing
-waits here: when a call returns, the dead letters stand in the builders of their queues.
+Called by the queues (see `leveret.core.queues.queue.DeadLetterSink`). `leveret.features.deaths`
+computes a message's new headers, `leveret.core.dead_letters.packing` writes the records. Nothing
+waits here: when a call returns, the records are in the builders of their target queues.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SHORT_STRING_BYTES_MAX = 255
 
 
 class DeadLettering:
-    """The callable that queues hand their dead messages to."""
+    """Callable to which queues pass their dead messages."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class DeadLettering:
         turn: Turn,
         wall_ms: Callable[[], int],
     ) -> None:
-        """`wall_ms` is the time of a death, in milliseconds since 1970."""
+        """Create it; `wall_ms` is the time of deaths, in ms since 1970."""
         self._vhosts = vhosts
         self._topics = topics
         self._turn = turn
@@ -69,12 +69,12 @@ class DeadLettering:
         reason: Reason,
         publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
-        """See `core.queues.queue.DeadLetterSink`. Without an exchange the messages are dropped."""
+        """Publish dead messages, see DeadLetterSink; without an exchange they are dropped."""
         settings = queue.settings
         name, key = settings.dead_letter_exchange, settings.dead_letter_routing_key
         vhost = self._vhosts.get(queue.definition.vhost)
         if vhost is None or vhost.queues.get(queue.definition.name) is not queue:
-            return ()  # its virtual host is being deleted; another may have the name
+            return ()  # its virtual host is being deleted; another one may have the name
         if name is None and reason in settings.dead_letter_topic:
             if not self._topics.is_open(queue, safely=publish is not None):
                 return ()
@@ -98,7 +98,7 @@ class DeadLettering:
 
 
 class _Composer:
-    """What messages become that die in one queue, of one reason, in one second."""
+    """Rewriting of messages that die in one queue, for one reason, in one second."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Composer:
         reason: Reason,
         seconds: int,
     ) -> None:
-        """Without a `key` they keep their own."""
+        """Create it; without a `key` messages keep their routing keys."""
         self.key_decides = exchange.cache.cacheable
         self._queue = queue.name.encode()
         self._vhost = vhost
@@ -127,7 +127,10 @@ class _Composer:
         headers: bytes | None,
         is_dead_letter: bool,
     ) -> DeadLetterTemplate:
-        """See `DeadLetterWriter`. An x-death that a client has published is no history."""
+        """Return the dead template of a kind of record.
+
+        An x-death published by a client is dropped.
+        """
         own = _readable(headers)
         death = Death(
             self._queue,
@@ -151,7 +154,7 @@ class _Composer:
         return DeadLetterTemplate(*address, table, _without_cycles(history, self._remembered(keys)))
 
     def _remembered(self, keys: Sequence[bytes]) -> Collection[BatchBuilder]:
-        """Where all messages with these keys go."""
+        """Return the builders that all messages with these keys are routed to."""
         if len(keys) == 1:
             return self._vhost.reach_by_key(self._exchange, keys[0])
         return self._routed(keys, None)
@@ -163,7 +166,7 @@ class _Composer:
     def route(
         self, template: DeadLetterTemplate, flags: int, header: bytes, body: bytes
     ) -> tuple[BatchBuilder, ...]:
-        """See `DeadLetterWriter`."""
+        """Return the builders that one message is routed to, without cycles."""
         assert isinstance(template, _RoutedTemplate), "compose has made it"
         exchange, key = self._exchange.name.encode(), template.keys[0]
         message = StoredMessage(exchange, key, header, body, flags)
@@ -171,7 +174,7 @@ class _Composer:
 
 
 class _RoutedTemplate(DeadLetterTemplate):
-    """A template that goes where each message's own headers, properties or luck lead it."""
+    """Dead template whose destination depends on headers, properties or chance of each message."""
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ class _RoutedTemplate(DeadLetterTemplate):
 def _without_cycles(
     history: Sequence[Entry], found: Collection[BatchBuilder]
 ) -> list[BatchBuilder]:
-    """Leave out the queues that the message would go round in circles by."""
+    """Return `found` without queues that would cause a dead-letter cycle."""
     return [
         builder
         for builder in found
@@ -198,12 +201,15 @@ def _without_cycles(
 
 
 def _short(text: str) -> bytes:
-    """As much of a text as a short string holds, whole characters only."""
+    """Return a text cut to the size of a short string, at a character boundary."""
     return text.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _readable(headers: bytes | None) -> dict[str, RawValue]:
-    """The fields of a table; none where it cannot be read."""
+    """Decode a headers table.
+
+    Empty if malformed, since the message matters more than its headers.
+    """
     if headers is None:
         return {}
     try:

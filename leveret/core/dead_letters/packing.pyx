@@ -1,9 +1,9 @@
-"""Packs the dead of one queue into the builders of the queues that get them as dead templates.
+"""Packing of dead messages of one queue into the builders of their target queues.
 
-A dead template is the same record with another address and other headers. What the two become depends
-on the record's address, its expiration and those of its headers that tell of deaths or of copies; records
-alike in these share one `DeadLetterTemplate`, which is worked out in Python once. Per record there is only compiled
-work: look at the properties, put the template's headers beside the record's own, copy the body once.
+A dead template is the same record with another address and other headers. Both depend on the record's
+address, its expiration and its headers for deaths and copies; records equal in these share one
+`DeadLetterTemplate`, which Python computes once. Per record only compiled code runs: it reads the properties,
+adds the template's headers to the record's own, and copies the body once.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -18,7 +18,7 @@ from leveret.ports.records cimport (
     Batch, BatchBuilder, DEAD_LETTERED, HAS_EXPIRATION, HAS_HEADERS, RETRIED, RecordView,
 )
 
-# Letters of one call: a backlog with a routing key for each message must not be written in memory twice.
+# Letters cached in one call: a backlog with a routing key per message must not be in memory twice.
 TEMPLATES_MAX = 1024
 
 # A content header without properties: class and weight; body size and flags follow.
@@ -28,10 +28,10 @@ cdef enum:
 
 
 cdef class DeadLetterTemplate:
-    """What records that are alike become: their new address, headers and destinations.
+    """New address, headers and destinations of records that are alike.
 
-    `headers` is a table with its length, which takes the place of those fields of the record's own that
-    it was made from; the others stand before it.
+    `headers` is a table with its length prefix, which replaces the fields of the record's headers
+    that it was computed from; the others precede it.
     """
 
     cdef readonly bytes address
@@ -45,15 +45,15 @@ cdef class DeadLetterTemplate:
 
 
 cdef class DeadLetterWriter:
-    """Writes dead templates, of one queue for one reason, at one time.
+    """Writer of dead templates of one queue, for one reason, at one time.
 
-    `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> DeadLetterTemplate` is asked for each
-    kind of record; `expiration` is None where the record has none, `headers` is a table of the fields
-    that tell of deaths and of further keys, None without such. `route(template, flags, header, body) ->
-    tuple of builders` is asked for every record where more than the address decides where it goes;
-    without it a template's own builders take the record. A `publish` (see
-    leveret.core.dead_letters.publish) says which builders are passed over, and who hears of records
-    that a builder's queue refuses. `touched` has the builders that were written to, `unrouted` the
+    `compose(exchange, routing_key, expiration, headers, is_dead_letter) -> DeadLetterTemplate` is called once
+    for each kind of record; `expiration` is None if the record has none, `headers` is a table of
+    the fields for deaths and for CC and BCC, None without any. `route(template, flags, header, body)
+    -> tuple of builders` is called for every record if its destination depends on more than the
+    address; without it the template's own builders get the record. A `publish` (see
+    leveret.core.dead_letters.publish) says which builders are skipped, and is notified of records
+    that a builder's queue refuses. `touched` are the builders that were written to, `unrouted` the
     ranges of offsets that no queue took.
     """
 
@@ -65,7 +65,7 @@ cdef class DeadLetterWriter:
     cdef object written
     cdef uint64_t now
     cdef dict templates
-    cdef DeadLetterTemplate template          # of the record before, if that had neither expiration nor headers
+    cdef DeadLetterTemplate template          # of the previous record, if without expiration or such headers
     cdef bytes address
 
     def __init__(self, compose, uint64_t now, route=None, publish=None):
@@ -79,7 +79,7 @@ cdef class DeadLetterWriter:
         self.unrouted = []
 
     def write(self, Batch batch not None, uint64_t first, uint64_t stop):
-        """Write the records [first, stop) of `batch`."""
+        """Write the records [first, stop) of `batch` to their targets."""
         cdef RecordView record
         cdef size_t position = batch.locate(first)
         cdef uint64_t offset
@@ -101,7 +101,7 @@ cdef class DeadLetterWriter:
         cdef uint32_t flags
         if record.header_size >= BLANK_BYTES:
             found = read_properties(record.header, record.header_size, &properties)
-        if found < 0:       # the message matters more than what nobody can read
+        if found < 0:       # malformed: the message matters more than its header
             blank = BLANK + (<object>record.body_size).to_bytes(8, "big") + b"\0\0"
             record.header, record.header_size = <const uint8_t*>PyBytes_AS_STRING(blank), BLANK_BYTES
             found = 0
@@ -116,7 +116,7 @@ cdef class DeadLetterWriter:
             return 0
         headers = joined(&kept, template.headers) if kept.size else template.headers
         header = rewrite(record.header, record.header_size, headers, None, False)
-        # In another queue its attempts begin anew: what it tells of these is no count any more.
+        # Retries start afresh in another queue: recorded attempts no longer count.
         flags = (record.flags & ~<uint32_t>(HAS_EXPIRATION | RETRIED)) | HAS_HEADERS | DEAD_LETTERED
         builders = template.builders
         if self.route is not None:
@@ -176,7 +176,7 @@ cdef class DeadLetterWriter:
 
 
 cdef bint is_plain(Piece* headers) noexcept nogil:
-    """Whether a table's fields are sound, and tell nothing of deaths or of further keys."""
+    """Whether a table's fields are valid, and none is for deaths or for CC and BCC."""
     cdef const uint8_t* field = headers.data
     cdef const uint8_t* stop = field + headers.size
     cdef const uint8_t* end
@@ -189,7 +189,10 @@ cdef bint is_plain(Piece* headers) noexcept nogil:
 
 
 cdef tuple divided(Piece* headers):
-    """A table's fields that tell nothing, and a table of those that do; all of it, if it is not sound."""
+    """Split a table: fields not for deaths or CC and BCC, and a table of those that are.
+
+    A malformed table is returned whole as the latter.
+    """
     cdef bytes kept = PyBytes_FromStringAndSize(NULL, headers.size)
     cdef bytes telling = PyBytes_FromStringAndSize(NULL, headers.size)
     cdef char* k = PyBytes_AS_STRING(kept)
@@ -215,7 +218,7 @@ cdef tuple divided(Piece* headers):
 
 
 cdef inline bint tells(const uint8_t* field) noexcept nogil:
-    """Whether a field, whose end was found, tells of deaths or of further keys."""
+    """Whether a field, whose end was found, is for deaths or for CC and BCC."""
     return (
         field_is(field, b"CC", 2)
         or field_is(field, b"BCC", 3)
@@ -230,12 +233,12 @@ cdef inline bint begins(const uint8_t* field, const char* prefix, uint8_t size) 
 
 
 cdef bytes table_of(Piece* fields):
-    """A table of these fields, its length first."""
+    """Return a table of these fields, with its length prefix."""
     return joined(fields, b"\0\0\0\0")
 
 
 cdef bytes joined(Piece* fields, bytes table):
-    """A table's fields with those of `table` behind them, as one table with its length."""
+    """Return the fields followed by those of `table`, as one table with its length prefix."""
     cdef size_t more = PyBytes_GET_SIZE(table) - 4
     cdef size_t size = fields.size + more
     cdef bytes whole = PyBytes_FromStringAndSize(NULL, size + 4)

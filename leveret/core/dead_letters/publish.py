@@ -1,8 +1,8 @@
-"""Dead letters that must arrive: who holds which of them, and what must be sent again to whom.
+"""At-least-once dead-lettering: which target queues hold which messages, and what is still missing.
 
-With the strategy at-least-once a stretch of dead messages stays leased in its queue until every
-queue that it was deposited with has committed it. What a queue refuses, because it is full, it is
-told again later, and nobody else is: so a full queue does not fill the others with copies.
+With the strategy at-least-once a range of dead messages stays leased in its queue until every
+target queue has committed it. A target that refuses messages, because it is full, is tried again
+later, and only that one: so a full queue does not fill the others with duplicates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOWHERE: Written = frozenset()
 
 
 class Missing(NamedTuple):
-    """The offsets [first, stop), which only the queues of `written` have, and others should."""
+    """Offsets [first, stop) that only the queues of `written` store; other targets lack them."""
 
     first: int
     stop: int
@@ -31,7 +31,7 @@ class Missing(NamedTuple):
 
 
 class DeadLetterPublish:
-    """One stretch of dead messages on its way. `written`: the builders of queues that have it."""
+    """Dead-letter publish in progress. `written`: builders of queues that store the range."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], written: Written = NOWHERE) -> None:
         self.written = written
@@ -41,7 +41,7 @@ class DeadLetterPublish:
         self._pending = 0
 
     def acknowledgement(self, builder: BatchBuilder) -> PublishAcknowledgement:
-        """Who hears what becomes of the records that are deposited in `builder`."""
+        """Return the acknowledgement of the records deposited in `builder`."""
         if builder not in self._acknowledgements:
             self._acknowledgements[builder] = PublishAcknowledgement(self)
         return self._acknowledgements[builder]
@@ -49,13 +49,13 @@ class DeadLetterPublish:
     def deposited(
         self, builders: Collection[BatchBuilder], unrouted: Sequence[tuple[int, int]]
     ) -> None:
-        """The records stand in `builders`, but for those that no queue is for."""
+        """Record the builders that got the records, and the ranges that no queue took."""
         self._unrouted = unrouted
         for builder in builders:
             self.acknowledgement(builder)
 
     def begin(self, finished: Callable[[], None]) -> None:
-        """Wait for the queues' commits, then call `finished`; perhaps at once."""
+        """Wait for the targets' commits, then call `finished`; possibly at once."""
         self._finished = finished
         self._pending = len(self._acknowledgements) + 1
         for builder, acknowledgement in self._acknowledgements.items():
@@ -63,13 +63,13 @@ class DeadLetterPublish:
         self.answered()
 
     def answered(self) -> None:
-        """One more has said what it holds."""
+        """Count an answer of a target; finish after the last one."""
         self._pending -= 1
         if not self._pending:
             self._finished()
 
     def outcome(self) -> tuple[Ranges, list[Missing]]:
-        """What everybody has who should, and what not."""
+        """Return (ranges every target committed, ranges still missing somewhere)."""
         absent = RangeSet(self._unrouted)
         for acknowledgement in self._acknowledgements.values():
             for first, stop in self._ranges if acknowledgement.failed else acknowledgement.refusals:
@@ -85,7 +85,7 @@ class DeadLetterPublish:
 
 
 class PublishAcknowledgement:
-    """What one queue says of the records that were deposited with it, by their old offsets."""
+    """Acknowledgement by one target queue, by the records' offsets in the source queue."""
 
     def __init__(self, publish: DeadLetterPublish) -> None:
         self.failed = False
@@ -93,16 +93,16 @@ class PublishAcknowledgement:
         self._publish = publish
 
     def refused(self, first: int, stop: int) -> None:
-        """Find no room for the records [first, stop) (see leveret.core.logs.publish_tags)."""
+        """Note that the target refused the records [first, stop)."""
         self.refusals.add(first, stop)
 
     def done(self, *, failed: bool) -> None:
-        """Commit what was not refused, or fail to."""
+        """Note that the target committed the accepted records, or failed to."""
         self.failed = failed
         self._publish.answered()
 
     def divide(self, piece: Missing, builder: BatchBuilder) -> list[Missing]:
-        """Tell what of a piece this queue holds, too."""
+        """Split a missing range by what this target holds."""
         first, stop, written = piece
         if self.failed:
             return [piece]

@@ -1,10 +1,9 @@
-"""Redriving: dead letters go back to where they came from, or to where somebody says.
+"""Redrive: move dead letters back to where they came from, or to another exchange.
 
-Each move is one atomic write, which publishes messages and settles them where they were: after a
-crash a message is in one place, never in both and never in none. One redrive at a time runs for a
-queue. It takes what was there when it began, some at a time, at its own pace; it is forgotten when
-the node stops, and what it has not moved by then has stayed. `leveret.features.redrive` decides
-what is selected and when the next may go.
+Each move is one atomic write that publishes messages and settles them in the source queue: after a
+crash a message is in exactly one place. A queue has at most one running redrive. It covers the
+messages present when it began, in steps, at its own rate; it ends when the node stops, leaving the
+rest where it is. `leveret.features.redrive` decides what is selected and when the next may move.
 """
 
 from __future__ import annotations
@@ -36,34 +35,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Redrive", "Redrives", "Target"]
 
-# One atomic write moves so many: enough that its flush costs little for each, few enough that a
-# large message times this many fits into memory, and that a pause takes effect at once.
+# Messages per atomic write: enough that the flush costs little for each, few enough that this many
+# large messages fit into memory, and that a pause takes effect at once.
 MOVED_AT_ONCE_MAX = 100
 MOVED_BYTES_MAX = 4 * 1024 * 1024
-# Records looked at in one turn of the loop, where few are selected.
+# Records read in one turn of the loop, if few are selected.
 LOOKED_AT_MAX = 1000
-# A target that had no room is asked again after so long, and for one message at a time.
+# Interval before a full target is tried again, then with one message at a time.
 REFUSED_MS = 200
 REFUSALS_MAX = 3
-# Redrives that have ended and can still be asked about.
+# Ended redrives that can still be queried.
 REMEMBERED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where messages go. Without an exchange: where they came from.
+    """Destination of a redrive; without an exchange, where the messages came from.
 
-    That is the queue in which they died; `routed`, or where it is gone, what they had been
-    published with decides anew.
+    That is the queue in which they died, or with `routed`, or if it was deleted, the queues that
+    their original exchange and routing keys lead to.
     """
 
     exchange: str | None = None
-    routing_key: str | None = None  # None: the one that each had been published with
+    routing_key: str | None = None  # None: the original one of each message
     routed: bool = False
 
 
 class Redrives:
-    """The redrives of a node, by the queues that they empty."""
+    """Redrives of a node, by source queue."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Redrives:
         self._latest: dict[Queue, Redrive] = {}
 
     def queue(self, vhost: str, name: str) -> Queue:
-        """A queue that messages can be taken from. Raises AdministrationError."""
+        """Return a queue that messages can be moved from. Raises AdministrationError."""
         if vhost not in self.vhosts:
             raise AdministrationError("not_found", f"vhost '{vhost}' does not exist")
         queue = self.vhosts[vhost].queues.get(name)
@@ -94,7 +93,7 @@ class Redrives:
     def start(
         self, queue: Queue, selection: Selection, target: Target, per_second: float | None
     ) -> Redrive:
-        """Begin to move what is selected of what is in the queue now. AdministrationError."""
+        """Start moving the selected messages now in the queue. Raises AdministrationError."""
         latest = self._latest.get(queue)
         if latest is not None and not latest.progress.phase.has_ended:
             raise AdministrationError(
@@ -109,7 +108,7 @@ class Redrives:
         return redrive
 
     def latest(self, queue: Queue) -> Redrive:
-        """The queue's redrive, or the last one that ended. Raises AdministrationError."""
+        """Return the queue's current or last redrive. Raises AdministrationError."""
         if queue not in self._latest:
             raise AdministrationError("not_found", f"queue '{queue.name}' is not being redriven")
         return self._latest[queue]
@@ -126,7 +125,7 @@ class Redrives:
 
 
 class Redrive:
-    """One queue on its way back. It is also who waits for each of its atomic writes."""
+    """Redrive of one queue; also the waiter of each of its atomic writes."""
 
     def __init__(
         self,
@@ -149,13 +148,13 @@ class Redrive:
         self._pace = Pace(per_second, redrives.timers.wall_ms())
         self._timer = redrives.timers.timer(self._step)
         self._moving: list[StoredDeadLetter] = []
-        self._write: AtomicWrite | None = None  # that moves them
+        self._write: AtomicWrite | None = None  # the atomic write that moves them
         self._at_once = MOVED_AT_ONCE_MAX
         self._refusals = 0
         self._busy = False
-        self._before = (0, 0, 0)  # the last step: offset, looked at, unroutable
+        self._before = (0, 0, 0)  # state before the last step: offset, looked at, unroutable
 
-    # -- from outside
+    # -- commands
 
     def begin(self) -> None:
         """Start moving."""
@@ -163,16 +162,16 @@ class Redrive:
         self._soon()
 
     def pause(self) -> None:
-        """Move nothing until `resume`. Raises AdministrationError."""
+        """Pause until `resume`. Raises AdministrationError."""
         self._become(Phase.PAUSED)
 
     def resume(self) -> None:
-        """Go on. Raises AdministrationError."""
+        """Resume after a pause. Raises AdministrationError."""
         self._become(Phase.RUNNING)
         self._soon()
 
     def cancel(self) -> None:
-        """Move nothing more. Raises AdministrationError."""
+        """Stop for good. Raises AdministrationError."""
         self._become(Phase.CANCELLED)
 
     def _become(self, phase: Phase) -> None:
@@ -196,14 +195,14 @@ class Redrive:
         moved = self.progress.moved
         self._redrives.emit(event, {"queue": queue.name, "vhost": queue.vhost, "moved": moved})
 
-    # -- step by step
+    # -- steps
 
     def _soon(self, wait_ms: int = 0) -> None:
-        """Take the next step in a turn of its own."""
+        """Schedule the next step in a turn of its own."""
         self._timer.set(self._redrives.timers.wall_ms() + wait_ms)
 
     def _step(self) -> None:
-        """Look at some, and move those that are selected, as many as may go now."""
+        """Read some records, and move those that are selected, as many as the rate allows."""
         if self._busy or self.progress.phase is not Phase.RUNNING:
             return
         if self.queue.deleted:
@@ -231,7 +230,7 @@ class Redrive:
         try:
             await self._window.fill(offset)
         except CorruptBatchError:
-            self._offset = offset + 1  # whoever is delivered it deals with it
+            self._offset = offset + 1  # left to deliveries, which handle the damage
         except StorageError as error:
             self._end(Phase.FAILED, str(error))
         finally:
@@ -239,7 +238,7 @@ class Redrive:
         self._soon()
 
     def _select(self, batches: list[Batch], first: int) -> list[StoredDeadLetter]:
-        """The next that may go now; those passed over are done with."""
+        """Return the next selected messages that may move now, and advance past the others."""
         self._before = (first, self.progress.looked_at, self.progress.unroutable)
         room, size = self._pace.allowance(self._redrives.timers.wall_ms(), self._at_once), 0
         found: list[StoredDeadLetter] = []
@@ -255,7 +254,7 @@ class Redrive:
                     continue
                 self.progress.looked_at += 1
                 if offset not in ready:
-                    continue  # what a consumer has is its own
+                    continue  # leased by a consumer
                 letter = dead_letter_at(batch, offset)
                 if self.selection.has(letter.told):
                     found.append(letter)
@@ -293,7 +292,7 @@ class Redrive:
         write.commit(self)
 
     def _address(self, letter: StoredDeadLetter) -> tuple[str, list[str]]:
-        """The exchange and the keys that a message goes back with."""
+        """Return the exchange and the keys that a message is published with."""
         told, target = letter.told, self.target
         own = letter.routing_key.decode(errors="replace")
         keys = list(told.routing_keys) or [own]
@@ -304,7 +303,7 @@ class Redrive:
     def _targets(
         self, letter: StoredDeadLetter, exchange: str, keys: list[str], header: bytes, flags: int
     ) -> Iterable[OpenQueue]:
-        """Who gets a message. Nobody, where it is not known where it came from."""
+        """Return the target queues of a message; none if its origin is unknown."""
         if self.target.exchange is None:
             if letter.told.queue is None:
                 return ()
@@ -321,7 +320,7 @@ class Redrive:
         return [(letter.told.offset, letter.told.offset + 1) for letter in self._moving]
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter: they were moved, or stay where they were."""
+        """Handle the end of an atomic write, as a Waiter: the messages moved, or stay."""
         moved, self._moving = self._moving, []
         self._busy = False
         write, self._write = self._write, None
@@ -342,7 +341,7 @@ class Redrive:
         self._refuse(moved)
 
     def _refuse(self, refused: list[StoredDeadLetter]) -> None:
-        """Somebody had no room: go on with one at a time, and pass over whom nothing helps."""
+        """Retry messages one at a time after a refusal, and skip one refused too often."""
         self._at_once = 1
         self._refusals += 1
         if len(refused) == 1 and self._refusals > REFUSALS_MAX:
@@ -354,7 +353,7 @@ class Redrive:
 
 
 def _revived(header: bytes) -> bytes:
-    """A content header of which nothing tells of deaths or attempts any more."""
+    """Return a content header without the history of deaths and attempts."""
     try:
         headers = decode_raw_table(headers_table(header))
     except (MalformedFieldError, ValueError):

@@ -1,7 +1,7 @@
-"""Looking at dead letters: what lies in a queue, whoever is delivered what meanwhile.
+"""Reading of dead scan in a queue, independently of deliveries.
 
-Any queue can be looked at; what its messages tell of their deaths makes them dead letters. Reading
-disturbs nobody: it takes a window of the log of its own, and leases nothing.
+Any queue can be read; headers written by the broker identify dead scan. Reading has no side
+effects: it uses its own window of the log, and leases nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["StoredDeadLetter", "dead_letter_at", "delete", "scan"]
 
 
 class StoredDeadLetter(NamedTuple):
-    """One message with what it tells of its death."""
+    """One message with its dead-letter history."""
 
     flags: int
-    time_ms: int  # when it came into the queue
+    time_ms: int  # when it was stored in the queue
     exchange: bytes
     routing_key: bytes
     header: bytes
@@ -35,7 +35,7 @@ class StoredDeadLetter(NamedTuple):
 
 
 def dead_letter_at(batch: Batch, offset: int) -> StoredDeadLetter:
-    """The message of a batch; properties that cannot be read are none."""
+    """Return a message of a batch; malformed properties count as absent."""
     flags, time_ms, exchange, routing_key, header, body = batch.record(offset)
     message = StoredMessage(exchange, routing_key, header, body, flags)
     told = dead_letter(
@@ -50,9 +50,9 @@ def dead_letter_at(batch: Batch, offset: int) -> StoredDeadLetter:
 async def scan(
     queue: Queue, selection: Selection, first: int, stop: int
 ) -> AsyncIterator[list[StoredDeadLetter]]:
-    """Those of [first, stop) that are selected and not settled, a window of the log at a time.
+    """Yield the selected, unsettled messages of [first, stop), one window of the log at a time.
 
-    Raises StorageError; what is lost to damage is left to whoever must have it.
+    Raises StorageError; it does not repair damage, which is left to deliveries.
     """
     window = LogWindow(queue.log)
     offset = queue.log.settled.gaps(first, stop).first
@@ -71,13 +71,13 @@ async def scan(
 
 
 async def delete(queue: Queue, selection: Selection) -> int:
-    """Settle what is selected and nobody has. Returns how many that were. Raises StorageError."""
+    """Delete the selected messages that are ready. Returns their number. Raises StorageError."""
     count = 0
     first, stop = queue.log.first, queue.log.committed
     if selection.offsets:
         first, stop = max(first, min(selection.offsets)), min(stop, max(selection.offsets) + 1)
     async for found in scan(queue, selection, first, stop):
-        # Nothing else happens between these two: what was withdrawn is nobody's.
+        # Nothing happens between these two: what was withdrawn is leased to no consumer.
         withdrawn = queue.machine.withdraw([(at, at + 1) for at in (x.told.offset for x in found)])
         queue.settle(withdrawn)
         count += sum(stop - first for first, stop in withdrawn)

@@ -1,9 +1,9 @@
-"""Dead-letter topics: the queue `<queue>.dlq` for what a queue without an exchange gives up.
+"""Dead-letter topics: the queue `<queue>.dlq` for dead messages of a queue without an exchange.
 
-Dead lettering asks for them; each is created when it is needed first, of its queue's type, durable,
-and an ordinary queue from then on. That of an exclusive queue goes with the connection, as its
-queue does. A queue of that name which somebody has declared is taken as it is. A new topic gets
-letters once its definition is on disk: a restart must find it again.
+Each is created when it is first needed, with its queue's type, durable, and an ordinary queue from
+then on. That of an exclusive queue is deleted with the connection, as its queue is. An existing
+queue of that name is used as it is. A new topic gets at-least-once messages only when its
+definition is on disk: a restart must find it again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["DeadLetterTopics", "dead_letter_topic"]
 
 
 def dead_letter_topic(queue: str) -> str:
-    """The name of a queue's dead-letter topic; a very long one is cut to what a name may have."""
+    """Return the name of a queue's dead-letter topic, with a very long queue name cut."""
     room = NAME_BYTES_MAX - len(TOPIC_SUFFIX)
     return queue.encode()[:room].decode(errors="ignore") + TOPIC_SUFFIX
 
 
 class DeadLetterTopics:
-    """Makes the dead-letter topics of a node, and knows which of them would survive it."""
+    """Creates a node's dead-letter topics, and tracks which of them would survive a crash."""
 
     def __init__(
         self,
@@ -48,15 +48,15 @@ class DeadLetterTopics:
         self._store = store
         self._spawn = spawn
         self._report = report
-        # By the topics whose definitions are not on disk yet: the queues that wait for them.
+        # Topics whose definitions are not on disk yet, with the queues that wait for them.
         self._unkept: dict[OpenQueue, set[Queue]] = {}
         self._keeping: set[OpenQueue] = set()
 
     def is_open(self, queue: Queue, *, safely: bool) -> bool:
-        """Whether the topic of `queue` can take letters; it is created where it is missing.
+        """Whether the dead-letter topic of `queue` can take messages; created if it is missing.
 
-        `safely`: only where it would survive a crash; the queue's discards are told to try again
-        as soon as it would.
+        With `safely`, only if it would survive a crash; otherwise the queue retries its dead
+        letters as soon as it would.
         """
         vhost = self._vhosts[queue.definition.vhost]
         name = dead_letter_topic(queue.name)
@@ -94,7 +94,7 @@ class DeadLetterTopics:
         try:
             await self._store.flush()
         except StorageError as error:
-            self._report(topic, error)  # whoever waits asks again
+            self._report(topic, error)  # waiting queues try again
             return
         finally:
             self._keeping.discard(topic)

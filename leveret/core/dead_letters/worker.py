@@ -1,8 +1,8 @@
-"""Messages that a queue gives up, on their way to its dead-letter exchange or topic.
+"""Discarded messages of a queue, on their way to its dead-letter exchange or topic.
 
-They stay leased until they are deposited where they go, so that a crash repeats a dead letter
-rather than losing it. They go in order, a stretch of the log at a time: however many there are, one
-stretch is in memory. What must arrive and cannot yet is put aside, and tried again.
+They stay leased until they are stored in their targets, so that a crash duplicates a dead letter
+rather than losing it. They are processed in order, one range of the log at a time, so that only one
+is in memory. At-least-once messages that cannot be delivered yet are set aside and retried.
 """
 
 from __future__ import annotations
@@ -27,40 +27,39 @@ if TYPE_CHECKING:
 
     Count = Callable[[Iterable[tuple[int, int]]], None]
 
-# Dead letters that must arrive and found nobody who takes them are tried again after so long.
+# Retry interval for at-least-once dead letters that no target accepts.
 RETRY_MS = 5_000
-# What a queue gives up of large messages goes a portion at a time: each of them is written once
-# more, with what it died of.
+# Large messages are processed in portions: each of them is copied to its target, with new headers.
 PORTION_BYTES = 1024 * 1024
-# Others are not written up by so many stretches that are put aside; more would only grow the pile.
+# Up to this many ranges set aside do not delay others; beyond it, processing pauses.
 ASIDE_MAX = 1000
 
 
 class Reason(StrEnum):
-    """Why a queue gives a message up."""
+    """Reason for which a queue discards a message."""
 
     REJECTED = deaths.REJECTED
     EXPIRED = deaths.EXPIRED
     MAX_LENGTH = deaths.MAX_LENGTH
     DELIVERY_LIMIT = deaths.DELIVERY_LIMIT
-    # What a queue gives up only if it retries such messages (see leveret.features.retry).
+    # Discarded only if the queue retries such messages (see leveret.features.retry).
     REQUEUED = retry.REQUEUED
     DISCONNECTED = retry.DISCONNECTED
     TIMED_OUT = retry.TIMED_OUT
 
     @property
     def is_death(self) -> bool:
-        """Whether a message is given up for it even where nothing is tried again."""
+        """Whether the message is discarded for this reason even without retries."""
         return self in deaths.REASONS
 
     @property
     def when_exhausted(self) -> Reason:
-        """What a message died of that failed in this way once too often."""
+        """Reason for dead-lettering after the last retry."""
         return self if self.is_death else Reason.DELIVERY_LIMIT
 
 
 class Window(NamedTuple):
-    """The records [first, stop) of a batch."""
+    """Records [first, stop) of a batch."""
 
     batch: Batch
     first: int
@@ -68,7 +67,7 @@ class Window(NamedTuple):
 
 
 class DeadLetterSink(Protocol):
-    """Where a queue sends what it gives up, for reasons that its settings keep letters of."""
+    """Destination of a queue's discarded messages that need dead letters or retries."""
 
     def __call__(
         self,
@@ -77,10 +76,10 @@ class DeadLetterSink(Protocol):
         reason: Reason,
         publish: DeadLetterPublish | None = None,
     ) -> Collection[Queue]:
-        """Deposit the records, in their order, with the queues they are for; returns those.
+        """Store the records, in order, in their target queues, which are returned.
 
-        The caller settles the records afterwards. A `publish` is told where they stand (see
-        `DeadLetterPublish.deposited`), and the queues that hold them already get no second copy.
+        The caller settles the records afterwards. A `publish` is told which builders got them (see
+        `DeadLetterPublish.deposited`), and queues that already hold them get no second copy.
         """
         ...
 
@@ -91,12 +90,15 @@ def drop(
     reason: Reason,  # noqa: ARG001
     publish: DeadLetterPublish | None = None,  # noqa: ARG001
 ) -> Collection[Queue]:
-    """Let dead letters vanish."""
+    """Drop dead letters."""
     return ()
 
 
 class DeadRange(NamedTuple):
-    """The offsets [first, stop), which died of `reason`; the queues of `written` have them."""
+    """DeadRange messages [first, stop), discarded for `reason`.
+
+    The queues of `written` store them already.
+    """
 
     first: int
     stop: int
@@ -105,7 +107,7 @@ class DeadRange(NamedTuple):
 
 
 class DeadLetterWorker:
-    """What one queue gives up. All of it is leased, and belongs to no consumer any more."""
+    """Dead-letter worker of one queue. All its messages are leased to no consumer."""
 
     def __init__(self, queue: Queue, dead_letter: DeadLetterSink, timers: Timers) -> None:
         self._queue = queue
@@ -113,28 +115,28 @@ class DeadLetterWorker:
         self._counters = queue.services.dead_letter_counters
         self._window = LogWindow(queue.log)
         self._waiting: deque[DeadRange] = deque()
-        self._aside: list[DeadRange] = []  # until it is time to try again
-        self._told = False  # whether the operator knows that some are put aside
-        self._busy = False  # reading, or waiting for the targets' commits
+        self._aside: list[DeadRange] = []  # retried later
+        self._told = False  # whether the operator was told that some are set aside
+        self._busy = False  # reading, or waiting for commits of target queues
         self._working = False
-        self._room = PORTION_BYTES  # of this portion
+        self._room = PORTION_BYTES  # bytes left in this portion
         self._timers = timers
         self._again = timers.timer(self.try_again)
         self._next_portion = timers.timer(self._go_on)
 
     @property
     def waiting_count(self) -> int:
-        """Dead letters that somebody should have taken, and that are tried again."""
+        """Number of dead letters that no target accepted and that will be retried."""
         return sum(dead.stop - dead.first for dead in self._aside)
 
     def close(self) -> None:
-        """The queue is gone, and all that was in it."""
+        """Stop: the queue was deleted, with all its messages."""
         self._again.close()
         self._next_portion.close()
 
     def add(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
-        """Give these up: at once if there is nothing to be told of them."""
-        self._queue.counters.moved = True  # fewer messages are sampled
+        """Discard messages; they are settled at once if no dead letter is needed."""
+        self._queue.counters.moved = True  # so that the lower message count is sampled
         if not self._queue.settings.keeps(reason) and not self._waiting:
             self._counters.died(self._queue, reason, ranges)
             self._queue.settle(ranges)
@@ -143,13 +145,13 @@ class DeadLetterWorker:
         self.work()
 
     def work(self) -> None:
-        """Go on until all is done or something must be waited for."""
+        """Process discarded messages until all are done or something must be waited for."""
         if self._working or self._next_portion.due_ms is not None:
             return
         self._working = True
         try:
             while self._waiting and not self._busy and not self._queue.deleted:
-                if self._room <= 0:  # others come first
+                if self._room <= 0:  # other work of the node comes first
                     self._next_portion.set(self._timers.wall_ms())
                     return
                 self._work_on()
@@ -169,7 +171,7 @@ class DeadLetterWorker:
         try:
             batches = self._window.at_hand(first)
         except CorruptBatchError:
-            batches = None  # whoever fetches meets it again, and deals with it
+            batches = None  # the fetch finds the damage again and handles it
         if batches is None:
             self._busy = True
             self._queue.services.spawn(self._fetch(first))
@@ -195,7 +197,7 @@ class DeadLetterWorker:
             self._again.set(self._timers.wall_ms() + RETRY_MS)
 
     def try_again(self) -> None:
-        """Go on with what was put aside: its time has come, or somebody takes it now."""
+        """Retry messages set aside: the interval is over, or a target accepts them now."""
         self._again.set(None)
         self._waiting.extendleft(reversed(self._aside))
         self._aside = []
@@ -203,7 +205,7 @@ class DeadLetterWorker:
         self.work()
 
     def _publish(self, batches: list[Batch]) -> None:
-        """Deposit what waits alike, as far as it is at hand."""
+        """Dead-letter the leading messages of the same kind, as far as they are in memory."""
         queue = self._queue
         kind = self._waiting[0]
         windows = self._take(batches, kind)
@@ -213,7 +215,7 @@ class DeadLetterWorker:
         if not ranges:
             return
         if not kind.reason.is_death and not queue.settings.retries(kind.reason):
-            queue.return_(ranges)  # it does not retry any more
+            queue.return_(ranges)  # its retries were disabled meanwhile
             return
         reason = kind.reason.when_exhausted
         if not queue.settings.dead_letters(reason):
@@ -230,7 +232,7 @@ class DeadLetterWorker:
         self._await(publish, kind.reason, partial(self._counters.died, queue, reason))
 
     def _retry(self, windows: list[Window], reason: Reason) -> list[Window]:
-        """Let wait what may be tried once more. Returns what may not, as its dead letters tell."""
+        """Move retryable records to the retry topic; return the exhausted ones."""
         try:
             topic = self._queue.open_retry_topic()
         except StorageError as error:
@@ -246,12 +248,12 @@ class DeadLetterWorker:
         return exhausted
 
     def _await(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
-        """Settle what is discarded once it is safe, and count it then."""
+        """Settle and count records once their targets have committed them."""
         self._busy = True
         publish.begin(lambda: self._published(publish, reason, count))
 
     def _take(self, batches: list[Batch], kind: DeadRange) -> list[Window]:
-        """What waits alike and is at hand, as much as there is room for in this portion."""
+        """Take the leading messages of the same kind in memory, up to the portion's size."""
         windows: list[Window] = []
         for batch in batches:
             record_bytes = batch.size // batch.count + 1
@@ -268,7 +270,7 @@ class DeadLetterWorker:
         return windows
 
     def _published(self, publish: DeadLetterPublish, reason: Reason, count: Count) -> None:
-        """The targets have said what they hold of what was deposited."""
+        """Settle what all targets hold, and set the rest aside."""
         held_by_all, missing = publish.outcome()
         if held_by_all:
             count(held_by_all)
@@ -285,7 +287,7 @@ class DeadLetterWorker:
         self.work()
 
     def _tell(self) -> None:
-        """Say once why messages stay that nobody can have."""
+        """Report once that dead letters are waiting, and why."""
         if self._told or self._queue.deleted:
             return
         self._told = True

@@ -1,6 +1,6 @@
-"""Sending once: duplicates dropped within a window, numbered publishers, half messages.
+"""De-duplication windows, idempotent producers, prepared messages.
 
-`dedup…` is the window of a queue and of an exchange, `producers` how far each numbering publisher
-has come, `prepared…` keeps half messages until they are decided. `sending_once` puts all that
-together for a broker, `operations` is what people may do with it.
+`dedup…` are the windows of queues and exchanges, `producers` the positions of numbering publishers,
+`prepared…` stores prepared messages until they are decided. `sending_once` combines them for a
+broker, `operations` are the administrator's operations on them.
 """

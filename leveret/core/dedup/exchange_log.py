@@ -1,10 +1,10 @@
-"""The windows of exchanges: the topic `leveret.seen`, which has the keys of what they have taken.
+"""De-duplication windows of exchanges: the topic `leveret.seen` with the keys of accepted messages.
 
-One topic for all exchanges of a virtual host. A record is the key of one message, written together
-with the message itself (see leveret.core.logs.atomic): its content header has one header
-x-dedup-id, made of the exchange's name and the message's own key, so that the window of the topic
-is one like any queue's. The window belongs to the exchange's name: whoever deletes an exchange and
-declares it again finds it as it was.
+One topic for all exchanges of a virtual host. A record is the key of one message, written
+atomically with the message itself (see leveret.core.logs.atomic): its content header has one header
+x-dedup-id, made of the exchange's name and the message's own key, so that the topic has a window
+like any queue's. The window belongs to the exchange's name: it survives deleting and redeclaring
+the exchange.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ FIELD = b"\x0ax-dedup-idS"
 
 
 def key_in(exchange: bytes, message: Message) -> bytes | None:
-    """What a message is known by in the window of an exchange; None where it says nothing."""
+    """Return the key of a message in an exchange's window; None if the message has none."""
     key = message_key(message.flags, message.header)
     return None if key is None else exchange + b"\0" + key
 
 
 class ExchangeDedupLog(LogWriter):
-    """The keys of one virtual host's exchanges. `held` until an earlier run's are known."""
+    """De-duplication log of one virtual host's exchanges. `held` until it is restored."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ExchangeDedupLog(LogWriter):
     ) -> None:
         super().__init__(log, turn, report)
         self._vhost = vhost
-        self.duplicates: dict[str, int] = {}  # by exchange: not stored since the start
+        self.duplicates: dict[str, int] = {}  # dropped since the start, by exchange
         self.window = DedupWindow(self, services, keeps=True)
         self.window.restore()
 
@@ -71,28 +71,28 @@ class ExchangeDedupLog(LogWriter):
 
     @property
     def window_ms(self) -> int:
-        """The longest window of an exchange that there is: so long a key is kept."""
+        """Longest window of all exchanges in ms, for which keys are kept."""
         windows = (exchange.dedup_window_ms for exchange in self._vhost.exchanges.values())
         return max((window for window in windows if window is not None), default=WINDOW_MS_MAX)
 
     @property
     def window_id(self) -> bytes:
-        """See Windowed."""
+        """Name of the window in the state store."""
         return b"exchanges-" + text_key(self._vhost.name.encode()).hex().encode()
 
     def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # more is kept
-        """See Windowed. Nobody consumes here: what is too old is settled."""
+        """Settle the records of expired keys, since nothing consumes them."""
         if seen_from:
             self.log.settle([(0, seen_from)])
 
     def resume(self) -> None:
-        """See Windowed."""
+        """Resume appending: the window is restored."""
         self._release()
 
-    # -- asking and noting
+    # -- lookups
 
     def is_known(self, exchange: bytes, key: bytes, now_ms: int) -> bool:
-        """Whether the exchange has taken a message with this key within its window."""
+        """Whether the exchange has accepted a message with this key within its window."""
         known = self._vhost.exchanges.get(exchange.decode())
         window = None if known is None else known.dedup_window_ms
         if window is None:
@@ -102,18 +102,18 @@ class ExchangeDedupLog(LogWriter):
 
     @staticmethod
     def header(key: bytes) -> bytes:
-        """The content header of the record of a key."""
+        """Return the content header of a key's record."""
         field = FIELD + struct.pack(">I", len(key)) + key
         return FIXED.pack(60, 0, 0, HEADERS_BIT) + struct.pack(">I", len(field)) + field
 
     # -- atomic writes
 
     def take_in(self, records: BatchBuilder) -> None:
-        """See LogWriter. The writer has seen to it that there are no duplicates."""
+        """Add the keys of records to be appended; the writer has excluded duplicates."""
         self.window.learn(records.preview(self.log.end))
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
-        """See LogWriter."""
+        """Undo an atomic write: remove its keys."""
         if first < stop:
             self.window.forget(first, stop)
         super().undo(transaction, first, stop)
@@ -122,14 +122,14 @@ class ExchangeDedupLog(LogWriter):
         self.window.cut()
 
     def _show_committed(self) -> None:
-        """Nobody reads here."""
+        """Do nothing: there are no consumers."""
 
     @staticmethod
     def key_of(exchange: str, identifier: str) -> bytes:
-        """The key of what an exchange has taken with this x-dedup-id, or message-id."""
+        """Return the key of an x-dedup-id or message-id in an exchange's window."""
         return text_key(exchange.encode() + b"\0" + text_key(identifier.encode()))
 
     def close(self) -> None:
-        """The virtual host is deleted."""
+        """Stop: the virtual host was deleted."""
         self._let_publishers_go()
         self.window.end()

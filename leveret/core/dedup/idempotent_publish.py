@@ -1,6 +1,6 @@
-"""Sending once: what a broker has of windows of exchanges, numbering publishers and half messages.
+"""De-duplication of exchanges, idempotent producers and prepared messages, combined for a broker.
 
-Put together here for the broker, which tells it what comes and goes, and for those who show it.
+The broker notifies it of virtual hosts; management shows its state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["IdempotencyLimits", "IdempotentPublish"]
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyLimits:
-    """See Configuration, where each has its reason."""
+    """Limits, each explained in the configuration."""
 
     producers_max: int = 100_000
     producer_idle_ms: int = 604_800_000
@@ -37,7 +37,7 @@ class IdempotencyLimits:
 
 
 class IdempotentPublish:
-    """Adds its interceptors and commands to the broker's, in front of those that are there."""
+    """Adds its interceptors and commands to the broker's intake, in front of the existing ones."""
 
     def __init__(self, broker: Broker, dedup: DedupServices, limits: IdempotencyLimits) -> None:
         self.interceptor = DedupInterceptor(
@@ -62,20 +62,20 @@ class IdempotentPublish:
         )
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
-        """Go on with what an earlier run has left. Raises StorageError."""
+        """Restore the state of an earlier run. Raises StorageError."""
         found = list(vhosts)
         self.interceptor.restore(found)
         self.prepared.restore(found)
 
     @property
     def is_learning(self) -> bool:
-        """Whether something of an earlier run is not known yet: no client is to be let in."""
+        """Whether state of an earlier run is still being restored: no client may connect."""
         return any(
             writer.producers.held or writer.seen.held
             for writer in self.interceptor.writers.values()
         ) or any(messages.held for messages in self.prepared.kept.values())
 
     def forget_vhost(self, name: str) -> None:
-        """A virtual host is deleted."""
+        """Delete the state of a deleted virtual host."""
         self.interceptor.forget_vhost(name)
         self.prepared.forget_vhost(name)

@@ -1,7 +1,7 @@
-"""The steps of the intake that lead to being stored once: numbered messages, exchanges' windows.
+"""Publish interceptors for idempotent producers and exchanges' de-duplication windows.
 
-`DedupInterceptor` has the writer of each virtual host that needs one; a virtual host in which
-nobody numbers messages, and no exchange has a window, keeps no topics for it.
+`DedupInterceptor` has a writer for each virtual host that needs one; a virtual host without
+numbered messages and exchange windows has no topics for them.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["DedupInterceptor", "IdempotentPublishLimits"]
 
 TOPICS = (PRODUCERS_TOPIC, SEEN_TOPIC)
-IDLE_CHECK_MS = 60_000  # how much later than its time an idle publisher may be forgotten
+IDLE_CHECK_MS = 60_000  # extra time before an idle publisher is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentPublishLimits:
-    """How many numbering publishers a virtual host has, and for how long they are remembered."""
+    """Limits of numbering publishers per virtual host: their number, and their idle time."""
 
     producers_max: int
     producer_idle_ms: int
 
 
 class DedupInterceptor:
-    """A step (see leveret.core.publish_interceptors), and the writers behind it."""
+    """Publish interceptor (see leveret.core.publish_interceptors) and its writers."""
 
     def __init__(
         self, broker: Broker, dedup: DedupServices, limits: IdempotentPublishLimits
@@ -68,14 +68,14 @@ class DedupInterceptor:
     # -- the step
 
     def intercepts(self, vhost: Vhost, exchange: bytes, requests: int) -> bool:
-        """See PublishInterceptor."""
+        """Whether the message is numbered, or its exchange has a window."""
         if requests & RecordFlag.WANTS_ORDER:
             return True
         found = vhost.exchanges.get(exchange.decode(errors="replace"))
         return found is not None and found.dedup_window_ms is not None
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
-        """See PublishInterceptor. Raises ChannelError 406 and 506."""
+        """Take a numbered or de-duplicated message. Raises ChannelError 406 and 506."""
         claim = self._claim(context)
         message = context.message
         exchange = context.vhost.exchanges.get(message.exchange.decode(errors="replace"))
@@ -102,7 +102,7 @@ class DedupInterceptor:
             raise ChannelError(406, f"invalid message header: {error}") from None
 
     def _admit(self, producers: Producers, producer: Producer) -> None:
-        """Raise 406 where there is no room for one more publisher."""
+        """Raise 406 if there may be no more publishers."""
         if producers.get(producer) is None and len(producers) >= self._limits.producers_max:
             raise ChannelError(
                 406,
@@ -120,7 +120,7 @@ class DedupInterceptor:
         return writer
 
     def _open(self, vhost: Vhost) -> DedupWriter:
-        """Raises StorageError."""
+        """Open the topics of a virtual host and return their writer. Raises StorageError."""
         producers = Producers(
             self._topics.open(vhost.name, PRODUCERS_TOPIC), self._turn, self._report
         )
@@ -135,23 +135,23 @@ class DedupInterceptor:
             self._idle_timer.set(self._timers.wall_ms() + IDLE_CHECK_MS)
         return writer
 
-    # -- as the broker says
+    # -- calls of the broker
 
     def forget_key(self, vhost: str, key: bytes | None) -> None:
-        """Let a message come again to its exchange that no queue has taken after all."""
+        """Remove the key of a message that no queue has taken after all."""
         writer = self.writers.get(vhost)
         if writer is not None and key is not None:
             writer.seen.window.forget_key(text_key(key))
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
-        """Go on with what an earlier run has left. Raises StorageError."""
+        """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
             # A topic to which nothing was ever written leaves nothing behind.
             if any(self._topics.exists(vhost.name, topic) for topic in TOPICS):
                 self.writers[vhost.name] = self._open(vhost)
 
     def forget_vhost(self, name: str) -> None:
-        """A virtual host is deleted."""
+        """Delete the topics of a deleted virtual host."""
         writer = self.writers.pop(name, None)
         if writer is not None:
             writer.close()

@@ -1,14 +1,14 @@
-"""Which messages were seen of late: their keys, each with the time and the offset of its message.
+"""De-duplication keys: lookup by key, with the time and the offset of each message.
 
-For queues and exchanges with `x-dedup-window`. A key is 128 bits of SipHash-2-4 over the value of the
-header x-dedup-id, or else over the property message-id: so a key takes the same room whatever the
-publisher sends, and among a thousand million keys two are alike by chance once in 10^20.
+For queues and exchanges with `x-dedup-window`. A key is 128 bits of SipHash-2-4 over the value of
+the header x-dedup-id, or else over the property message-id: so a key has a fixed size whatever the
+publisher sends, and a collision among a thousand million keys has a chance of 1 in 10^20.
 
-    ring    the keys in the order in which they came, 32 bytes each; times never fall along it
-    slots   open addressing with linear probing: the place in the ring of each key, and 0 for none;
-            a key belongs where a second hash says, which nobody outside can foretell
+    ring    the keys in order of arrival, 32 bytes each; times never decrease along it
+    slots   open addressing with linear probing: the ring index of each key, and 0 for none; the
+            home slot of a key is given by a second, secret hash
 
-Compiled because every record of such a queue is looked at.
+Compiled because it handles every record of such a queue.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -33,14 +33,14 @@ cdef bytes _NAME = b"x-dedup-id"
 cdef const uint8_t* NAME = <const uint8_t*><const char*>_NAME
 cdef uint8_t NAME_SIZE = <uint8_t>len(_NAME)
 
-# The key of the reference's own test vectors. Who can publish to a queue can send the same identifier
-# twice anyway, and need not look for two that collide; so it is no secret, and never changes, as the
-# hashes stand on disk.
+# Key of the reference's test vectors. Clients that can publish to a queue can repeat an identifier
+# anyway and need no collision; so it is no secret, and never changes, as the hashes are stored on
+# disk.
 cdef uint64_t K0 = 0x0706050403020100ULL
 cdef uint64_t K1 = 0x0F0E0D0C0B0A0908ULL
 
-# Where a hash stands in the table must be a secret, or clients make up thousands that meet in one
-# place, each of which is then compared with all others. Drawn anew by each process: it is not kept.
+# Home slots must be secret, or clients could make up thousands of keys with the same one, each
+# compared with all others. Random per process: it is not stored.
 cdef uint64_t SECRET_0 = <uint64_t>(hash("leveret.core.dedup.keys 0") & 0xFFFFFFFFFFFFFFFF)
 cdef uint64_t SECRET_1 = <uint64_t>(hash("leveret.core.dedup.keys 1") & 0xFFFFFFFFFFFFFFFF)
 
@@ -51,9 +51,9 @@ cdef struct Key:
 
 
 cdef struct Entry:
-    Key key             # both 0: forgotten
+    Key key             # both 0: removed
     uint64_t time       # milliseconds since 1970
-    uint64_t offset     # of its message, where the log has it
+    uint64_t offset     # offset of its message in the log
 
 
 cdef inline uint64_t rotl(uint64_t x, int b) noexcept nogil:
@@ -74,7 +74,7 @@ cdef inline void sip_round(uint64_t* v) noexcept nogil:
 
 
 cdef Key sip_hash(const uint8_t* data, size_t size, uint8_t kind) noexcept nogil:
-    """SipHash-2-4 with 128 bits; values of another `kind` (0: text) have keys of their own."""
+    """Return the 128-bit SipHash-2-4; values of another `kind` (0: text) have different keys."""
     cdef uint64_t v[4]
     cdef uint64_t word
     cdef size_t whole = size - size % 8
@@ -111,7 +111,7 @@ cdef Key sip_hash(const uint8_t* data, size_t size, uint8_t kind) noexcept nogil
 
 
 cdef uint64_t home_of(const Key* key) noexcept nogil:
-    """Where a key belongs in a table of any size: SipHash-1-3 of its 16 bytes, with the secret."""
+    """Return a key's home for a table of any size: SipHash-1-3 of its 16 bytes with the secret."""
     cdef uint64_t v[4]
     cdef int i
     v[0] = SECRET_0 ^ 0x736F6D6570736575ULL
@@ -131,7 +131,7 @@ cdef uint64_t home_of(const Key* key) noexcept nogil:
 
 
 cdef bint key_of(const RecordView* record, Key* key) noexcept nogil:
-    """The key that a record is known by. False where it has none: then it is nobody's duplicate."""
+    """Compute the key of a record. Returns False if it has none, and so is never a duplicate."""
     cdef HeadersPlace place
     cdef const uint8_t* field
     cdef const uint8_t* after
@@ -164,7 +164,7 @@ cdef bint key_of(const RecordView* record, Key* key) noexcept nogil:
 
 
 def message_key(uint32_t flags, bytes header not None):
-    """The key of a message as 16 bytes, None where it has none; `header` is its content header."""
+    """Return a message's key as 16 bytes, None if it has none; `header` is its content header."""
     cdef RecordView record
     cdef Key key
     record.flags = flags
@@ -174,7 +174,7 @@ def message_key(uint32_t flags, bytes header not None):
 
 
 def text_key(bytes text not None):
-    """The key of an x-dedup-id, or message-id, of this text."""
+    """Return the key of an x-dedup-id or message-id with this text."""
     cdef Key key = sip_hash(<const uint8_t*>PyBytes_AS_STRING(text), len(text), 0)
     return _as_bytes(&key)
 
@@ -192,19 +192,18 @@ cdef Key _from_bytes(bytes text) except *:
 
 
 cdef class SeenKeys:
-    """The keys that came within a window of time.
+    """Keys that came within a time window.
 
-    A key lives for the window that each call names, from when it came; a duplicate does not prolong
-    that. Should the clock go back, what seems to come from the future counts as come now, as soon as
-    another key comes.
+    A key expires one window, as given by each call, after it came; a duplicate does not extend
+    that. If the clock goes back, later times are reduced to the present when the next key comes.
     """
 
     cdef Entry* ring
     cdef uint32_t* slots
     cdef uint64_t capacity          # of the ring; a power of two, as is the number of slots
     cdef uint64_t head              # number of the oldest entry, counted from the first one ever
-    cdef uint64_t tail              # of the next one
-    cdef uint64_t forgotten         # entries between them that count no more
+    cdef uint64_t tail              # number of the next entry
+    cdef uint64_t forgotten         # removed entries between them
 
     def __cinit__(self):
         self.ring = NULL
@@ -221,7 +220,7 @@ cdef class SeenKeys:
 
     @property
     def probes_max(self):
-        """Slots that the costliest of its keys takes to be found."""
+        """Number of slots that the longest lookup of its keys probes."""
         cdef uint64_t mask = self._slot_mask()
         cdef uint64_t slot, home, found = 0
         for slot in range(self.capacity * SLOTS_PER_ENTRY):
@@ -232,7 +231,7 @@ cdef class SeenKeys:
 
     @property
     def oldest_ms(self):
-        """When the oldest key came; None where there is none."""
+        """Time of the oldest key in ms, or None."""
         return None if self.head == self.tail else self._entry(self.head).time
 
     cdef inline Entry* _entry(self, uint64_t number) noexcept:
@@ -257,14 +256,14 @@ cdef class SeenKeys:
         return NULL
 
     cdef void _link(self, uint64_t place) noexcept:
-        """Let the key at a place of the ring be found; it is not in the table."""
+        """Add the key at a ring index to the table; it must not be in it."""
         cdef uint64_t slot = home_of(&self.ring[place].key) & self._slot_mask()
         while self.slots[slot]:
             slot = (slot + 1) & self._slot_mask()
         self.slots[slot] = <uint32_t>place + 1
 
     cdef void _unlink(self, const Entry* entry) noexcept:
-        """Take a key out, and close the gap for those that were moved on past it."""
+        """Remove a key from the table, moving displaced ones back."""
         cdef uint64_t mask = self._slot_mask()
         cdef uint64_t gap = home_of(&entry.key) & mask
         cdef uint64_t slot, home
@@ -282,7 +281,7 @@ cdef class SeenKeys:
         self.slots[gap] = 0
 
     cdef int _grow(self) except -1:
-        """Twice the room; the entries keep their order."""
+        """Double the capacity; the entries keep their order."""
         cdef uint64_t capacity = max(self.capacity * 2, <uint64_t>RING_ENTRIES_MIN)
         cdef Entry* ring
         cdef uint32_t* slots
@@ -305,7 +304,7 @@ cdef class SeenKeys:
                 self._link(number & (capacity - 1))
         return 0
 
-    # -- coming
+    # -- adding
 
     cdef int _add(self, const Key* key, uint64_t time, uint64_t offset) except -1:
         cdef Entry* entry
@@ -325,24 +324,23 @@ cdef class SeenKeys:
         return 0
 
     def add(self, bytes key not None, uint64_t time, uint64_t offset=0):
-        """A message with this key came; of one that is known, only this counts from now on."""
+        """Add a key; a known one gets the new time and offset."""
         cdef Key wanted = _from_bytes(key)
         self._add(&wanted, time, offset)
 
     def find(self, bytes key not None):
-        """(time, offset) of a key, None where it is not known."""
+        """Return (time, offset) of a key, or None."""
         cdef Key wanted = _from_bytes(key)
         cdef Entry* entry = self._find(&wanted)
         return None if entry == NULL else (entry.time, entry.offset)
 
     def admit(self, Batch batch not None, uint64_t window_ms, uint32_t unchecked=0, older=None):
-        """Tell duplicates among records that are about to be appended, and note the others' keys.
+        """Find duplicates among records to be appended, and add the keys of the others.
 
-        Returns the duplicates' indexes as a RangeSet; None where there are none. The others' offsets
-        are counted from the batch's base offset on, as if the duplicates were not there. Records with
-        a flag of `unchecked` pass unseen; those that were PUT_BACK are never duplicates, and are noted
-        where their keys are not known. `older(key)` gives the time of a key that is not in memory any
-        more, or None.
+        Returns the indexes of duplicates as a RangeSet, or None. The others' offsets are counted
+        from the batch's base offset, without the duplicates. Records with a flag of `unchecked` are
+        ignored; those with PUT_BACK are never duplicates, and are added if their keys are unknown.
+        `older(key)` returns the time of a key that is no longer in memory, or None.
         """
         cdef RecordView record
         cdef RangeSet duplicates = None
@@ -369,14 +367,14 @@ cdef class SeenKeys:
     cdef bint _is_known(self, const Key* key, uint64_t time, uint64_t window_ms, older) except -1:
         cdef Entry* entry = self._find(key)
         if entry != NULL:
-            return True     # what is older than the window is not in the table any more
+            return True     # expired keys are no longer in the table
         if older is None:
             return False
         found = older(_as_bytes(key))
         return found is not None and time < <uint64_t>found + window_ms
 
     def learn(self, Batch batch not None, uint64_t first, uint64_t window_ms, uint32_t unchecked=0, older=None):
-        """Note the keys of records from offset `first` on that were stored before, as `admit` would have."""
+        """Add the keys of stored records from offset `first` on, by the same rules as `admit`."""
         cdef RecordView record
         cdef size_t position
         cdef uint64_t offset = max(first, batch.base_offset)
@@ -394,10 +392,10 @@ cdef class SeenKeys:
                     self._add(&key, time, offset)
             offset += 1
 
-    # -- going
+    # -- removing
 
     cdef void _forget(self, Entry* entry) noexcept:
-        """Its key counts no more; its place in the ring goes with its neighbours'."""
+        """Remove an entry's key; its place in the ring is freed with its neighbours'."""
         if entry != NULL:
             self._unlink(entry)
             entry.key.low = entry.key.high = 0
@@ -416,11 +414,11 @@ cdef class SeenKeys:
         self.head += 1
 
     def expire(self, uint64_t now, uint64_t window_ms):
-        """Let go of keys that came `window_ms` ago or earlier."""
+        """Remove keys that came `window_ms` ago or earlier."""
         self._expire(now, window_ms)
 
     def forget(self, bytes key not None):
-        """A message with this key may come again. Returns the offset of the one that came, or None."""
+        """Remove a key. Returns the offset of its message, or None."""
         cdef Key wanted = _from_bytes(key)
         cdef Entry* entry = self._find(&wanted)
         if entry == NULL:
@@ -429,14 +427,14 @@ cdef class SeenKeys:
         return entry.offset
 
     def forget_range(self, uint64_t first, uint64_t stop):
-        """Messages with these keys may come again: those of the records [first, stop)."""
+        """Remove the keys of the records [first, stop)."""
         cdef uint64_t number
         for number in range(self._place_of(first), self._place_of(stop)):
             if not _is_forgotten(self._entry(number)):
                 self._forget(self._entry(number))
 
     def cut(self, uint64_t offset):
-        """The messages from this offset on are lost: their keys were never seen."""
+        """Remove the keys of records from `offset` on, which were lost."""
         cdef Entry* entry
         while self.head < self.tail:
             entry = self._entry(self.tail - 1)
@@ -449,21 +447,21 @@ cdef class SeenKeys:
             self.tail -= 1
 
     def drop_below(self, uint64_t offset):
-        """Keep nothing of messages before this offset: somebody else does."""
+        """Remove the keys of records before `offset`, which are kept elsewhere."""
         while self.head < self.tail and self._entry(self.head).offset < offset:
             self._pop_head()
 
     def clear(self):
-        """Nothing was ever seen."""
+        """Remove all keys and free the memory."""
         free(self.ring)
         free(self.slots)
         self.ring, self.slots, self.capacity = NULL, NULL, 0
         self.head = self.tail = self.forgotten = 0
 
-    # -- on disk: an array of entries as they are in memory, little-endian
+    # -- on disk: an array of entries as in memory, little-endian
 
     def pack(self, uint64_t first, uint64_t stop):
-        """The entries of messages with offsets in [first, stop), oldest first."""
+        """Return the packed entries of messages with offsets in [first, stop), oldest first."""
         cdef uint64_t begin = self._place_of(first)
         cdef uint64_t end = self._place_of(stop)
         cdef uint64_t number
@@ -476,7 +474,7 @@ cdef class SeenKeys:
         return packed[: place - PyBytes_AS_STRING(packed)]
 
     cdef uint64_t _place_of(self, uint64_t offset) noexcept:
-        """The number of the first entry whose message has this offset or a later one."""
+        """Return the number of the first entry with this offset or a later one."""
         cdef uint64_t low = self.head
         cdef uint64_t high = self.tail
         cdef uint64_t middle
@@ -489,7 +487,7 @@ cdef class SeenKeys:
         return low
 
     def load(self, bytes packed not None, uint64_t stop):
-        """Note what `pack` has made of messages before offset `stop`. Raises ValueError."""
+        """Add entries packed by `pack`, of messages before offset `stop`. Raises ValueError."""
         cdef Entry entry
         cdef size_t position
         cdef size_t size = len(packed)

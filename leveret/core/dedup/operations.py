@@ -1,7 +1,7 @@
-"""What people do with windows, numbering publishers and half messages: look, forget, decide.
+"""Administrator's operations on windows, numbering publishers and prepared messages.
 
-Called for the command line, on a running node. A window is a queue's or an exchange's; a key in it
-is named by the x-dedup-id, or message-id, that messages had.
+Used by the management operations, on a running node. A window is a queue's or an exchange's; a key
+in it is given by the x-dedup-id or message-id of messages.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["Committed", "DedupOperations"]
 
 
 class Committed:
-    """A Waiter that remembers what it was told."""
+    """Waiter that stores its result."""
 
     def __init__(self) -> None:
         self.is_done = False
         self.has_failed = False
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Store the result."""
         self.is_done, self.has_failed = True, failed
 
 
 class DedupOperations:
-    """Over what a broker has of sending once. What changes is safe when `Committed` says so."""
+    """Operations on a broker's de-duplication state. Changes are safe when `Committed` is done."""
 
     def __init__(
         self, once: IdempotentPublish, opened: Callable[[Vhost], Iterator[OpenQueue]]
@@ -46,7 +46,7 @@ class DedupOperations:
     # -- windows
 
     def windows(self, vhost: Vhost) -> list[dict[str, object]]:
-        """Every window of a virtual host: what it belongs to, and what it has seen."""
+        """Return all windows of a virtual host, with their owners and counts."""
         rows: list[dict[str, object]] = [
             _row(
                 "queue", queue.name, queue.window_ms, queue.dedup.key_count, queue.dedup.duplicates
@@ -57,7 +57,7 @@ class DedupOperations:
         writer = self._idempotency.interceptor.writers.get(vhost.name)
         duplicates = {} if writer is None else writer.seen.duplicates
         keys = 0 if writer is None else writer.seen.window.key_count
-        # The exchanges of a virtual host have their keys together.
+        # All exchanges of a virtual host share one set of keys.
         rows += [
             _row("exchange", name, exchange.dedup_window_ms, keys, duplicates.get(name, 0))
             for name, exchange in vhost.exchanges.items()
@@ -66,14 +66,17 @@ class DedupOperations:
         return rows
 
     def seen_ms(self, vhost: Vhost, kind: str, name: str, identifier: str) -> int | None:
-        """When a message with this identifier was taken; None where none was, or too long ago."""
+        """Return when a message with this identifier was accepted, in ms.
+
+        None if not in the window.
+        """
         window, key = self._window(vhost, kind, name, identifier)
         return None if window is None else window.seen_ms(key)
 
     def forget(self, vhost: Vhost, kind: str, name: str, identifier: str) -> DedupWindow | None:
-        """A message with this identifier may come again, once the window `is_saved`.
+        """Remove an identifier from a window; done once the window `is_saved`.
 
-        None where none was seen.
+        Returns None if it was not in the window.
         """
         window, key = self._window(vhost, kind, name, identifier)
         return window if window is not None and window.forget_key(key) else None
@@ -92,7 +95,7 @@ class DedupOperations:
     # -- numbering publishers
 
     def producers(self, vhost: Vhost) -> list[dict[str, object]]:
-        """How far each numbering publisher has come."""
+        """Return the positions of all numbering publishers."""
         writer = self._idempotency.interceptor.writers.get(vhost.name)
         return [
             {
@@ -108,24 +111,24 @@ class DedupOperations:
     def forget_producer(
         self, vhost: Vhost, producer: str, user: str | None = None
     ) -> Committed | None:
-        """Let a publisher begin anew with any epoch: one user's, or every one's of this id.
+        """Remove the position of a publisher, of one user or of all users with this id.
 
-        None where it is unknown.
+        The publisher may then begin any epoch. Returns None if it is unknown.
         """
         writer, told = self._idempotency.interceptor.writers.get(vhost.name), Committed()
         if writer is None or not writer.forget_producer(producer, user, told):
             return None
         return told
 
-    # -- half messages
+    # -- prepared messages
 
     def prepared(self, vhost: Vhost) -> list[dict[str, object]]:
-        """The half messages that wait to be decided, the oldest first."""
+        """Return the undecided prepared messages, oldest first."""
         messages = self.prepared_messages(vhost)
         return [] if messages is None else messages.rows()
 
     def decide(self, vhost: Vhost, id_: str, *, commit: bool) -> Committed | None:
-        """Commit a half message, or roll it back; None where nobody knows it."""
+        """Commit or roll back a prepared message; None if it is unknown."""
         messages, told = self.prepared_messages(vhost), Committed()
         pending = None if messages is None else messages.find(id_)
         if messages is None or pending is None:
@@ -134,7 +137,7 @@ class DedupOperations:
         return told
 
     def prepared_messages(self, vhost: Vhost) -> PreparedMessages | None:
-        """Who keeps the half messages of a virtual host; None where there were none."""
+        """Return the prepared messages of a virtual host; None if there never were any."""
         return self._idempotency.prepared.kept.get(vhost.name)
 
 

@@ -1,9 +1,9 @@
-"""Half messages of one virtual host: kept in the topic `leveret.prepared` until they are decided.
+"""Prepared messages of one virtual host, kept in the topic `leveret.prepared` until decided.
 
-A record is the message as it was published. To commit it, it is put into its queues and settled
-here in one atomic write; to roll it back, it is settled. In memory stands where each is, and when
-its publisher is asked the next time; how often it was asked is written down as a record of its own,
-which has no content header: the id as routing key, and as body a u32 with the number.
+A record is the message as it was published. A commit writes it to its queues and settles it here in
+one atomic write; a rollback settles it. Memory has their offsets, and when their publishers are
+asked next; the number of questions is written as a record of its own, which has no content header:
+the id as routing key, and as body a u32 with the number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch
     from leveret.ports.tables import RawValue
 
-    Decided = Callable[[bool], None]  # told whether it has failed
+    Decided = Callable[[bool], None]  # with whether it has failed
 
 __all__ = ["PREPARED_TOPIC", "Pending", "PreparedMessages", "PreparedServices"]
 
@@ -50,9 +50,9 @@ CHECKS_AT_ONCE_MAX = 500  # publishers asked in one turn
 
 
 class PreparedServices(NamedTuple):
-    """What the half messages of all virtual hosts share. `checks_max`: see Configuration.
+    """Services shared by the prepared messages of all virtual hosts.
 
-    `forget_key(vhost, key)` lets a message come again to its exchange.
+    `checks_max` is a setting; `forget_key(vhost, key)` removes a key from an exchange's window.
     """
 
     atomic: AtomicWrites
@@ -67,21 +67,21 @@ class PreparedServices(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """One half message that is not decided yet."""
+    """Prepared message that is not decided yet."""
 
     half: Half
     offset: int
     time_ms: int  # when it was published
     exchange: str
     routing_key: str
-    key: bytes | None  # what its exchange knows it by
-    checks: int = 0  # how often its publisher was asked
-    note: int | None = None  # the record that says so
-    due_ms: int | None = None  # when it is asked the next time
+    key: bytes | None  # its key in its exchange's window
+    checks: int = 0  # number of questions to its publisher
+    note: int | None = None  # offset of the record with that number
+    due_ms: int | None = None  # time of the next question
     is_being_decided: bool = False
 
     def row(self) -> dict[str, object]:
-        """How it is shown."""
+        """Return the message's data for listings."""
         return {
             "id": self.half.id,
             "exchange": self.exchange,
@@ -94,7 +94,7 @@ class Pending:
 
 
 class PreparedMessages(LogWriter):
-    """See the module. `held` until all that an earlier run has left is known."""
+    """Prepared messages of one virtual host. `held` until those of an earlier run are restored."""
 
     def __init__(self, vhost: Vhost, log: TopicLog, services: PreparedServices) -> None:
         super().__init__(log, services.turn, services.report)
@@ -116,16 +116,16 @@ class PreparedMessages(LogWriter):
         return len(self._pending)
 
     def find(self, id_: str) -> Pending | None:
-        """A half message that nobody has decided about."""
+        """Return an undecided prepared message, or None."""
         pending = self._pending.get(id_)
         return None if pending is None or pending.is_being_decided else pending
 
     def rows(self) -> list[dict[str, object]]:
-        """All of them, the oldest first."""
+        """Return the data of all prepared messages, oldest first."""
         return [pending.row() for pending in self._pending.values()]
 
     async def read(self, after: int, count_max: int) -> list[tuple[Pending, StoredMessage]]:
-        """The next half messages behind an offset, the oldest first. Raises StorageError."""
+        """Return prepared messages after an offset, oldest first. Raises StorageError."""
         waiting = (one for one in self._pending.values() if after < one.offset < self.log.committed)
         found = []
         for pending in list(islice(waiting, count_max)):
@@ -136,10 +136,10 @@ class PreparedMessages(LogWriter):
             found.append((pending, StoredMessage(exchange, key, header, body, flags)))
         return found
 
-    # -- keeping
+    # -- storing
 
     def check_address(self, id_: str, message: Message) -> None:
-        """Raise ChannelError 406 where a message is kept under this id that is another one."""
+        """Raise ChannelError 406 if another message is kept under this id."""
         pending = self._pending.get(id_)
         if pending is None:
             return
@@ -154,7 +154,7 @@ class PreparedMessages(LogWriter):
             )
 
     def add(self, half: Half, message: Message, flags: int) -> None:
-        """Keep a message; one that is kept already under its id was sent again."""
+        """Keep a message; one with a known id is a repetition and ignored."""
         if half.id in self._pending:
             return
         now_ms = self._services.timers.wall_ms()
@@ -175,7 +175,7 @@ class PreparedMessages(LogWriter):
         self._plan_check(pending, now_ms)
 
     def _show_committed(self) -> None:
-        """They are invisible."""
+        """Do nothing: prepared messages are invisible."""
 
     def _forget_uncommitted(self) -> None:
         lost = [id_ for id_, held in self._pending.items() if held.offset >= self.log.end]
@@ -237,12 +237,12 @@ class PreparedMessages(LogWriter):
     # -- deciding
 
     def decide(self, pending: Pending, *, commit: bool, decided: Decided) -> None:
-        """Commit a half message, or roll it back; `decided` is told when that is safe."""
+        """Commit or roll back a prepared message; `decided` is called when that is safe."""
         pending.is_being_decided = True
         self.await_commit(_Then(partial(self._written, pending, commit, decided)))
 
     def _written(self, pending: Pending, commit: bool, decided: Decided, failed: bool) -> None:
-        """The half message itself is safe, or was lost."""
+        """Proceed once the prepared message itself is safe, or fail if it was lost."""
         if failed:
             decided(True)
         elif not commit:
@@ -286,7 +286,7 @@ class PreparedMessages(LogWriter):
             pending.is_being_decided = False
         else:
             self._pending.pop(pending.half.id, None)
-            if not is_taken:  # rolled back, or no queue is for it: it was never there
+            if not is_taken:  # rolled back or unroutable: forget its key
                 self._services.forget_key(self.vhost.name, pending.key)
         decided(failed)
 
@@ -301,7 +301,7 @@ class PreparedMessages(LogWriter):
         texts = [key.decode(errors="replace") for key in dict.fromkeys(keys)]
         return cast("list[OpenQueue]", self.vhost.reach(exchange, texts, message))
 
-    # -- asking
+    # -- questions
 
     def _plan_check(self, pending: Pending, after_ms: int) -> None:
         if pending.half.check_queue is None or pending.checks >= self._services.checks_max:
@@ -312,7 +312,7 @@ class PreparedMessages(LogWriter):
             self._timer.set(pending.due_ms)
 
     def _check(self) -> None:
-        """Ask about those whose time has come."""
+        """Ask the publishers whose time has come."""
         if self.deleted or self.held:
             return
         now_ms = self._services.timers.wall_ms()
@@ -349,7 +349,7 @@ class PreparedMessages(LogWriter):
             self._report(self, LeveretError(f"prepared {told}; it waits for somebody to decide"))
 
     async def _ask(self, pending: Pending) -> None:
-        """Put a question into the queue that the publisher named, if it is there."""
+        """Put a question into the queue that the publisher named, if it exists."""
         queue = self.vhost.find_queue(pending.half.check_queue or "")
         if queue is None:
             return
@@ -373,20 +373,20 @@ class PreparedMessages(LogWriter):
     # -- the end
 
     def close(self) -> None:
-        """The virtual host is deleted."""
+        """Stop: the virtual host was deleted."""
         self._timer.set(None)
         self._let_publishers_go()
         self._pending.clear()
 
 
 class _Then:
-    """A Waiter that calls on."""
+    """Waiter that calls a function."""
 
     def __init__(self, then: Callable[[bool], None]) -> None:
         self._then = then
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Call the function."""
         self._then(failed)
 
 

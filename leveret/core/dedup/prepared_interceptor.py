@@ -1,10 +1,10 @@
-"""Half messages on their way in, and the commands that decide about them.
+"""Publish interceptor for prepared messages, and the commands that decide about them.
 
-`PreparedInterceptor` is the step that keeps them (see leveret.core.publish_interceptors).
-`PreparedCommands` takes what is published to the exchange `leveret.prepare`: the routing key is
-`commit` or `rollback`, the header `x-prepare-id` says of which message. Who commits must be allowed
-to write to the message's exchange. The confirm comes when the outcome is safe, and so does the
-answer to the command's reply-to:
+`PreparedInterceptor` keeps prepared messages (see leveret.core.publish_interceptors).
+`PreparedCommands` takes messages published to the exchange `leveret.prepare`: the routing key is
+`commit` or `rollback`, the header `x-prepare-id` names the message. A commit needs write permission
+on the message's exchange. The confirm is sent when the outcome is safe, and so is the answer to the
+command's reply-to:
 
     {"id": "…", "outcome": "committed" | "rolled back" | "unknown" | "failed"}
 
@@ -41,7 +41,7 @@ OUTCOMES: Final = {b"commit": "committed", b"rollback": "rolled back"}
 
 
 class PreparedInterceptor:
-    """The half messages of a node, by virtual host. At most `pending_max` in each."""
+    """Prepared messages of a node, by virtual host. At most `pending_max` in each."""
 
     def __init__(
         self, topics: InternalTopics, services: PreparedServices, pending_max: int
@@ -52,11 +52,11 @@ class PreparedInterceptor:
         self._pending_max = pending_max
 
     def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
-        """See PublishInterceptor."""
+        """Whether the message has `x-prepare`."""
         return bool(requests & RecordFlag.WANTS_PREPARE)
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
-        """See PublishInterceptor. Raises ChannelError 403, 404, 406 and 506."""
+        """Keep a prepared message. Raises ChannelError 403, 404, 406 and 506."""
         message = context.message
         try:
             if not is_asked_for(message.headers):
@@ -71,7 +71,7 @@ class PreparedInterceptor:
         if context.channel.is_transactional:
             raise ChannelError(406, "no message of a transaction waits to be committed by itself")
         if half.check_queue is not None:
-            # Questions go there by the default exchange, in the publisher's name.
+            # Questions go there by the default exchange, on behalf of the publisher.
             context.channel.require("write", "exchange", "")
             if context.vhost.find_queue(half.check_queue) is None:
                 raise not_found("queue", half.check_queue, context.vhost.name)
@@ -100,13 +100,13 @@ class PreparedInterceptor:
         return messages
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
-        """Go on with what an earlier run has left. Raises StorageError."""
+        """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
             if self._topics.exists(vhost.name, PREPARED_TOPIC):
                 self._open(vhost)
 
     def forget_vhost(self, name: str) -> None:
-        """A virtual host is deleted."""
+        """Delete the topic of a deleted virtual host."""
         messages = self.kept.pop(name, None)
         if messages is not None:
             messages.close()
@@ -114,18 +114,18 @@ class PreparedInterceptor:
 
 
 class PreparedCommands:
-    """The step for `leveret.prepare`."""
+    """Publish interceptor for the exchange `leveret.prepare`."""
 
     def __init__(self, prepared: PreparedInterceptor, replies: CommandReplies) -> None:
         self._prepared = prepared
         self.replies = replies
 
     def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """See PublishInterceptor."""
+        """Whether the message is published to `leveret.prepare`."""
         return exchange == PREPARE_EXCHANGE
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:
-        """See PublishInterceptor. Raises ChannelError 403, 404 and 406."""
+        """Carry out a command. Raises ChannelError 403, 404 and 406."""
         message, vhost = context.message, context.vhost
         if message.routing_key not in OUTCOMES:
             name = message.routing_key.decode(errors="replace")
@@ -154,7 +154,7 @@ class PreparedCommands:
 
 
 class Command:
-    """One decision under way, and whoever waits for it."""
+    """Decision in progress, and its waiters."""
 
     def __init__(
         self, commands: PreparedCommands, vhost: Vhost, message: StoredMessage, id_: str
@@ -167,18 +167,18 @@ class Command:
         self._failed: bool | None = None
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Committing."""
+        """Call `waiter.done` when the decision is safe, possibly at once."""
         if self._failed is None:
             self._waiters.append(waiter)
         else:
             waiter.done(failed=self._failed)
 
     def decided(self, failed: bool) -> None:  # the shape of a callback
-        """It is safe, or was not to be had."""
+        """Handle the end of the decision; `failed`: it could not be stored."""
         self.answer("failed" if failed else OUTCOMES[self._message.routing_key], failed=failed)
 
     def answer(self, outcome: str, *, failed: bool = False) -> None:
-        """Tell the outcome."""
+        """Send the outcome to the reply-to, and notify the waiters."""
         self._failed = failed
         told = {"id": self._id, "outcome": outcome}
         self._commands.replies.answer(self._vhost, self._message, told)

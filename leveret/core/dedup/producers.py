@@ -1,17 +1,17 @@
-"""How far each numbering publisher of a virtual host has come: the topic `leveret.producers`.
+"""Positions of the numbering publishers of a virtual host: the topic `leveret.producers`.
 
-A record is written together with the messages that it tells of (see leveret.core.logs.atomic), so
-that either both are there after a crash or neither is. It holds the positions of all publishers
-that a write has moved, one after the other:
+A record is written atomically with the messages that it covers (see leveret.core.logs.atomic), so
+that after a crash both are there or neither is. It holds the positions of all publishers that a
+write has moved, one after the other:
 
     u16 size of the id | id | u64 epoch | u64 sequence of the last message | u64 time of it
     u16 size of the id, and OWNED | id | u16 size of the user | user | u64 … as above
 
-An id is one of its user's: those of two users have nothing to do with each other. The first form is
-an older release's, which knew no users; whoever numbers under that id first goes on with it.
+Ids are per user: equal ids of two users are independent. The first form is an older release's,
+which had no users; the first user who numbers with that id takes it over.
 
-A record is settled when each of its publishers stands in a later one. The oldest positions are
-written again now and then, so that idle publishers keep no old segments.
+A record is settled when each of its publishers has a later one. The oldest positions are rewritten
+from time to time, so that idle publishers do not keep old segments.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ PRODUCERS_TOPIC = "leveret.producers"
 SIZE = struct.Struct("<H")
 NUMBERS = struct.Struct("<QQQ")
 OWNED = 1 << 15  # an id has 255 bytes at most
-# Positions that stand so many records behind the end are written again, a few with each write.
+# Positions this many records behind the end are rewritten, a few with each write.
 STALE_RECORDS = 10_000
 RENEWED_AT_ONCE = 8
 READ_BYTES = 1 << 20
 
 
 class Producer(NamedTuple):
-    """One numbering publisher; `user` is empty where an older release has noted it."""
+    """Numbering publisher; `user` is empty in records of an older release."""
 
     id: str
     user: str = ""
 
 
 class Known(NamedTuple):
-    """One publisher's last message, and the record that says so."""
+    """Position of a publisher, and the record that holds it."""
 
     position: Position
     time_ms: int
@@ -58,17 +58,17 @@ class Known(NamedTuple):
 
 
 class Producers(LogWriter):
-    """The numbering publishers of one virtual host. `held` until all of them are known again."""
+    """Numbering publishers of one virtual host. `held` until all of them are restored."""
 
     def __init__(
         self, log: TopicLog, turn: Turn, report: Callable[[object, Exception], None]
     ) -> None:
         super().__init__(log, turn, report)
-        self.duplicates = 0  # messages that were not stored again, since the start
+        self.duplicates = 0  # duplicates dropped since the start
         self.held = log.first < log.end
-        self._known: dict[Producer, Known] = {}  # in the order of their records
-        self._live: dict[int, int] = {}  # of records: how many publishers have none that is newer
-        self._offset = 0  # of the record that was written last
+        self._known: dict[Producer, Known] = {}  # in order of their records
+        self._live: dict[int, int] = {}  # by record: number of publishers whose latest it is
+        self._offset = 0  # of the record written last
 
     def __repr__(self) -> str:
         return f"Producers({self.log!r})"
@@ -77,22 +77,22 @@ class Producers(LogWriter):
         return len(self._known)
 
     def get(self, producer: Producer) -> Position | None:
-        """How far a publisher has come; or who had its id in an older release."""
+        """Return the position of a publisher, or of its id in an older release; None if unknown."""
         known = self._known.get(producer) or self._known.get(Producer(producer.id))
         return None if known is None else known.position
 
     def named(self, id_: str) -> list[Producer]:
-        """The publishers of this id, one for each user."""
+        """Return the publishers with this id, one for each user."""
         return [producer for producer in self._known if producer.id == id_]
 
     def items(self) -> list[tuple[Producer, Known]]:
-        """All of them."""
+        """Return all publishers with their positions."""
         return list(self._known.items())
 
-    # -- moving
+    # -- updating
 
     def record(self, moved: Mapping[Producer, Position], now_ms: int) -> bytes:
-        """The record that says how far these have come, and repeats a few of the oldest."""
+        """Return a record with these positions, and a few of the oldest."""
         stale = {
             name: known
             for name, known in self._oldest(RENEWED_AT_ONCE)
@@ -109,17 +109,17 @@ class Producers(LogWriter):
         return [item for item, _ in zip(self._known.items(), range(count), strict=False)]
 
     def take_in(self, records: BatchBuilder) -> None:  # noqa: ARG002  # it is one record
-        """See LogWriter."""
+        """Note the offset of the record to be appended."""
         self._offset = self.log.end
 
     def learn(self, record: bytes) -> None:
-        """The record that was written last has taken effect."""
+        """Apply the record written last, which was committed."""
         self._learn(record, self._offset)
 
     def _learn(self, record: bytes, offset: int) -> None:
         for producer, position, time_ms in _unpacked(record):
             self._forget(producer)
-            self._forget(Producer(producer.id))  # whose place it has taken
+            self._forget(Producer(producer.id))  # which it has taken over
             self._known[producer] = Known(position, time_ms, offset)
             self._live[offset] = self._live.get(offset, 0) + 1
         if offset not in self._live:
@@ -136,9 +136,9 @@ class Producers(LogWriter):
         return True
 
     def forget_idle(self, before_ms: int) -> None:
-        """Forget the publishers whose last message came before then.
+        """Remove publishers whose last message came before `before_ms`.
 
-        A restart may bring some of them back, which are forgotten again.
+        A restart may restore some of them, which are removed again.
         """
         if self.held:
             return
@@ -147,7 +147,7 @@ class Producers(LogWriter):
                 self._forget(name)
 
     def beside(self, producer: Producer) -> dict[Producer, Position]:
-        """Who shares the record of a publisher, which must be written anew to forget that one."""
+        """Return positions sharing a publisher's record, to be rewritten before it is removed."""
         known = self._known.get(producer)
         if known is None:
             return {}
@@ -158,17 +158,17 @@ class Producers(LogWriter):
         }
 
     def forget(self, producer: Producer) -> None:
-        """A publisher may begin anew; its record tells of nobody else any more."""
+        """Remove a publisher; its record has no other positions any more."""
         self._forget(producer)
 
     def close(self) -> None:
-        """The virtual host is deleted."""
+        """Stop: the virtual host was deleted."""
         self._let_publishers_go()
 
     # -- after a start
 
     async def restore(self) -> None:
-        """Learn what an earlier run has left."""
+        """Restore the positions that an earlier run has left."""
         try:
             for first, stop in self.log.settled.gaps(0, self.log.end):
                 await self._read(first, stop)
@@ -186,7 +186,7 @@ class Producers(LogWriter):
             first = batches[-1].stop_offset
 
     def _show_committed(self) -> None:
-        """Whoever has written is told by the write."""
+        """Do nothing: the write notifies its waiters."""
 
 
 def _packed(rows: Iterable[tuple[Producer, Position, int]]) -> bytes:
@@ -201,7 +201,7 @@ def _packed(rows: Iterable[tuple[Producer, Position, int]]) -> bytes:
 
 
 def _unpacked(record: bytes) -> Iterable[tuple[Producer, Position, int]]:
-    """What `_packed` was given. Raises ValueError."""
+    """Yield the rows that `_packed` was given. Raises ValueError."""
     at = 0
     try:
         while at < len(record):
@@ -219,5 +219,5 @@ def _unpacked(record: bytes) -> Iterable[tuple[Producer, Position, int]]:
 
 
 def _text(record: bytes, at: int, size: int) -> tuple[str, int]:
-    """A text of so many bytes, and what is behind it."""
+    """Return a text of `size` bytes, and the position behind it."""
     return record[at : at + size].decode(errors="surrogateescape"), at + size

@@ -1,10 +1,10 @@
-"""The window of a queue within which no message is stored twice.
+"""De-duplication window of a queue: within it no message is stored twice.
 
 Called by the queue around an append; and for exchanges by the topic that has their keys (see
-leveret.core.dedup.exchange_log). The truth is the log, whose records carry their
-keys: what is known in memory can always be learned from there. So that a restart need not read the
-whole window, the keys are written behind into the state store, with the offset up to which they are
-complete; the log keeps its segments from there on, even where everything in them is settled.
+leveret.core.dedup.exchange_log). The log is the source of truth, since its records carry their
+keys: the state in memory can always be rebuilt from it. So that a restart need not read the whole
+window, the keys are written behind to the state store, with the offset up to which they are
+complete; the log keeps its segments from there on, even if everything in them is settled.
 
     dedup/ID/mark        u8 version | u64 offset up to which the keys are complete
     dedup/ID/i/OFFSET    one chunk: u64 stop offset | u64 time of its last key | u8 cold or not
@@ -12,8 +12,8 @@ complete; the log keeps its segments from there on, even where everything in the
     dedup/ID/k/KEY       u64 time: of each key of a cold chunk
 
 ID is the queue's incarnation, OFFSET that of a chunk's first record, big-endian. Memory is bounded:
-where more keys came within the window than may be held, the oldest chunks become cold, and their
-keys are looked up in the state store.
+if more keys came within the window than may be held, the oldest chunks become cold, and their keys
+are looked up in the state store.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DedupServices", "DedupWindow"]
 
-# What clients publish is checked; what comes back on its own was checked when it first came. What
-# an operator lets the broker put back bears RecordFlag.PUT_BACK, which SeenKeys knows.
+# Publishes of clients are checked; returning messages were checked when they were first published.
+# Those put back by an operator have RecordFlag.PUT_BACK, which SeenKeys handles.
 UNCHECKED = RecordFlag.DEAD_LETTERED | RecordFlag.RETRIED
-# Keys are written behind this late: what came meanwhile is learned from the log at the next start.
+# Delay of writing keys behind; a crash loses no more, as the next start reads the log from there.
 SAVE_DELAY_MS = 1000
 READ_BYTES = 1 << 20
 
 VERSION = 1
 MARK = struct.Struct("<BQ")
-OFFSET = struct.Struct(">Q")  # sorts as it counts
+OFFSET = struct.Struct(">Q")  # sorts numerically
 CHUNK = struct.Struct("<QQB")
 TIME = struct.Struct("<Q")
 ENTRY = struct.Struct("<16sQQ")
@@ -57,9 +57,9 @@ ENTRY = struct.Struct("<16sQQ")
 
 @dataclass(frozen=True, slots=True)
 class DedupServices:
-    """What the windows of a broker share.
+    """Services shared by the windows of a broker.
 
-    `write(changes)` brings changes of `state` to the disk, in a worker thread. A window holds
+    `write(changes)` writes changes of `state` to disk, in a worker thread. A window holds at most
     `keys_max` keys in memory, 48 to 96 bytes each.
     """
 
@@ -73,7 +73,7 @@ class DedupServices:
 
 
 class Windowed(Protocol):
-    """What has a window: a queue, or a topic of keys."""
+    """Owner of a window: a queue, or a topic of keys."""
 
     log: TopicLog
     deleted: bool
@@ -81,50 +81,50 @@ class Windowed(Protocol):
 
     @property
     def window_ms(self) -> int:
-        """How long a key counts as seen."""
+        """Length of the window in ms."""
         ...
 
     @property
     def window_id(self) -> bytes:
-        """What its entries in the state store are named by; unlike any other's, of any time."""
+        """Name of the window in the state store, unique for all time."""
         ...
 
     def keep_from(self, offset: int, seen_from: int) -> None:
-        """Keep records from `offset` on, settled or not; the keys before `seen_from` are old."""
+        """Keep records from `offset` on, settled or not; keys before `seen_from` have expired."""
         ...
 
     def resume(self) -> None:
-        """What had to be known to append is known."""
+        """Resume appending: the window is restored."""
         ...
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Keys that were written down together: those of the records [first, stop)."""
+    """Keys that were written to the state store together: those of the records [first, stop)."""
 
     first: int
     stop: int
-    last_ms: int  # when the last of them came
+    last_ms: int  # when the last of them was stored
     cold: bool = False
 
 
 class DedupWindow:
-    """Which keys a queue has seen of late. Without `keeps`, only this run's memory knows them."""
+    """De-duplication window of a queue. Without `keeps` it is in memory only."""
 
     def __init__(self, queue: Windowed, services: DedupServices, *, keeps: bool) -> None:
-        self.duplicates = 0  # messages that were not stored since the start
+        self.duplicates = 0  # duplicates dropped since the start
         self._queue = queue
         self._log = queue.log
         self._services = services
         self._keeps = keeps
         self._prefix = b"dedup/%s/" % queue.window_id
         self._seen = SeenKeys()
-        self._complete = queue.log.end  # the keys below are in the state store
+        self._complete = queue.log.end  # keys of records below are in the state store
         self._chunks: deque[Chunk] = deque()
         self._off = False
         self._writing = False
-        # What was forgotten by hand, and not written down yet: keys of cold chunks, chunks to be
-        # written again, and how far the log may have to be passed over.
+        # Keys removed by an operator and not written yet: of cold chunks, chunks to rewrite, and
+        # the end of the records that the state store must cover.
         self._forgotten: dict[bytes, None] = {}
         self._rewritten: dict[int, None] = {}
         self._rewritten_stop = 0
@@ -132,18 +132,18 @@ class DedupWindow:
 
     @property
     def window_ms(self) -> int:
-        """How long a key counts as seen; 0 where the setting has gone."""
+        """Length of the window in ms; 0 while de-duplication is disabled."""
         return self._queue.window_ms
 
     @property
     def key_count(self) -> int:
-        """Keys in memory, those included that nobody has noticed to be too old."""
+        """Number of keys in memory, expired ones not yet removed included."""
         return len(self._seen)
 
     # -- around an append
 
     def admit(self, builder: BatchBuilder) -> None:
-        """Take duplicates out of what is about to be appended, and remember the others."""
+        """Drop duplicates from the records to be appended, and add the keys of the others."""
         duplicates = self._seen.admit(
             builder.preview(self._log.end), self.window_ms, UNCHECKED, self._older
         )
@@ -154,12 +154,12 @@ class DedupWindow:
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 
     def learn(self, batch: Batch) -> None:
-        """Remember records that are about to be appended, and are no duplicates."""
+        """Add the keys of records to be appended, which are no duplicates."""
         self._seen.learn(batch, 0, self.window_ms, UNCHECKED, self._older)
         self._wake_by(self._services.timers.wall_ms() + SAVE_DELAY_MS)
 
     def forget_key(self, key: bytes) -> bool:
-        """A message with this key may come again; on disk once `is_saved`. False: none was seen."""
+        """Remove a key; on disk once `is_saved`. Returns False if it was not in the window."""
         if self.seen_ms(key) is None:
             return False
         offset = self._seen.forget(key)
@@ -175,14 +175,14 @@ class DedupWindow:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the state store has been told of all that was forgotten."""
+        """Whether all removed keys are removed from the state store, too."""
         if not self._keeps or self._off:
             return True
         told = not self._forgotten and not self._rewritten and not self._writing
         return told and self._rewritten_stop <= self._complete
 
     def seen_ms(self, key: bytes) -> int | None:
-        """When the message with a key came; None where that is too long ago, or never was."""
+        """Return when the message with a key was stored, in ms; None if not within the window."""
         self._seen.expire(self._services.timers.wall_ms(), self.window_ms)
         found = self._seen.find(key)
         if found is not None:
@@ -191,15 +191,15 @@ class DedupWindow:
 
     @property
     def _older(self) -> Callable[[bytes], int | None] | None:
-        """Who knows when keys came that are not in memory; None where all are."""
+        """Lookup of keys that are not in memory; None if all are."""
         return self._time_of_cold if self._chunks and self._chunks[0].cold else None
 
     def cut(self) -> None:
-        """The records from the log's end on are lost; they may come again."""
+        """Remove the keys of records from the log's end on, which were lost."""
         self._seen.cut(self._log.end)
 
     def forget(self, first: int, stop: int) -> None:
-        """The records [first, stop), never committed, are undone; they may come again."""
+        """Remove the keys of the records [first, stop), which were undone before their commit."""
         self._seen.forget_range(first, stop)
 
     def _time_of_cold(self, key: bytes) -> int | None:
@@ -208,17 +208,17 @@ class DedupWindow:
             return None
         return None if value is None else TIME.unpack(value)[0]
 
-    # -- beginning and end
+    # -- start and end
 
     def begin(self) -> None:
-        """The setting has come to a queue that may hold messages: none of them counts as seen."""
+        """Start the window of a queue that may hold messages; their keys are not added."""
         self._off = False
         self._complete = self._log.committed
         self._pin()
         self._wake_by(self._services.timers.wall_ms())
 
     def restore(self) -> None:
-        """The queue was opened: what was seen before must be known before anything is appended."""
+        """Restore the window before anything is appended to the opened queue."""
         if not self._keeps:
             return
         mark = self._services.state.get(self._prefix + b"mark")
@@ -230,7 +230,7 @@ class DedupWindow:
             self._complete = 0
         self._pin()
         if self._complete < self._log.end:
-            self._queue.held = True  # until it is known what an earlier run has seen
+            self._queue.held = True  # until the keys of the earlier run are restored
             self._services.spawn(self._catch_up(known=known))
 
     def _load(self) -> None:
@@ -243,7 +243,7 @@ class DedupWindow:
                 self._seen.load(state.get(self._chunk_key(chunk)) or b"", self._log.end)
 
     async def _catch_up(self, *, known: bool) -> None:
-        """Learn from the log what the state store does not know."""
+        """Add the keys of records that the state store does not cover."""
         offset, now_ms = self._complete, self._services.timers.wall_ms()
         try:
             if not known:
@@ -259,13 +259,13 @@ class DedupWindow:
         self._wake_by(now_ms)
 
     async def _learn_from(self, offset: int) -> int:
-        """Read everything from `offset` on. Returns how many keys that brought."""
+        """Read the log from `offset` on. Returns the number of keys added."""
         before, stop = len(self._seen), self._log.end
         while offset < stop and not self._queue.deleted:
             try:
                 batches = await self._log.fetch(offset, READ_BYTES)
             except CorruptBatchError:
-                # Removed, as it was settled, or damaged: its deliveries deal with that.
+                # Deleted, since it was settled, or damaged: deliveries handle damage.
                 following = self._log.settled.gaps(offset + 1, stop).first
                 offset = stop if following is None else following
                 continue
@@ -276,7 +276,7 @@ class DedupWindow:
         return len(self._seen) - before
 
     def end(self) -> None:
-        """The setting has gone, or the queue has: nothing counts as seen any more."""
+        """Remove all keys: de-duplication was disabled, or the queue deleted."""
         self._off = True
         self._seen.clear()
         self._chunks.clear()
@@ -286,7 +286,7 @@ class DedupWindow:
     # -- writing behind
 
     def _pin(self) -> None:
-        """Let the log keep what only it knows."""
+        """Make the log keep the records that the state store does not cover."""
         if self._keeps:
             oldest = self._chunks[0].first if self._chunks else self._complete
             self._queue.keep_from(self._complete, oldest)
@@ -304,14 +304,14 @@ class DedupWindow:
             self._services.spawn(self._write())
 
     def _rest(self) -> None:
-        """Sleep until the oldest keys are too old."""
+        """Set the timer for the expiry of the oldest keys."""
         oldest = self._chunks[0].last_ms if self._chunks else self._seen.oldest_ms
         if oldest is not None and not self._off:
             now_ms = self._services.timers.wall_ms()
             self._wake_by(max(oldest + self.window_ms, now_ms + SAVE_DELAY_MS))
 
     async def _write(self) -> None:
-        """Bring the state store up to date. One at a time, so that writes stay in order."""
+        """Update the state store. One call at a time, so that writes stay in order."""
         off = self._off
         try:
             await (self._erase() if off else self._save())
@@ -330,7 +330,7 @@ class DedupWindow:
         await self._services.write([(key, None) for key, _ in known])
 
     async def _save(self) -> None:
-        """Write down what was committed since the last time; take out what is too old."""
+        """Write the keys committed since the last time, and remove expired ones."""
         now_ms = self._services.timers.wall_ms()
         stop = max(self._log.committed, self._complete)
         self._seen.expire(now_ms, self.window_ms)
@@ -363,7 +363,7 @@ class DedupWindow:
     def _without_forgotten(
         self, keys: list[bytes], firsts: list[int]
     ) -> list[tuple[bytes, bytes | None]]:
-        """Take what was forgotten by hand out of what was written down before."""
+        """Return the changes that remove keys deleted by an operator from written chunks."""
         changes: list[tuple[bytes, bytes | None]] = [(key, None) for key in keys]
         changes += [
             (self._chunk_key(chunk), self._seen.pack(chunk.first, chunk.stop))
@@ -373,7 +373,7 @@ class DedupWindow:
         return changes
 
     def _expired(self, now_ms: int, changes: list[tuple[bytes, bytes | None]]) -> int:
-        """Say what is to go of chunks that are too old; returns how many these are."""
+        """Add the removal of expired chunks to `changes`; return the number of these chunks."""
         count = 0
         for chunk in self._chunks:
             if chunk.last_ms + self.window_ms > now_ms:
@@ -386,7 +386,7 @@ class DedupWindow:
         return count
 
     async def _cool(self) -> None:
-        """Let the state store look after the oldest keys, where memory has no room for them."""
+        """Move the oldest keys to the state store if there are too many in memory."""
         for chunk in list(self._chunks):
             if len(self._seen) <= self._services.keys_max or self._off:
                 return
@@ -399,7 +399,7 @@ class DedupWindow:
                 self._seen.drop_below(chunk.stop)
 
     def _cold_keys(self, chunk: Chunk, *, gone: bool = False) -> list[tuple[bytes, bytes | None]]:
-        """The keys of a chunk one by one, to be looked up; or to be `gone`, unless newer."""
+        """Return the keys of a chunk one by one, to be added; or `gone`, removed unless newer."""
         get, prefix = self._services.state.get, self._prefix + b"k/"
         found: list[tuple[bytes, bytes | None]] = []
         for key, time_ms, _ in ENTRY.iter_unpack(get(self._chunk_key(chunk)) or b""):

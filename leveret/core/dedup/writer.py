@@ -1,11 +1,10 @@
-"""Stores messages once that their publishers number, or that go to exchanges with a window.
+"""Writer of messages that are numbered, or go to exchanges with a de-duplication window.
 
-One `DedupWriter` for a virtual host. It decides about messages in the order in which they came, all
-those of a turn together: what is stored, what was seen before, what is refused. The messages that
-are stored, their keys and the places of their publishers are written at once
-(leveret.core.logs.atomic). While one such write is under way the next one gathers, so that nothing
-is ever decided by what may yet come to nothing; with many publishers the cost is that of a group
-commit.
+One `DedupWriter` for a virtual host. It decides about messages in order of arrival, all those of a
+turn together: which are stored, duplicates, or refused. Stored messages, their keys and the
+positions of their publishers are written atomically (leveret.core.logs.atomic). While one such
+write is in progress the next one gathers, so that no decision depends on a write that may fail;
+with many publishers the cost is that of a group commit.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ __all__ = ["DedupWriter", "DedupWriterServices", "Entry"]
 
 
 class Fate(Enum):
-    """What became of a message that was not seen before."""
+    """Result for a message that is no duplicate."""
 
-    TAKEN = 1  # by queues, or by another feature
-    UNROUTED = 2  # no queue is for it: so it was not seen
-    REFUSED = 3  # a queue has no room for it
+    TAKEN = 1  # by queues, or by another interceptor
+    UNROUTED = 2  # no queue matches, so that it is not remembered
+    REFUSED = 3  # a queue is full
 
 
 @dataclass(frozen=True, slots=True)
 class DedupWriterServices:
-    """What the writers of a broker share. `own` are the steps that lead here."""
+    """Services shared by the writers of a broker. `own` are the interceptors in front of them."""
 
     atomic: AtomicWrites
     turn: Turn
@@ -65,7 +64,7 @@ class DedupWriterServices:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message that is to be stored once: as its publisher's next, or by its key, or both."""
+    """Message to be stored once: as the next of its publisher, by its key, or both."""
 
     context: PublishContext
     claim: Claim | None
@@ -73,28 +72,28 @@ class Entry:
 
     @property
     def producer(self) -> Producer:
-        """Who numbers, where there is a claim."""
+        """Publisher of a numbered message."""
         return Producer("" if self.claim is None else self.claim.producer, self.context.user)
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Messages that are decided about together. Their confirms wait for it (see Committing)."""
+    """Messages decided together. Their confirms wait for it, as it is a Committing."""
 
     entries: list[Entry] = field(default_factory=list)
-    forgotten: list[Producer] = field(default_factory=list)  # who may begin anew
+    forgotten: list[Producer] = field(default_factory=list)  # publishers whose position is removed
     waiters: list[Waiter] = field(default_factory=list)
-    outcome: bool | None = None  # whether it has failed; None: it is under way
+    outcome: bool | None = None  # whether it has failed; None: in progress
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Committing."""
+        """Call `waiter.done` when the batch is decided and safe, possibly at once."""
         if self.outcome is None:
             self.waiters.append(waiter)
         else:
             waiter.done(failed=self.outcome)
 
     def finish(self, report: Report, *, failed: bool) -> None:
-        """All of it is safe, or nothing of it was stored; `report` as of `tell_each`."""
+        """Notify the waiters: all of the batch is safe, or none was stored."""
         self.outcome = failed
         waiters, self.waiters = self.waiters, []
         tell_each(waiters, report, failed=failed)
@@ -102,21 +101,21 @@ class Batch:
 
 @dataclass(slots=True)
 class Plan:
-    """What one batch does, as far as it is decided."""
+    """Effects of one batch, as far as decided."""
 
     batch: Batch
     write: AtomicWrite
     now_ms: int
     moved: dict[Producer, Position] = field(default_factory=dict)
     keys: dict[bytes, None] = field(default_factory=dict)
-    filled: dict[OpenQueue, BatchBuilder] = field(default_factory=dict)  # where room is limited
-    elsewhere: list[Committing] = field(default_factory=list)  # with other features
+    filled: dict[OpenQueue, BatchBuilder] = field(default_factory=dict)  # for queues with limits
+    elsewhere: list[Committing] = field(default_factory=list)  # commits of other features
     is_empty: bool = True
-    record: bytes = b""  # of the publishers' new places
+    record: bytes = b""  # record with the publishers' new positions
 
 
 class DedupWriter(TouchedQueue):
-    """Decides and writes for one virtual host; the turn works it off."""
+    """De-duplicating writer of one virtual host, flushed by the turn."""
 
     def __init__(
         self, producers: Producers, seen: ExchangeDedupLog, services: DedupWriterServices
@@ -126,13 +125,13 @@ class DedupWriter(TouchedQueue):
         self._services = services
         self._next: Batch | None = None
         self._writing: Plan | None = None
-        self._awaited = 0  # of `elsewhere`
+        self._awaited = 0  # outstanding commits of `elsewhere`
 
     def __repr__(self) -> str:
         return f"DedupWriter({self.seen!r})"
 
     def add(self, entry: Entry) -> Committing:
-        """Take a message. What comes back says when its fate is decided, and safe."""
+        """Add a message. The returned Committing is done when it is decided and safe."""
         if self._next is None:
             self._next = Batch()
         self._next.entries.append(entry)
@@ -140,9 +139,9 @@ class DedupWriter(TouchedQueue):
         return self._next
 
     def forget_producer(self, id_: str, user: str | None, waiter: Waiter) -> bool:
-        """Let a publisher begin anew, of whichever users have one of this id; None: of all.
+        """Remove the positions of a publisher, of one user or of all (None).
 
-        `waiter` is told when that is so. False: it is unknown.
+        `waiter` is notified when that is safe. Returns False if the publisher is unknown.
         """
         named = [each for each in self.producers.named(id_) if user in {None, each.user}]
         if not named:
@@ -155,12 +154,12 @@ class DedupWriter(TouchedQueue):
         return True
 
     def resume(self) -> None:
-        """Something may be decided."""
+        """Schedule a flush: something may be decided."""
         if not self.deleted:
             self._services.turn.touch(self)
 
     def flush(self) -> None:
-        """Decide about what has come, unless a write is under way."""
+        """Decide about the gathered messages, unless a write is in progress."""
         if self._next is None or self._writing is not None or self.deleted:
             return
         if self.producers.held or self.seen.held:
@@ -169,7 +168,7 @@ class DedupWriter(TouchedQueue):
         services = self._services
         plan = self._writing = Plan(batch, services.atomic.begin(), services.wall_ms())
         for producer in batch.forgotten:
-            # Its record tells of others, too: it is written again without it.
+            # Its record has positions of others, too, which are written again.
             plan.moved.update(self.producers.beside(producer))
         for producer in batch.forgotten:
             plan.moved.pop(producer, None)
@@ -180,8 +179,8 @@ class DedupWriter(TouchedQueue):
             except ChannelError as error:
                 entry.context.channel.close(error)
         if plan.elsewhere:
-            # What other features keep must be safe first: should the node die in between, it is
-            # kept twice; the other way round it would be lost.
+            # Other features must be safe first: a crash in between then stores a message twice; in
+            # the other order it would be lost.
             self._awaited = len(plan.elsewhere)
             for committing in plan.elsewhere:
                 committing.await_commit(Elsewhere(self, plan))
@@ -189,7 +188,7 @@ class DedupWriter(TouchedQueue):
             self._commit(plan)
 
     def pump(self) -> bool:
-        """Nothing is delivered here."""
+        """Deliver nothing."""
         return False
 
     # -- deciding
@@ -208,7 +207,7 @@ class DedupWriter(TouchedQueue):
             if fate is Fate.REFUSED:
                 return
             if fate is Fate.UNROUTED and entry.context.mandatory:
-                return  # its publisher hears of that, and may send it again
+                return  # the publisher is notified and may send it again
             if fate is Fate.TAKEN and key is not None:
                 plan.keys[key] = None
                 plan.is_empty = False
@@ -217,7 +216,7 @@ class DedupWriter(TouchedQueue):
             plan.is_empty = False
 
     def _is_next(self, entry: Entry, claim: Claim, plan: Plan) -> bool:
-        """Whether a message is its publisher's next. Raises ChannelError 406."""
+        """Whether a message is the next of its publisher. Raises ChannelError 406."""
         known = plan.moved.get(entry.producer) or self.producers.get(entry.producer)
         verdict = judge(known, claim)
         if verdict is Verdict.SEEN:
@@ -241,7 +240,7 @@ class DedupWriter(TouchedQueue):
         return verdict is Verdict.NEXT
 
     def _store(self, context: PublishContext, plan: Plan) -> Fate:
-        """Let a message be stored, or go back where no queue is for it. Raises ChannelError."""
+        """Store a message, or return it if it is unroutable. Raises ChannelError."""
         message = context.message
         services, vhost = self._services, context.vhost
         for step in services.interceptors.for_publish(vhost, message.exchange, context.requests):
@@ -273,17 +272,17 @@ class DedupWriter(TouchedQueue):
 
     @staticmethod
     def _route(context: PublishContext) -> list[OpenQueue]:
-        """The queues that a message is for now, by its alternate exchange where it has one."""
+        """Return the queues of a message, including those of alternate exchanges."""
         vhost, message = context.vhost, context.message
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is None:
-            return []  # deleted since it was published to
+            return []  # deleted since the publish
         keys = [key.decode(errors="replace") for key in context.keys]
         return cast("list[OpenQueue]", vhost.route(exchange, keys, message))
 
     @staticmethod
     def _have_room(queues: list[OpenQueue], context: PublishContext, plan: Plan) -> bool:
-        """Whether every queue takes one more: one that is full must not keep all others waiting."""
+        """Whether every queue can take one more: a full one must not delay all others."""
         message, ok = context.message, True
         for queue in queues:
             if queue.settings.rejects:
@@ -314,7 +313,7 @@ class DedupWriter(TouchedQueue):
         plan.write.commit(self)
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter: the write has taken effect, or nothing of it has."""
+        """Handle the end of the atomic write, as a Waiter."""
         plan, self._writing = self._writing, None
         if plan is None:
             return
@@ -327,11 +326,11 @@ class DedupWriter(TouchedQueue):
         self.resume()
 
     def kept_elsewhere(self, plan: Plan, *, failed: bool) -> None:
-        """One of the topics of other features has committed, or has not."""
+        """Note a commit of another feature, or its failure."""
         if plan is not self._writing:
             return
         if failed:
-            # Nothing of the rest is written either: all of it comes again.
+            # Nothing else is written either: publishers send all of it again.
             self.done(failed=True)
             return
         self._awaited -= 1
@@ -339,7 +338,7 @@ class DedupWriter(TouchedQueue):
             self._commit(plan)
 
     def close(self) -> None:
-        """The virtual host is deleted: whoever waits hears yes, as of deleted queues."""
+        """Stop: the virtual host was deleted; waiters are confirmed, as for deleted queues."""
         self.deleted = True
         batches = [self._next, None if self._writing is None else self._writing.batch]
         self._next = self._writing = None
@@ -349,12 +348,12 @@ class DedupWriter(TouchedQueue):
 
 
 class Elsewhere:
-    """Waits for what another feature keeps."""
+    """Waiter for the commit of another feature."""
 
     def __init__(self, writer: DedupWriter, plan: Plan) -> None:
         self._writer = writer
         self._plan = plan
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Pass on the commit."""
         self._writer.kept_elsewhere(self._plan, failed=failed)

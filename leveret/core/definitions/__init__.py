@@ -1,6 +1,6 @@
-"""What a broker was told to keep: users, virtual hosts, permissions, policies, parameters.
+"""Definitions that a broker stores: users, virtual hosts, permissions, policies, parameters.
 
 `administration` changes them, `document` and `fields` write and read them as JSON, `importing`
-takes a document in, rehearsed on a `model` first. `policies` choose settings by name;
-`policy_settings` lists those there are, `well_formed` says what may be written.
+imports a document, rehearsed on a `model` first. `policies` choose settings by resource name;
+`policy_settings` lists the settings, `well_formed` validates names, tags and limits.
 """

@@ -1,8 +1,8 @@
-"""What an administrator may change: users, virtual hosts, permissions, policies and parameters.
+"""Administrative changes of users, virtual hosts, permissions, policies and parameters.
 
-Each operation decides, changes what is in memory and hands the change to the store; making it
-durable (`store.flush`) is the caller's, who can wait. A node and the command line on a stopped one
-perform the same operations.
+Each operation checks, changes the state in memory and passes the change to the store; the caller,
+who can wait, makes it durable (`store.flush`). A node and the command line on a stopped one perform
+the same operations.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_USER", "DEFAULT_VHOST", "Administration", "AdministrationError"]
 
 DEFAULT_VHOST = "/"
-DEFAULT_USER = "guest"  # password: the same word; from this machine only, see config.loopback_users
+DEFAULT_USER = "guest"  # password: guest; from this machine only, see config.loopback_users
 PROTECTED = "protected"  # the tag of users that cannot be deleted
 
 
 def nothing(_name: object) -> None:
-    """Nobody needs to know."""
+    """Do nothing: the default callback."""
 
 
 class Administration:
-    """The operations, over what is in memory (`access`, `vhosts`, …) and what is kept (`store`)."""
+    """Administrative operations on the state in memory (`access`, …) and in the `store`."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Administration:
         emit: Emit = silent,
         trace: Callable[[str, bool], None] | None = None,
     ) -> None:
-        """The callbacks are called after the change, before a flush.
+        """Create it with callbacks that are called after each change, before a flush.
 
-        So is `emit`, which is told what changed (see leveret.core.telemetry.events). `policies` and
-        `parameters` are those that a broker consults too; `trace(vhost, on)` turns the firehose on
-        or off where a node runs.
+        So is `emit`, which publishes events (see leveret.core.telemetry.events). `policies` and
+        `parameters` are shared with the broker; `trace(vhost, on)` turns the firehose on or off if
+        a node runs.
         """
         self.access = access
         self.store = store
@@ -92,7 +92,7 @@ class Administration:
         self._trace = trace
 
     def restore(self, definitions: Definitions) -> None:
-        """Take over what the store kept; no callback is called."""
+        """Restore the stored definitions; no callback is called."""
         self._vhosts = {vhost.name: vhost for vhost in definitions.vhosts}
         self.access.restore(
             definitions.users, definitions.permissions, definitions.topic_permissions
@@ -102,11 +102,11 @@ class Administration:
 
     @property
     def is_first_start(self) -> bool:
-        """Whether there is nobody and nowhere yet."""
+        """Whether there are no users and virtual hosts yet."""
         return not self._vhosts and not self.access.users()
 
     def create_defaults(self, guest_password_hash: str) -> None:
-        """What a first start begins with: virtual host `/`, and guest, who may do all in it."""
+        """Create the definitions of a first start: virtual host `/`, and guest with all rights."""
         self.add_vhost(DEFAULT_VHOST)
         self.add_user(DEFAULT_USER, guest_password_hash, ("administrator",))
         self.set_permission(PermissionDefinition(DEFAULT_VHOST, DEFAULT_USER, ".*", ".*", ".*"))
@@ -114,11 +114,11 @@ class Administration:
     # Users.
 
     def users(self) -> list[UserDefinition]:
-        """All users, by name."""
+        """Return all users, sorted by name."""
         return self.access.users()
 
     def user(self, name: str) -> UserDefinition:
-        """The user of that name. Raises AdministrationError."""
+        """Return the user with this name. Raises AdministrationError."""
         return self._user(name)
 
     def add_user(self, name: str, password_hash: str, tags: Iterable[str] = ()) -> None:
@@ -151,7 +151,7 @@ class Administration:
         self._on_user_changed(name)
 
     def put_user(self, user: UserDefinition) -> None:
-        """Add a user or replace all that is known of it. Raises AdministrationError."""
+        """Add a user, or replace it completely. Raises AdministrationError."""
         check_name("user", user.name)
         checked = well_formed_limits(user.limits, USER_LIMITS, "user-limits")
         is_new = self.access.user(user.name) is None
@@ -175,11 +175,11 @@ class Administration:
     # Virtual hosts.
 
     def vhosts(self) -> list[VhostDefinition]:
-        """All virtual hosts, by name."""
+        """Return all virtual hosts, sorted by name."""
         return sorted(self._vhosts.values(), key=lambda vhost: vhost.name)
 
     def vhost(self, name: str) -> VhostDefinition:
-        """The virtual host of that name. Raises AdministrationError."""
+        """Return the virtual host with this name. Raises AdministrationError."""
         return self._vhost(name)
 
     def add_vhost(
@@ -189,13 +189,13 @@ class Administration:
         tags: Iterable[str] = (),
         default_queue_type: str = "classic",
     ) -> None:
-        """Add a virtual host that nobody may enter yet. Raises AdministrationError."""
+        """Add a virtual host, which no user may enter yet. Raises AdministrationError."""
         if name in self._vhosts:
             raise AdministrationError("already_exists", f"vhost '{name}' exists already")
         self.put_vhost(VhostDefinition(name, description, tuple(tags), default_queue_type))
 
     def put_vhost(self, vhost: VhostDefinition) -> None:
-        """Add a virtual host or replace all that is known of it. Raises AdministrationError."""
+        """Add a virtual host, or replace it completely. Raises AdministrationError."""
         check_name("vhost", vhost.name)
         if vhost.default_queue_type not in TYPES:
             raise AdministrationError(
@@ -228,7 +228,7 @@ class Administration:
         tags: Iterable[str] | None = None,
         default_queue_type: str | None = None,
     ) -> None:
-        """Replace what is given of a virtual host's description, tags and default queue type.
+        """Change those given of a virtual host's description, tags and default queue type.
 
         Raises AdministrationError.
         """
@@ -243,11 +243,11 @@ class Administration:
         )
 
     def protect_vhost(self, name: str, *, protected: bool) -> None:
-        """Protect a virtual host from deletion, or no longer. Raises AdministrationError."""
+        """Set whether a virtual host is protected from deletion. Raises AdministrationError."""
         self.put_vhost(replace(self._vhost(name), protected_from_deletion=protected))
 
     def let_vhost_create_queues(self, name: str, *, on: bool) -> None:
-        """Let messages create the queues that they are for, or no longer. AdministrationError."""
+        """Set whether messages create the queues they are for. Raises AdministrationError."""
         self.put_vhost(replace(self._vhost(name), creates_queues=on))
 
     def set_vhost_limits(self, name: str, limits: Mapping[str, Json]) -> None:
@@ -271,7 +271,7 @@ class Administration:
         self.access.remove_topic_permissions(vhost=name)
         self.policies.remove_vhost(name)
         self.parameters.remove_vhost(name)
-        self.store.remove_vhost(name)  # whatever is in it, too, which may take its time to go
+        self.store.remove_vhost(name)  # with its contents, which may take time to remove
         self._on_vhost_deleted(name)
         self._emit("vhost.deleted", {"name": name})
 
@@ -287,7 +287,7 @@ class Administration:
     def permissions(
         self, *, user: str | None = None, vhost: str | None = None
     ) -> list[PermissionDefinition]:
-        """Permissions of one user, in one virtual host, or all. Raises AdministrationError."""
+        """Return permissions of a user, a virtual host, or all. Raises AdministrationError."""
         if user is not None:
             self._user(user)
         if vhost is not None:
@@ -295,7 +295,7 @@ class Administration:
         return self.access.permissions(user=user, vhost=vhost)
 
     def set_permission(self, definition: PermissionDefinition) -> None:
-        """Permit a user something in a virtual host. Raises AdministrationError."""
+        """Set a user's permissions in a virtual host. Raises AdministrationError."""
         self._user(definition.user)
         self._vhost(definition.vhost)
         try:
@@ -306,7 +306,7 @@ class Administration:
         self._emit("permission.created", asdict(definition))
 
     def clear_permission(self, user: str, vhost: str) -> None:
-        """Forbid a user a virtual host; no error if it was. Raises AdministrationError."""
+        """Remove a user's permissions in a virtual host, if any. Raises AdministrationError."""
         self._user(user)
         self._vhost(vhost)
         self._drop(self.access.remove_permission(user, vhost))
@@ -315,7 +315,10 @@ class Administration:
     def topic_permissions(
         self, *, user: str | None = None, vhost: str | None = None
     ) -> list[TopicPermissionDefinition]:
-        """Those of one user, in one virtual host, or all. Raises AdministrationError."""
+        """Return topic permissions of a user, a virtual host, or all.
+
+        Raises AdministrationError.
+        """
         if user is not None:
             self._user(user)
         if vhost is not None:
@@ -368,7 +371,7 @@ class Administration:
         )
 
     def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> None:
-        """Delete a policy; what it said ends at once. Raises AdministrationError."""
+        """Delete a policy, which ends to apply at once. Raises AdministrationError."""
         self._vhost(vhost)
         removed = self.policies.remove(vhost, name, operator=operator)
         if removed is None:

@@ -1,6 +1,6 @@
-"""How a queue or an exchange that exists differs from what a document of definitions says of it.
+"""Differences between an existing queue or exchange and a document of definitions.
 
-An import leaves both as they are, since messages depend on them, and tells whoever imports.
+An import leaves both unchanged, since messages depend on them, and reports the differences.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["difference"]
 
-NAMED_MAX: Final = 5  # differences of one queue: whoever sees as many looks at the queue
+NAMED_MAX: Final = 5  # differences listed of one queue
 VALUE_CHARACTERS_MAX: Final = 100  # of a value that is shown
 MISSING: Final = object()
 
@@ -29,9 +29,9 @@ MISSING: Final = object()
 def difference(
     held: QueueDefinition | ExchangeDefinition, stated: QueueDefinition | ExchangeDefinition
 ) -> str | None:
-    """A sentence on what differs, or None.
+    """Return a sentence on the differences, or None.
 
-    What a document need not say, aliases and a pause for example, counts where it does.
+    Properties optional in a document, such as aliases and a pause, are compared only if given.
     """
     if isinstance(held, QueueDefinition):
         assert isinstance(stated, QueueDefinition)
@@ -63,7 +63,7 @@ def _of_queue(held: QueueDefinition, stated: QueueDefinition) -> Iterator[str]:
 
 
 def _typed(arguments: Arguments) -> Arguments:
-    """Arguments with the queue's type, which need not be stated where it is classic."""
+    """Return the arguments with the queue's type, which may be left out if it is classic."""
     return {QUEUE_TYPE: "classic", **arguments}
 
 
@@ -74,7 +74,7 @@ def _of_exchange(held: ExchangeDefinition, stated: ExchangeDefinition) -> Iterat
 
 
 def _of_arguments(held: Mapping[str, Any], stated: Mapping[str, Any]) -> Iterator[str]:
-    """Arguments as documents have them, so that what was exported equals where it came from."""
+    """Yield differences of arguments, compared as documents have them after an export."""
     for key in dict.fromkeys([*stated, *held]):
         yield from _of_value(one_line(key), held.get(key, MISSING), stated.get(key, MISSING))
 
@@ -89,7 +89,7 @@ def _of_value(name: str, held: object, stated: object) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
-    """A word as it stands, all else in JSON."""
+    """Return a value for display: a word as it is, all else in JSON."""
     text = json.dumps(plain(value), ensure_ascii=False)
     if isinstance(value, str) and value.isidentifier():
         text = value

@@ -1,11 +1,11 @@
-"""Definitions as a JSON document, RabbitMQ's: what a broker was told to keep, to be told another.
+"""Definitions as a JSON document in RabbitMQ's format, for export and import.
 
     {"users": […], "vhosts": […], "permissions": […], …, "bindings": […]}
 
-`document` writes it, `parse` reads it, from RabbitMQ too. A document of a single virtual host has
-no users and names no virtual host. Limits of virtual hosts and operator policies travel among the
-parameters. What stands in a document comes from outside: whatever is wrong with it is a
-DefinitionsError that names the place, and nothing has been changed.
+`document` writes it, `parse` reads it, also from RabbitMQ. A document of a single virtual host has
+no users and names no virtual host. Limits of virtual hosts and operator policies are among the
+parameters. Any error in a document is a DefinitionsError that names the place, raised before
+anything is changed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024  # some 200,000 queues with their b
 RESERVED_PREFIX: Final = "amq."
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
-# What a document says of itself; other keys that mean nothing here are told to whoever imports.
+# Information about the document; other unknown keys are reported to the importing user.
 ABOUT: Final = {
     "rabbit_version",
     "rabbitmq_version",
@@ -68,13 +68,13 @@ ABOUT: Final = {
     "original_vhost_name",
     "explanation",
 }
-# A virtual host's document says this of it; importing into another leaves that one's as they are.
+# Properties of a single virtual host's document; an import into another one ignores them.
 ABOUT_VHOST: Final = {"description", "tags", "metadata", "default_queue_type", "limits"}
 
 
 @dataclass(frozen=True, slots=True)
 class VhostLimits:
-    """Limits of a virtual host, which may be defined elsewhere."""
+    """Limits of a virtual host, which may be defined elsewhere in the document."""
 
     vhost: str
     limits: Limits
@@ -82,7 +82,7 @@ class VhostLimits:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that a document defines, and where it stands there."""
+    """One definition in a document, and its place."""
 
     place: str
     definition: Definition | VhostLimits
@@ -90,14 +90,17 @@ class Item:
 
 @dataclass(slots=True)
 class Parsed:
-    """What a document defines, in its order, by section; `ignored` are the places of strangers."""
+    """Definitions of a document, in order, by section.
+
+    `ignored` are the places of unknown fields.
+    """
 
     items: dict[str, list[Item]] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
 
 
 def decode(text: bytes | str) -> Json:
-    """The JSON value of a text. Raises DefinitionsError."""
+    """Parse JSON text. Raises DefinitionsError."""
     if len(text) > DOCUMENT_BYTES_MAX:
         raise DefinitionsError("", f"longer than {DOCUMENT_BYTES_MAX} bytes")
     try:
@@ -113,7 +116,7 @@ def _no_number(name: str) -> Any:
 
 
 def parse(value: Json, vhost: str | None = None) -> Parsed:
-    """Read a document; with `vhost`, one of a single virtual host. Raises DefinitionsError."""
+    """Parse a document; with `vhost`, one of a single virtual host. Raises DefinitionsError."""
     if not isinstance(value, dict):
         raise DefinitionsError("", "an object was expected")
     parsed = Parsed()
@@ -214,7 +217,7 @@ def _of_policy(fields: Fields, vhost: str, name: str, *, operator: bool) -> Poli
 
 
 def _exchange(fields: Fields) -> ExchangeDefinition | None:
-    """An exchange; None for one of the broker's own."""
+    """Parse an exchange; None for a predeclared one."""
     exchange = ExchangeDefinition(
         fields.vhost(),
         fields.text("name"),
@@ -228,7 +231,7 @@ def _exchange(fields: Fields) -> ExchangeDefinition | None:
 
 
 def _queue(fields: Fields) -> QueueDefinition | None:
-    """A queue; None for one that the broker has named, which its connection is to declare."""
+    """Parse a queue; None for a server-named one, which its connection declares again."""
     arguments = fields.table("arguments")
     queue_type = fields.text("type", "classic")
     if queue_type != "classic":
@@ -255,7 +258,7 @@ def _paused(fields: Fields) -> Paused:
 
 
 def _binding(fields: Fields) -> BindingDefinition | None:
-    """A binding; None for what the default exchange has by itself."""
+    """Parse a binding; None for an implicit one of the default exchange."""
     fields.skip("properties_key")
     kind = fields.text("destination_type", "queue")
     if kind not in {"queue", "exchange"}:
@@ -273,7 +276,7 @@ def _binding(fields: Fields) -> BindingDefinition | None:
 
 Reader: TypeAlias = "Callable[[Fields], Definition | VhostLimits | None]"
 
-# In the order in which a document has them, and in which they can be made.
+# In the order of documents, which is also that of creation.
 SECTIONS: Final[dict[str, Reader]] = {
     "users": _user,
     "vhosts": _vhost,
@@ -292,7 +295,7 @@ VHOST_SECTIONS: Final = ("parameters", "policies", "queues", "exchanges", "bindi
 def document(
     definitions: Definitions, product: str, version: str, vhost: VhostDefinition | None = None
 ) -> dict[str, Json]:
-    """The document of all definitions, or of what `vhost` holds."""
+    """Return the document of all definitions, or of the contents of `vhost`."""
     about = {
         "rabbit_version": version,
         "rabbitmq_version": version,
@@ -313,7 +316,7 @@ def document(
         "policies": [policy_row(one) for one in definitions.policies if not one.operator],
         "queues": [_queue_row(queue) for queue in definitions.queues],
         "exchanges": [_row(exchange) for exchange in definitions.exchanges],
-        # What tells two bindings apart includes their arguments, which have no order of their own.
+        # Sorted by all fields: bindings may differ in their arguments only, which have no order.
         "bindings": sorted(map(_row, definitions.bindings), key=json.dumps),
     }
     if vhost is None:
@@ -336,7 +339,7 @@ def _without_vhost(vhost: str, rows: list[dict[str, Json]]) -> list[dict[str, Js
 
 
 def _row(definition: Definition) -> dict[str, Json]:
-    """A definition whose fields have the document's names."""
+    """Return a definition whose fields have the document's names."""
     values = {name: getattr(definition, name) for name in definition.__dataclass_fields__}
     if "arguments" in values:
         values["arguments"] = plain(values["arguments"])
@@ -348,7 +351,7 @@ def parameter_rows(
     operator_policies: Iterable[PolicyDefinition],
     parameters: Iterable[ParameterDefinition],
 ) -> list[dict[str, Json]]:
-    """What RabbitMQ keeps as parameters of virtual hosts: limits and operator policies, too."""
+    """Return RabbitMQ's parameters of virtual hosts, including limits and operator policies."""
     return [
         *(_limits_row(one) for one in vhosts if one.limits),
         *map(_operator_row, operator_policies),
@@ -357,7 +360,7 @@ def parameter_rows(
 
 
 def user_row(user: UserDefinition) -> dict[str, Json]:
-    """A user; the hash of the password is there because definitions are copied between brokers."""
+    """Return a user, with the password hash, so that definitions can be copied between brokers."""
     algorithm, password_hash = export_hash(user.password_hash)
     return {
         "name": user.name,
@@ -398,7 +401,7 @@ def _limits_row(vhost: VhostDefinition) -> dict[str, Json]:
 
 
 def policy_row(policy: PolicyDefinition) -> dict[str, Json]:
-    """A policy."""
+    """Return a policy."""
     return {"vhost": policy.vhost, "name": policy.name, **_policy_value(policy)}
 
 
@@ -421,7 +424,7 @@ def _policy_value(policy: PolicyDefinition) -> dict[str, Json]:
 
 
 def _queue_row(queue: QueueDefinition) -> dict[str, Json]:
-    own: dict[str, Json] = {}  # what no queue of RabbitMQ's has, where there is any
+    own: dict[str, Json] = {}  # keys unknown to RabbitMQ, if set
     if queue.aliases:
         own["aliases"] = list(queue.aliases)
     if queue.paused:

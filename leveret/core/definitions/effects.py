@@ -1,8 +1,8 @@
-"""What definitions ask for that has no effect here, for whoever comes from RabbitMQ.
+"""Warnings about definitions without effect here, for users coming from RabbitMQ.
 
-It is taken as it stands, so that an export gives it back, but for exchanges of unknown types, which
-an import leaves out. None of it must happen without a word: `warnings` of a document say so to who
-imports it, `without_effect` to who sets a single thing.
+Such definitions are stored as they are, so that an export returns them, except exchanges of unknown
+types, which an import skips. `warnings` reports those of a document to the importing user,
+`without_effect` those of a single definition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_of_unknown_type", "warnings", "without_effect"]
 
-PLACES_MAX: Final = 3  # that a warning names
+PLACES_MAX: Final = 3  # places listed in a warning
 WARNINGS_MAX: Final = 100
 HARMLESS_GLOBALS: Final = {CLUSTER_NAME, "cluster_tags", "internal_cluster_id"}
 
@@ -73,7 +73,7 @@ SETTINGS: Final = {
     "routing-key": NO_SHARDING,
     "shards-per-node": NO_SHARDING,
 }
-# What asks for nothing: one member, the usual mode.
+# Values that ask for nothing special: one member, the usual mode.
 NOTHING_ASKED: Final[dict[str, Json]] = {
     "initial-cluster-size": 1,
     "quorum-initial-group-size": 1,
@@ -83,7 +83,7 @@ NOTHING_ASKED: Final[dict[str, Json]] = {
 
 
 class Remark(NamedTuple):
-    """That something has no effect, and why; those that say the same are told together."""
+    """Definition without effect, and the reason; equal remarks are reported together."""
 
     subject: str
     reason: str
@@ -93,7 +93,7 @@ class Remark(NamedTuple):
 
 
 def warnings(parsed: Parsed) -> list[str]:
-    """A sentence for each kind of thing in a document that has no effect, with its places."""
+    """Return a sentence for each kind of definition without effect, with its places."""
     places: defaultdict[Remark, list[str]] = defaultdict(list)
     for items in parsed.items.values():
         for item in items:
@@ -105,12 +105,12 @@ def warnings(parsed: Parsed) -> list[str]:
 
 
 def without_effect(definition: object) -> list[str]:
-    """A sentence for each thing in one definition that has no effect."""
+    """Return a sentence for each part of one definition that has no effect."""
     return [str(remark) for remark in _remarks(definition)][:WARNINGS_MAX]
 
 
 def is_of_unknown_type(definition: object) -> bool:
-    """Whether it is an exchange of a type that there is none of."""
+    """Whether it is an exchange of an unknown type."""
     if not isinstance(definition, ExchangeDefinition):
         return False
     inner = definition.arguments.get(DELAYED_TYPE)

@@ -1,4 +1,4 @@
-"""One object of a definitions document, read field by field; whatever is wrong names its place."""
+"""Field-by-field parsing of an object in a definitions document, with places in errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUIRED: Final = object()
 
 
 class DefinitionsError(LeveretError):
-    """A document that cannot be imported: `queues[3].arguments.x-message-ttl: …`."""
+    """Raised for a document that cannot be imported: `queues[3].arguments.x-message-ttl: …`."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}" if place else problem)
@@ -26,10 +26,10 @@ class DefinitionsError(LeveretError):
 
 
 class Fields:
-    """The fields of one object; `of_vhost` is the virtual host of a document that names none."""
+    """Fields of one object; `of_vhost` is the virtual host of a document that names none."""
 
     def __init__(self, place: str, value: Json, of_vhost: str | None) -> None:
-        """Raises DefinitionsError, as all methods do."""
+        """Wrap an object. Raises DefinitionsError, as all methods do."""
         if not isinstance(value, dict):
             raise DefinitionsError(place, "an object was expected")
         self.place = place
@@ -39,24 +39,24 @@ class Fields:
         self._inner: list[Fields] = []
 
     def error(self, key: str, problem: str) -> DefinitionsError:
-        """The error of one field."""
+        """Return an error about one field."""
         return DefinitionsError(f"{self.place}.{key}", problem)
 
     def has(self, key: str) -> bool:
-        """Whether a field is there."""
+        """Whether a field is present."""
         return key in self._value
 
     def skip(self, *keys: str) -> None:
-        """Fields that are known, and mean nothing here."""
+        """Mark fields as known but ignored."""
         self._read.update(keys)
 
     def unread(self) -> list[str]:
-        """Places of the fields that nobody asked for."""
+        """Return the places of fields that were not read."""
         own = [f"{self.place}.{key}" for key in self._value if key not in self._read]
         return own + [place for inner in self._inner for place in inner.unread()]
 
     def json(self, key: str, default: Json = REQUIRED) -> Json:
-        """A value of any kind. It must be one that a field table could hold, for its limits."""
+        """Return a value of any kind, within the limits of a field table."""
         value = self._get(key, default)
         try:
             field_of(value)
@@ -65,7 +65,7 @@ class Fields:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string; without a default it must be there."""
+        """Return a string; without a default the field is required."""
         value = self._get(key, REQUIRED if default is None else default)
         if not isinstance(value, str):
             raise self.error(key, "text was expected")
@@ -77,21 +77,21 @@ class Fields:
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """A boolean."""
+        """Return a boolean."""
         value = self._get(key, default)
         if not isinstance(value, bool):
             raise self.error(key, "true or false was expected")
         return value
 
     def integer(self, key: str, default: int) -> int:
-        """A whole number of 64 bits."""
+        """Return an integer of 64 bits."""
         value = self.json(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, "a whole number was expected")
         return value
 
     def tags(self) -> tuple[str, ...]:
-        """Tags as a list, or joined by commas as RabbitMQ 3.8 wrote them."""
+        """Return tags given as a list, or joined by commas as in RabbitMQ 3.8."""
         value = self._get("tags", [])
         if isinstance(value, str):
             value = [tag.strip() for tag in value.split(",") if tag.strip()]
@@ -101,7 +101,7 @@ class Fields:
         return tuple(value)
 
     def names(self, key: str) -> tuple[str, ...]:
-        """A list of names; absent, it is empty."""
+        """Return a list of names; empty if absent."""
         value = self.json(key, [])
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise self.error(key, "a list of text was expected")
@@ -110,7 +110,7 @@ class Fields:
         return tuple(dict.fromkeys(value))
 
     def pairs(self, key: str, default: Json = REQUIRED) -> dict[str, Any]:
-        """An object, or the list of pairs that RabbitMQ's command line writes for some."""
+        """Return an object, also from a list of pairs as RabbitMQ's command line writes some."""
         value = self.json(key, default)
         if isinstance(value, list) and all(map(_is_pair, value)):
             value = dict(value)
@@ -119,9 +119,9 @@ class Fields:
         return value
 
     def table(self, key: str) -> dict[str, Any]:
-        """A field table; absent, it is empty."""
+        """Return a field table; empty if absent."""
         value = self._get(key, {})
-        if value == []:  # an empty table, to some of RabbitMQ's tools
+        if value == []:  # an empty table, as some of RabbitMQ's tools write it
             value = {}
         if not isinstance(value, dict):
             raise self.error(key, "an object was expected")
@@ -132,13 +132,13 @@ class Fields:
         return table
 
     def inner(self, key: str) -> Fields:
-        """The fields of an object within; absent, it has none."""
+        """Return the fields of a nested object; none if absent."""
         fields = Fields(f"{self.place}.{key}", self._get(key, {}), self._of_vhost)
         self._inner.append(fields)
         return fields
 
     def vhost(self) -> str:
-        """The virtual host that the object belongs to."""
+        """Return the virtual host that the object belongs to."""
         if self._of_vhost is None:
             return self.text("vhost")
         self.skip("vhost")

@@ -1,7 +1,7 @@
-"""A document of definitions as RabbitMQ takes it: without what only this broker knows.
+"""Export of definitions for RabbitMQ: without what only this broker supports.
 
-RabbitMQ refuses a file with one parameter or policy setting that it does not know, and it cannot
-check passwords hashed with Argon2id. What had to be left out is told.
+RabbitMQ refuses a file with a single unknown parameter or policy setting, and it cannot check
+passwords hashed with Argon2id. Omissions are reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OWN_QUEUE_KEYS: Final = ("aliases", "paused")
 
 
 def for_rabbitmq(document: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:
-    """The document for RabbitMQ, and a sentence for each thing that it leaves out."""
+    """Return the document for RabbitMQ, and a sentence for each omission."""
     told: list[str] = []
     sections: dict[str, Any] = dict(document)
     for section, convert in CONVERSIONS.items():
@@ -49,7 +49,7 @@ def for_rabbitmq(document: dict[str, Json]) -> tuple[dict[str, Json], list[str]]
 
 
 def _users(rows: list[dict[str, Any]], told: list[str]) -> Iterator[dict[str, Any]]:
-    """Who has another hash stays, and cannot log in until a password is set there."""
+    """Yield users; those with another hash cannot log in until a password is set there."""
     for row in rows:
         if row["hashing_algorithm"] != ARGON2_ALGORITHM:
             yield row
@@ -76,7 +76,7 @@ def _parameters(rows: list[dict[str, Any]], told: list[str]) -> Iterator[dict[st
 def _policies(rows: list[dict[str, Any]], told: list[str]) -> Iterator[dict[str, Any]]:
     for row in rows:
         policy = _without_own(row, f"policy {quoted(row['name'])}", told)
-        if policy["definition"]:  # RabbitMQ refuses one that says nothing
+        if policy["definition"]:  # RabbitMQ refuses empty policies
             yield policy
 
 

@@ -1,8 +1,8 @@
-"""Import of definitions: rehearsed on a model first, then done, so that it is all or nothing.
+"""Import of definitions: rehearsed on a model first, then applied, so that it is all or nothing.
 
-What exists already is brought up to date if it is a user, a virtual host, a permission, a parameter
-or a policy; queues and exchanges that exist stay as they are, since messages depend on them, and
-those that differ from the document are told. A second import of the same changes nothing.
+Existing users, virtual hosts, permissions, parameters and policies are updated; existing queues and
+exchanges stay unchanged, since messages depend on them, and differences from the document are
+reported. Importing the same document again changes nothing.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 __all__ = ["Import", "add_contents", "rehearse", "snapshot"]
 
 # Items between two passes of the event loop: a queue takes some hundred microseconds, its log
-# included, so clients of a node that imports wait some ten milliseconds.
+# included, so an import delays clients of the node by some ten milliseconds.
 SLICE_ITEMS: Final = 100
-# Exchanges before queues, whose dead letters go there; limits last, so that what was exported with
-# a limit lower than its count can be imported.
+# Exchanges before queues, whose dead letters go there; limits last, so that an export with a limit
+# below the present count can be imported.
 ORDER: Final = (
     "users",
     "vhosts",
@@ -61,11 +61,11 @@ ORDER: Final = (
 
 
 class Import:
-    """One import into `administration` and `vhosts`, a broker's or a model's.
+    """Import into `administration` and `vhosts`, of a broker or a model.
 
-    `left_out` are the places of bindings one of whose ends is not there; `kept` are sentences on
-    queues and exchanges that exist and are otherwise than the document says. `skipped` is how many
-    of each section were not imported: these, and exchanges of an unknown type.
+    `left_out` are the places of bindings without one of their ends; `kept` are sentences on
+    existing queues and exchanges that differ from the document. `skipped` counts, by section, what
+    was not imported: these, and exchanges of an unknown type.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Import:
         }
 
     def perform(self) -> Iterator[None]:
-        """Do it; yields now and then, for others to have their turn. Raises DefinitionsError."""
+        """Import everything, yielding regularly to other work. Raises DefinitionsError."""
         for number, item in enumerate(self._ordered(), start=1):
             self._make(item)
             if number % SLICE_ITEMS == 0:
@@ -122,7 +122,7 @@ class Import:
         self._administration.put_user(user)
 
     def _vhost(self, vhost: VhostDefinition, _place: str) -> None:
-        """Limits are parameters: a document without them leaves those there are."""
+        """Import a virtual host; limits are parameters, so that existing ones are kept."""
         held = self._vhosts.get(vhost.name)
         if held is not None:
             vhost = replace(vhost, limits=held.definition.limits)
@@ -158,14 +158,14 @@ class Import:
             self.left_out.append(place)
 
     def _of(self, vhost: str) -> Vhost:
-        self._administration.vhost(vhost)  # raises for one that is not there
+        self._administration.vhost(vhost)  # raises if it does not exist
         return self._vhosts[vhost]
 
 
 def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> Import:
-    """Try an import where there are the definitions `held`. Raises DefinitionsError.
+    """Try an import on a model with the definitions `held`. Raises DefinitionsError.
 
-    Nothing that others see is touched, so it can run in a worker thread.
+    It touches no shared state, so it can run in a worker thread.
     """
     model = Model(held, NullStore(), lambda: "", limits)
     rehearsal = Import(parsed, model.administration, model.vhosts)
@@ -175,7 +175,7 @@ def rehearse(parsed: Parsed, held: Definitions, limits: NodeLimits | None) -> Im
 
 
 def snapshot(administration: Administration) -> Definitions:
-    """Everything defined but for what virtual hosts hold, which `add_contents` adds."""
+    """Return all definitions except the contents of virtual hosts, which `add_contents` adds."""
     access, policies = administration.access, administration.policies
     return Definitions(
         vhosts=administration.vhosts(),
@@ -189,9 +189,9 @@ def snapshot(administration: Administration) -> Definitions:
 
 
 def add_contents(definitions: Definitions, vhosts: Mapping[str, Vhost]) -> None:
-    """Add what virtual hosts hold, but for what every one has or belongs to a connection.
+    """Add the contents of virtual hosts, except predeclared exchanges and exclusive queues.
 
-    May run in a thread while a broker goes on.
+    May run in a thread beside a running broker.
     """
     for _, vhost in sorted(vhosts.items()):
         held = vhost.definitions()

@@ -1,7 +1,8 @@
-"""The definitions of a node without its queues' messages.
+"""Model of a node's definitions, without messages.
 
-The command line works on it where no node runs, and an import is rehearsed on it before anything is
-changed. It decides as a broker does, since it is made of the same parts; only its queues are names.
+The command line works on it if no node runs, and an import is rehearsed on it before anything is
+changed. It behaves like a broker, since it consists of the same parts; only its queues are mere
+names.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["Model", "NullStore"]
 
 
 class NamedQueue:
-    """A queue as far as definitions go: nothing is ever routed here."""
+    """Queue without a log: nothing is ever routed to it."""
 
     message_count = leased_count = delayed_count = dead_letters_waiting = 0
     consumer_count = held_bytes = 0
@@ -46,34 +47,34 @@ class NamedQueue:
 
 
 class NullStore:
-    """A store that keeps nothing (ports.MetadataStore), for what is only tried out."""
+    """Null store (ports.MetadataStore), for rehearsals."""
 
     pending = False
 
     def put(self, definition: Definition) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def remove(self, definition: Definition) -> None:
-        """There is nothing to remove."""
+        """Do nothing."""
 
     def remove_vhost(self, name: str) -> None:
-        """There is nothing to remove."""
+        """Do nothing."""
 
     async def load(self) -> Definitions:
-        """There is nothing to load."""
+        """Return no definitions."""
         return Definitions()
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing is pending."""
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class Model:
-    """`administration` and `vhosts` as a broker has them, over the definitions of `store`.
+    """`administration` and `vhosts` as in a broker, on the definitions of `store`.
 
-    `random_name()` gives a string that is unique for practical purposes: queues are kept with one.
+    `random_name()` returns a string that is unique for practical purposes, as stored with queues.
     """
 
     def __init__(
@@ -127,4 +128,4 @@ class Model:
 
 
 def nowhere(queues: Iterable[QueueLike], message: Message) -> None:
-    """Messages have no place here."""
+    """Drop a message."""

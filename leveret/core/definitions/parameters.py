@@ -1,6 +1,6 @@
-"""Parameters: JSON values that operators set for components, alerts for example, and for the node.
+"""Parameters: JSON values that operators set for components, such as alerts, and for the node.
 
-They are kept and shown; what they mean is the component's business.
+They are stored and listed here; their meaning is up to the component.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Parameters:
         parameters: Iterable[ParameterDefinition],
         global_parameters: Iterable[GlobalParameterDefinition],
     ) -> None:
-        """Take over what a store kept."""
+        """Restore the stored parameters."""
         for parameter in parameters:
             self.put(parameter)
         for global_parameter in global_parameters:
@@ -39,7 +39,7 @@ class Parameters:
     def select(
         self, *, vhost: str | None = None, component: str | None = None
     ) -> list[ParameterDefinition]:
-        """Those of one virtual host, of one component, or all; by vhost, component and name."""
+        """Return those of a virtual host, of a component, or all; by vhost, component and name."""
         return [
             held
             for _, held in sorted(self._held.items(), key=lambda item: item[0])
@@ -47,34 +47,34 @@ class Parameters:
         ]
 
     def all_global(self) -> list[GlobalParameterDefinition]:
-        """Those of the node, by name."""
+        """Return the global parameters, sorted by name."""
         return sorted(self._global.values(), key=lambda held: held.name)
 
     @property
     def cluster_name(self) -> str | None:
-        """What an administrator has called the cluster; None where nobody has."""
+        """Cluster name set by an administrator, or None."""
         held = self._global.get(CLUSTER_NAME)
         return held.value if held is not None and isinstance(held.value, str) else None
 
     def put(self, parameter: ParameterDefinition) -> None:
-        """Add or replace one."""
+        """Add or replace a parameter."""
         self._held[parameter.vhost, parameter.component, parameter.name] = parameter
 
     def remove(self, vhost: str, component: str, name: str) -> ParameterDefinition | None:
-        """Forget one, which is returned; None where there is none."""
+        """Remove and return a parameter; None if it does not exist."""
         return self._held.pop((vhost, component, name), None)
 
     def remove_vhost(self, vhost: str) -> list[ParameterDefinition]:
-        """Forget all of a virtual host, which are returned."""
+        """Remove and return all parameters of a virtual host."""
         doomed = self.select(vhost=vhost)
         for parameter in doomed:
             del self._held[vhost, parameter.component, parameter.name]
         return doomed
 
     def put_global(self, parameter: GlobalParameterDefinition) -> None:
-        """Add or replace one of the node."""
+        """Add or replace a global parameter."""
         self._global[parameter.name] = parameter
 
     def remove_global(self, name: str) -> GlobalParameterDefinition | None:
-        """Forget one of the node, which is returned; None where there is none."""
+        """Remove and return a global parameter; None if it does not exist."""
         return self._global.pop(name, None)

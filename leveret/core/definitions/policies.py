@@ -1,9 +1,8 @@
 """Policies: settings for all queues and exchanges whose names match a regular expression.
 
-Of the policies that fit a resource only the one of the highest priority counts, and of equal ones
-the first by name. An operator policy is chosen the same way, and bounds what the other one says.
-
-Patterns are searched in names, not matched whole (see leveret.features.patterns).
+Of the policies that match a resource only the one of the highest priority counts, and of equal ones
+the first by name. An operator policy is chosen the same way, and limits the values of the other
+one. Patterns are searched in names, not matched whole (see leveret.features.patterns).
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ APPLY_TO: Final = {"all", "queues", "exchanges", *QUEUES_OF_TYPE.values()}
 
 
 class InvalidPolicyError(LeveretError):
-    """A policy that cannot be; the text is what RabbitMQ's tools say of it."""
+    """Raised for an invalid policy, with the text that RabbitMQ's tools show."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """What policies say about one queue or exchange; `definition` is never changed."""
+    """Effective policy of one queue or exchange; `definition` must not be changed."""
 
     policy: str | None = None
     operator_policy: str | None = None
@@ -49,7 +48,7 @@ NO_POLICY: Final = EffectivePolicy()
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A policy with its pattern compiled."""
+    """Policy with its compiled pattern."""
 
     definition: PolicyDefinition
     pattern: Pattern
@@ -63,11 +62,11 @@ class Policies:
     """All policies of a node, in memory."""
 
     def __init__(self) -> None:
-        # By (vhost, operator), in the order in which they are tried.
+        # By (vhost, operator), in order of precedence.
         self._ranked: dict[tuple[str, bool], list[_Ready]] = {}
 
     def restore(self, definitions: Iterable[PolicyDefinition]) -> None:
-        """Take over what a store kept; what is no policy any more applies to nothing."""
+        """Restore the stored policies; one that is no longer valid applies to nothing."""
         for kept in definitions:
             definition = replace(kept, definition=bounded(kept.definition))
             try:
@@ -88,7 +87,7 @@ class Policies:
         ranked.sort(key=lambda held: held.rank)
 
     def remove(self, vhost: str, name: str, *, operator: bool) -> PolicyDefinition | None:
-        """Forget a policy, which is returned; None where there is none."""
+        """Remove and return a policy; None if it does not exist."""
         ranked = self._ranked.get((vhost, operator), [])
         for index, held in enumerate(ranked):
             if held.definition.name == name:
@@ -96,7 +95,7 @@ class Policies:
         return None
 
     def remove_vhost(self, vhost: str) -> list[PolicyDefinition]:
-        """Forget all policies of a virtual host, which are returned."""
+        """Remove and return all policies of a virtual host."""
         return [
             held.definition
             for operator in (False, True)
@@ -104,7 +103,7 @@ class Policies:
         ]
 
     def select(self, vhost: str | None = None, *, operator: bool) -> list[PolicyDefinition]:
-        """Policies of one kind, of one virtual host or all; by vhost, then as they are tried."""
+        """Return policies of one kind, of one virtual host or all; by vhost, then precedence."""
         return [
             held.definition
             for (of_vhost, kind), ranked in sorted(self._ranked.items())
@@ -113,12 +112,12 @@ class Policies:
         ]
 
     def for_queue(self, vhost: str, name: str, queue_type: str) -> EffectivePolicy:
-        """What policies say about a queue."""
+        """Return the effective policy of a queue."""
         applying = {"all", "queues", QUEUES_OF_TYPE[queue_type]}
         return self._effective(vhost, name, applying, queue_type)
 
     def for_exchange(self, vhost: str, name: str) -> EffectivePolicy:
-        """What policies say about an exchange."""
+        """Return the effective policy of an exchange."""
         return self._effective(vhost, name, {"all", "exchanges"}, None)
 
     def _effective(
@@ -140,7 +139,10 @@ class Policies:
     def _first(
         ranked: Iterable[_Ready], name: str, applying: set[str], queue_type: str | None
     ) -> PolicyDefinition | None:
-        """The first policy that fits; one with a setting foreign to the queue's type does not."""
+        """Return the first policy that applies.
+
+        One with a setting foreign to the queue's type does not.
+        """
         for held in ranked:
             definition = held.definition
             if (
@@ -156,7 +158,7 @@ class Policies:
 
 
 def check_policy(policy: PolicyDefinition) -> Pattern:
-    """The policy's pattern, compiled. Raises InvalidPolicyError for what is wrong first."""
+    """Return the policy's compiled pattern. Raises InvalidPolicyError for the first error."""
     pattern = _compiled(policy.pattern)
     if policy.apply_to not in APPLY_TO:
         raise InvalidPolicyError(

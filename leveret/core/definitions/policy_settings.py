@@ -1,7 +1,7 @@
-"""The settings that a policy may hold: one table, a line for each, and how two values become one.
+"""Settings of policies: a table of all settings, and merging with operator policies.
 
-What a setting does to a queue is the business of `leveret.core.queues.settings`; those that mean
-something to other brokers only are taken, since definitions bring them along, and have no effect.
+The effect of a setting is up to `leveret.core.queues.settings`; settings that only other brokers
+support are accepted, since imported definitions have them, and have no effect.
 """
 
 from __future__ import annotations
@@ -32,81 +32,81 @@ MAX_AGE: Final = re.compile(r"[0-9]{1,18}[YMDhms]\Z", re.ASCII)
 
 
 def operator_wins(_own: Json, operator: Json) -> Json:
-    """The operator's value, whatever the other."""
+    """Return the operator policy's value."""
     return operator
 
 
 def lower_limit(own: int, operator: int) -> int:
-    """The smaller limit; a negative one means none, and wins."""
+    """Return the smaller limit; the non-negative one if the other means no limit."""
     return max(own, operator) if own < 0 or operator < 0 else min(own, operator)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `operator` policies may hold it too, and then two values are merged."""
+    """One setting. If `operator` policies may have it too, both values are merged."""
 
     description: str  # as in "5 is not a valid message TTL"
     accepts: Accepts
     operator: bool = False
     merge: Merge = operator_wins
-    maximum: int | None = None  # of a number
+    maximum: int | None = None  # of numbers
 
     def bounded(self, value: Json) -> Json:
-        """Cut down a number that was stored when larger ones were accepted."""
+        """Limit a stored number: earlier releases accepted larger ones."""
         return min(value, self.maximum) if self.maximum is not None and integer(value) else value
 
 
 def integer(value: Json) -> bool:
-    """A whole number."""
+    """Whether the value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def between(minimum: int, maximum: int) -> Accepts:
-    """A whole number from `minimum` to `maximum`."""
+    """Return a check for an integer from `minimum` to `maximum`."""
     return lambda value: integer(value) and minimum <= value <= maximum
 
 
 def text(value: Json) -> bool:
-    """A string."""
+    """Whether the value is a string."""
     return isinstance(value, str)
 
 
 def one_of(*allowed: Json) -> Accepts:
-    """One of a few values (`True` is not 1 here)."""
+    """Return a check for one of a few values (`True` is not 1 here)."""
     return lambda value: any(type(value) is type(one) and value == one for one in allowed)
 
 
 def max_age(value: Json) -> bool:
-    """A number and a unit, such as `7D`."""
+    """Whether the value is a number with a unit, such as `7D`."""
     return isinstance(value, str) and MAX_AGE.match(value) is not None
 
 
 def filter_size(value: Json) -> bool:
-    """Bytes of a stream's filter."""
+    """Whether the value is a size of a stream's filter in bytes."""
     return integer(value) and 16 <= value <= 255
 
 
 def _finds(problem_of: Callable[[Any], str | None]) -> Accepts:
-    """What a feature has nothing against."""
+    """Return a check for values without a problem."""
     return lambda value: problem_of(value) is None
 
 
 def anything(_value: Json) -> bool:
-    """What has no effect is not looked into."""
+    """Accept any value: the setting has no effect."""
     return True
 
 
 def _number(description: str, minimum: int = 0, maximum: int = INT64_MAX) -> Setting:
-    """A number with the bounds of the queue argument that says the same."""
+    """Return a number setting with the bounds of the corresponding queue argument."""
     return Setting(description, between(minimum, maximum), maximum=maximum)
 
 
 def _bounded(description: str, minimum: int = 0, maximum: int = INT64_MAX) -> Setting:
-    """A number of which the operator's is the largest that counts."""
+    """Return a number setting of which the smaller of both policies' values counts."""
     return replace(_number(description, minimum, maximum), operator=True, merge=min)
 
 
-# Where queues are placed, that a cluster's queues are mirrored, and what plugins add.
+# Settings for queue placement, mirroring, and plugins.
 _WITHOUT_EFFECT: Final = (
     "federation-upstream",
     "federation-upstream-pattern",
@@ -229,18 +229,18 @@ _FOREIGN: Final[dict[str, frozenset[str]]] = {
 }
 
 
-# RabbitMQ's classic queues know no limit of deliveries, so a policy for all queues that has one is
-# meant for others; one that names classic queues is not.
+# RabbitMQ's classic queues have no delivery limit, so a policy for all queues that has one is meant
+# for others; one that names classic queues is not.
 _NOT_FOREIGN_WHERE_NAMED: Final = {"classic_queues": frozenset({"delivery-limit"})}
 
 
 def foreign_to(queue_type: str, apply_to: str) -> frozenset[str]:
-    """The settings that keep a policy for `apply_to` from applying to queues of a type."""
+    """Return the settings that keep a policy for `apply_to` from applying to a queue type."""
     return _FOREIGN[queue_type] - _NOT_FOREIGN_WHERE_NAMED.get(apply_to, frozenset())
 
 
 def bounded(definition: Mapping[str, Json]) -> dict[str, Json]:
-    """Cut down the numbers of a stored definition to what settings take today."""
+    """Limit the numbers of a stored definition to what settings accept today."""
     return {
         key: SETTINGS[key].bounded(value) if key in SETTINGS else value
         for key, value in definition.items()
@@ -248,7 +248,7 @@ def bounded(definition: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def merged(own: Mapping[str, Json], operator: Mapping[str, Json]) -> dict[str, Json]:
-    """What a policy and an operator policy say together."""
+    """Return the combined settings of a policy and an operator policy."""
     both = {
         key: SETTINGS[key].merge(own[key], operator[key]) for key in own.keys() & operator.keys()
     }

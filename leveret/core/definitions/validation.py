@@ -1,4 +1,4 @@
-"""What administrators may write: names, tags and limits, checked before anything is changed."""
+"""Validation of names, tags and limits before anything is changed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AdministrationError", "check_name", "checked_tags", "well_formed_limits"]
 
-NAME_BYTES_MAX = 255  # names travel as short strings
+NAME_BYTES_MAX = 255  # names are short strings
 TAG_BYTES_MAX = 255
 TAGS_MAX = 64  # a handful is normal; the list is copied with every login
 
 
 class AdministrationError(LeveretError):
-    """An operation that cannot be done.
+    """Raised for an operation that cannot be done.
 
-    `code` is one of not_found, already_exists, invalid, protected.
+    `code` is one of not_found, already_exists, invalid, protected, limit.
     """
 
     def __init__(self, code: str, explanation: str) -> None:
@@ -31,7 +31,7 @@ class AdministrationError(LeveretError):
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse what cannot be the name of a user, a virtual host and the like."""
+    """Raise AdministrationError for an invalid name of a user, a virtual host and the like."""
     if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
         raise AdministrationError(
             "invalid", f"a {kind} name has 1 to {NAME_BYTES_MAX} bytes of printable text"
@@ -39,7 +39,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags without doubles, in their order."""
+    """Return validated tags without duplicates, in order. Raises AdministrationError."""
     unique = tuple(dict.fromkeys(tags))
     if len(unique) > TAGS_MAX:
         raise AdministrationError("invalid", f"more than {TAGS_MAX} tags")
@@ -50,7 +50,7 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def well_formed_limits(limits: Mapping[str, Json], known: Collection[str], name: str) -> Limits:
-    """Limits as they are kept; a refusal has RabbitMQ's words around it."""
+    """Return validated limits. Raises AdministrationError with RabbitMQ's text."""
     try:
         return checked_limits(limits, known, name)
     except InvalidLimitError as error:

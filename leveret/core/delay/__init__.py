@@ -1,6 +1,6 @@
-"""Delayed and scheduled messages, and Celery tasks with an ETA: delivered later, at their time.
+"""Delayed and scheduled messages, and Celery tasks with an ETA: delivered at their due time.
 
-`delayed_delivery` takes them on their way in, `delayed_messages` keeps them in a delayed-message
-store, `due_delivery` puts them into their queues; `schedules` and `schedule_commands` change what
-is pending. `eta_hold` holds tasks beside their queue.
+`delayed_delivery` intercepts them on publish, `delayed_messages` stores them, `due_delivery` puts
+due ones into their queues; `schedules` and `schedule_commands` query and change pending messages.
+`eta_hold` delays tasks beside their queue.
 """

@@ -1,8 +1,8 @@
-"""Takes messages that are to be delivered later, whatever exchange they were published to.
+"""Publish interceptor for messages to be delivered later, on any exchange.
 
-A publish interceptor: what is due at once and has no id goes
-its usual way. `of(vhost)` leads to the messages that a virtual host keeps; its topic exists once
-something was delayed there.
+A message that is due at once and has no id takes the usual path (see
+leveret.core.publish_interceptors). `of(vhost)` returns a virtual host's delayed messages; its topic
+is created with the first one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["DelayedDelivery"]
 
 
 class DelayedDelivery:
-    """The delayed messages of a node."""
+    """Delayed messages of a node, by virtual host."""
 
     def __init__(self, services: DelayServices) -> None:
         self._services = services
@@ -42,11 +42,14 @@ class DelayedDelivery:
     # -- the step
 
     def intercepts(self, _vhost: Vhost, _exchange: bytes, requests: int) -> bool:
-        """See PublishInterceptor."""
+        """Whether the message has a header for delays."""
         return bool(requests & RecordFlag.WANTS_DELAY)
 
     def intercept(self, context: PublishContext) -> Collection[Committing] | None:
-        """See PublishInterceptor. Raises AmqpError 404, 406, 501 and 506."""
+        """Store a delayed message.
+
+        Raises ChannelError 404, 406, 506, ConnectionClosingError 501.
+        """
         exchange = _exchange(context)
         draft = _draft(context, exchange, self._services.timers.wall_ms())
         if draft is None:
@@ -59,10 +62,10 @@ class DelayedDelivery:
         messages.add(draft, context.channel if context.mandatory else None)
         return (messages.store,)
 
-    # -- what is kept
+    # -- stored messages
 
     def of(self, vhost: Vhost) -> DelayedMessages:
-        """The delayed messages of a virtual host. Raises StorageError."""
+        """Return the delayed messages of a virtual host, opening its topic. Raises StorageError."""
         messages = self._kept.get(vhost.name)
         if messages is None:
             is_new = not self._services.stores.exists(vhost.name, DELAYED_TOPIC)
@@ -71,17 +74,20 @@ class DelayedDelivery:
         return messages
 
     def find(self, vhost: str) -> DelayedMessages | None:
-        """The delayed messages of a virtual host, if there ever were any."""
+        """Return the delayed messages of a virtual host; None if there never were any."""
         return self._kept.get(vhost)
 
     def restore(self, vhosts: Iterable[Vhost]) -> None:
-        """Go on with what an earlier run has left. Raises StorageError."""
+        """Open the topics that an earlier run has left. Raises StorageError."""
         for vhost in vhosts:
             if self._services.stores.exists(vhost.name, DELAYED_TOPIC):
                 self.of(vhost)
 
     def forget(self, vhost: str) -> None:
-        """A virtual host is being deleted; its store is deleted with all others of it."""
+        """Close the delayed messages of a virtual host that is being deleted.
+
+        Its topic goes with it.
+        """
         messages = self._kept.pop(vhost, None)
         if messages is not None:
             messages.close()
@@ -90,13 +96,13 @@ class DelayedDelivery:
 def _exchange(context: PublishContext) -> Exchange:
     name = context.message.exchange.decode()
     exchange = context.vhost.exchanges.get(name)
-    if exchange is None:  # gone since the reader looked it up
+    if exchange is None:  # deleted since the reader's lookup
         raise not_found("exchange", name, context.vhost.name)
     return exchange
 
 
 def _check_keys(keys: Collection[bytes]) -> None:
-    """Refuse now what could not be routed later."""
+    """Refuse routing keys that could not be routed later."""
     try:
         for key in keys:
             key.decode()
@@ -105,7 +111,7 @@ def _check_keys(keys: Collection[bytes]) -> None:
 
 
 def _draft(context: PublishContext, exchange: Exchange, now_ms: int) -> Draft | None:
-    """Return the message to keep; None if it is due at once. Raises as `DelayedDelivery.take`."""
+    """Return the message to store; None if it is due at once. Raises as `DelayedDelivery.take`."""
     message = context.message
     flags = message.flags | context.requests & RecordFlag.SELECTS_KEYS
     plain = plain_delay(message.header)
@@ -120,7 +126,7 @@ def _draft(context: PublishContext, exchange: Exchange, now_ms: int) -> Draft | 
 def _scheduled(
     context: PublishContext, exchange: Exchange, flags: int, now_ms: int
 ) -> Draft | None:
-    """Do what `_draft` says for a message that may ask for more than a plain delay."""
+    """Return the same as `_draft` for a message with more than a plain `x-delay`."""
     message = context.message
     try:
         headers = decode_raw_table(headers_table(message.header))

@@ -1,14 +1,14 @@
-"""The delayed messages of one virtual host: kept in the topic `leveret.delayed` until they are due.
+"""Delayed messages of one virtual host: kept in the topic `leveret.delayed` until they are due.
 
-A message that is taken is a record of the topic; what its headers say of its schedule is all the
-state there is. When it is due it is routed and put into its queues, and settled in the topic once
-they have committed it: a crash in between may deliver it twice, and never loses it.
+A delayed message is a record of the topic; the scheduling headers in it are its only state. When it
+is due it is routed and put into its queues, and settled in the topic once they have committed it: a
+crash in between may deliver it twice, and never loses it.
 
-A message takes the place of an older one when it is published under a pending id, when a schedule
-is changed, and when a message that repeats itself goes on. The newer one is written first, and the
-older one is settled when that is committed; should the node die in between, whoever opens the topic
-finds both and settles the older one. While a newer one is being written the older one stays where
-it is, even if it becomes due.
+A message replaces an older one when it is published under a pending id, when a schedule is changed,
+and when a repeated message gets its next due time. The newer one is written first, and the older
+one is settled when that is committed; after a crash in between, opening the topic finds both and
+settles the older one. While a newer one is being written the older one stays, even if it becomes
+due.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 __all__ = ["DELAYED_TOPIC", "DelayServices", "DelayedMessages"]
 
 DELAYED_TOPIC = "leveret.delayed"
-# A queue that is full has room again when somebody has consumed; a full disk takes longer.
+# A full queue has store again when messages are consumed; a full disk takes longer.
 RETRY_MS = 1000
-LEARN_BYTES = 1 << 20  # of the log at a time, while its ids are learnt
-COVER_RECORDS = 10_000  # so many may have to be looked at again after a crash
+LEARN_BYTES = 1 << 20  # read from the log at a time when restoring ids
+COVER_RECORDS = 10_000  # records that may have to be read again after a crash
 
 
 class DelayServices(NamedTuple):
-    """What the delayed messages of all virtual hosts share.
+    """Services shared by the delayed messages of all virtual hosts.
 
-    `unrouted(vhost, message)` is told of a message that no queue was for when it was due.
+    `unrouted(vhost, message)` gets a due message that no queue matches.
     """
 
     stores: DelayedMessageStores
@@ -75,29 +75,27 @@ class DelayServices(NamedTuple):
 
 
 class DelayedMessages:
-    """Takes messages, and delivers them when they are due."""
+    """Stores delayed messages, and delivers them when they are due."""
 
     def __init__(self, vhost: Vhost, services: DelayServices, *, is_new: bool) -> None:
-        """`is_new`: nothing was left by an earlier run. Raises StorageError."""
+        """Open the topic; `is_new`: an earlier run has left nothing. Raises StorageError."""
         self.vhost = vhost
         self.ids = ScheduleIds(vhost.name, services.state)
         if is_new:
-            self.ids.clear()  # what a virtual host of the same name may have left
-        self.unroutable = 0  # messages that no queue was for when they were due
+            self.ids.clear()  # of a deleted virtual host of the same name
+        self.unroutable = 0  # due messages that no queue matched
         self.closed = False
         self._services = services
         self._replaced: dict[
             int, PendingMessage | None
-        ] = {}  # each, if it has become due meanwhile
-        self._going_on: dict[
-            int, PendingMessage
-        ] = {}  # delivered, and not kept for the next time yet
-        self._publishers: dict[int, ref[Publisher]] = {}  # of mandatory messages
-        self._held: dict[int, Written] = {}  # by whom, what others had no room for
-        self._early: list[PendingMessage] = []  # due before it is known what has taken whose place
+        ] = {}  # being replaced; set if it became due
+        self._going_on: dict[int, PendingMessage] = {}  # delivered, next occurrence not yet written
+        self._publishers: dict[int, ref[Publisher]] = {}  # publishers of mandatory messages
+        self._held: dict[int, Written] = {}  # builders that hold a message which others refused
+        self._early: list[PendingMessage] = []  # due before ids are restored
         self._learning = True
         self._covered = 0
-        self._missing_exchanges: set[bytes] = set()  # that the operator has heard of
+        self._missing_exchanges: set[bytes] = set()  # already reported
         self._retry = services.timers.timer(self._go_on_again)
         self.store: DelayedMessageStore = services.stores.open(vhost.name, DELAYED_TOPIC, self._due)
         if is_new:
@@ -111,10 +109,10 @@ class DelayedMessages:
     def __repr__(self) -> str:
         return f"DelayedMessages({self.vhost.name!r})"
 
-    # -- taking
+    # -- storing
 
     def add(self, draft: Draft, publisher: Publisher | None = None) -> int:
-        """Keep a message. `publisher` wants it back if it is unroutable. Returns its offset."""
+        """Store a message. An unroutable one is returned to `publisher`. Returns its offset."""
         older = None if draft.key is None else self._find_older(draft.key)
         offset = self._write(draft)
         if publisher is not None:
@@ -124,7 +122,7 @@ class DelayedMessages:
         return offset
 
     def _find_older(self, key: ScheduleKey) -> int | None:
-        """The pending message of the same id and owner, or the one that an older release kept."""
+        """Return the pending message with the same id and owner, or one of an older release."""
         for each in (key, ScheduleKey(key.id)):
             offset = self.ids.find(each)
             if offset is not None and self.is_pending(offset):
@@ -132,7 +130,7 @@ class DelayedMessages:
         return None
 
     def replace(self, older: PendingMessage, draft: Draft) -> int:
-        """Keep a message in the place of a pending one. Returns its offset."""
+        """Store a message in place of a pending one. Returns its offset."""
         offset = self._write(draft)
         publisher = self._publishers.get(older.offset)
         if publisher is not None:
@@ -156,7 +154,7 @@ class DelayedMessages:
         self.store.await_commit(_Succession(self, key, older, offset))
 
     def succeeded(self, key: ScheduleKey, older: int | None, offset: int, *, failed: bool) -> None:
-        """A message that has an id is committed, or could not be written."""
+        """Handle the commit of a message with an id, or its failure."""
         if failed:
             self.ids.lose(key, offset)
             self._publishers.pop(offset, None)
@@ -174,7 +172,7 @@ class DelayedMessages:
             self._settle(older)
 
     def cancel(self, message: PendingMessage) -> bool:
-        """Deliver a message never. False where it is too late for that."""
+        """Cancel a message. Returns False if it is too late."""
         if not self.is_pending(message.offset):
             return False
         self._settle(message.offset)
@@ -189,10 +187,10 @@ class DelayedMessages:
     # -- looking up
 
     def find(self, id_: str, owner: str | None = None) -> int | None:
-        """The offset of a pending message, by its publisher's or by the broker's id.
+        """Return the offset of a pending message, by its publisher's or the broker's id.
 
-        The one of `owner` goes before others'. Raises AdministrationError where several users have
-        a message with this id, and none is meant.
+        That of `owner` takes precedence. Raises AdministrationError if several users have a message
+        with this id, and none is preferred.
         """
         own = None if owner is None else self.ids.find(ScheduleKey(id_, owner))
         if own is not None and self.is_pending(own):
@@ -209,13 +207,13 @@ class DelayedMessages:
         return offset if offset is not None and self.is_pending(offset) else None
 
     def is_pending(self, offset: int) -> bool:
-        """Whether a record of the topic waits for its time, and nothing has taken its place."""
+        """Whether a record of the topic is pending and has not been replaced."""
         return self.store.waits(offset) and offset not in self._replaced
 
     # -- delivering
 
     def _due(self, messages: Sequence[PendingMessage]) -> None:
-        """Deliver messages that are due, in the order in which they were published."""
+        """Deliver due messages, given in due order."""
         if self._learning:
             self._early += messages
         else:
@@ -261,17 +259,17 @@ class DelayedMessages:
         )
 
     def _is_outlived(self, message: PendingMessage) -> bool:
-        """Whether another has taken its place, which the node died upon."""
+        """Whether a newer message has replaced it, and a crash prevented its settlement."""
         key = own_key(message)
         if key is None:
             return False
-        if not key.owner:  # whoever published under this id since has taken its place
+        if not key.owner:  # any later message with this id has replaced it
             return any(offset > message.offset for offset in self.ids.offsets(key.id))
         newest = self.ids.find(key)
         return newest is not None and newest > message.offset
 
     def _give_back(self, unrouted: list[PendingMessage], gone: set[bytes]) -> None:
-        """No queue is for these messages: their publishers hear of it, if they want to and can."""
+        """Return unroutable messages to their publishers if those want and can take them."""
         for message in unrouted:
             held = self._publishers.get(message.offset)
             publisher = held() if held is not None else None
@@ -289,7 +287,7 @@ class DelayedMessages:
     def _delivered(
         self, marked: dict[int, PendingMessage], ranges: Ranges, missing: list[Missing]
     ) -> None:
-        """The queues have what they were given, or most of it."""
+        """Settle or continue delivered messages, and retry those that queues refused."""
         if self.closed:
             return
         done = RangeSet(ranges)
@@ -312,7 +310,10 @@ class DelayedMessages:
             self.ids.forget(key, message.offset)
 
     def _goes_on(self, message: PendingMessage) -> bool:
-        """Whether a message that was delivered is due again; then it is kept for that time."""
+        """Store the next occurrence of a delivered message, if it has one.
+
+        Returns whether it does.
+        """
         following = next_occurrence(message, self._services.timers.wall_ms())
         if following is None:
             return False
@@ -321,7 +322,7 @@ class DelayedMessages:
         return True
 
     def _hand_back(self, missing: list[Missing]) -> None:
-        """Some queue refused these: they are due again soon, for whoever does not have them."""
+        """Retry messages soon that some queues refused, for those queues only."""
         for first, stop, held in missing:
             if held:
                 self._held.update(dict.fromkeys(range(first, stop), held))
@@ -335,13 +336,13 @@ class DelayedMessages:
     def _go_on_again(self) -> None:
         stuck, self._going_on = self._going_on, {}
         for message in stuck.values():
-            if message.offset in self._replaced:  # it is being written just now
+            if message.offset in self._replaced:  # its next occurrence is being written
                 self._going_on[message.offset] = message
             else:
                 self._goes_on(message)
 
     async def committed(self) -> None:
-        """Until all that was taken so far is committed, or could not be."""
+        """Wait until everything stored so far is committed, or has failed."""
         gate = _Gate()
         self.store.await_commit(gate)
         await gate
@@ -349,7 +350,7 @@ class DelayedMessages:
     # -- opening and closing
 
     async def _learn_ids(self, stop: int) -> None:
-        """Find what an earlier run wrote and did not note, and what had taken whose place."""
+        """Restore ids that were written but not indexed, and settle replaced messages."""
         offset = max(self.ids.covered, self.store.log.first)
         try:
             while offset < stop and not self.closed:
@@ -390,14 +391,14 @@ class DelayedMessages:
             self.ids.keep(key, offset)
 
     def close(self) -> None:
-        """The virtual host is gone, and so are its messages; the store is its owner's to delete."""
+        """Stop: the virtual host was deleted; its topic is deleted by the caller."""
         self.closed = True
         self._retry.set(None)
         self.ids.clear()
 
 
 class _Succession:
-    """Waits until a message with an id is committed."""
+    """Waiter for the commit of a message with an id."""
 
     def __init__(
         self, messages: DelayedMessages, key: ScheduleKey, older: int | None, offset: int
@@ -406,18 +407,18 @@ class _Succession:
         self._told = (key, older, offset)
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Pass on the commit."""
         self._messages.succeeded(*self._told, failed=failed)
 
 
 class _Gate:
-    """Await it: whoever does goes on in the pass of the loop behind `done`."""
+    """Awaitable waiter: resumes in the pass of the event loop after `done`."""
 
     def __init__(self) -> None:
         self._open = False
 
     def done(self, *, failed: bool) -> None:  # noqa: ARG002
-        """See Waiter."""
+        """Open the gate."""
         self._open = True
 
     def __await__(self) -> Generator[None, None, None]:

@@ -1,6 +1,6 @@
-"""Delayed sending: what a broker has of messages that are due later, and of commands about them.
+"""Delayed and scheduled messages combined for a broker: storage, schedules and commands.
 
-Put together here for the broker, which tells it what comes and goes, and for those who show it.
+The broker notifies it of virtual hosts; management shows its state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["DelayedSending"]
 
 
 class DelayedSending:
-    """Adds its interceptor and commands to the broker's."""
+    """Adds its interceptor and commands to the broker's intake."""
 
     def __init__(self, broker: Broker, environment: Environment, state: StateStore) -> None:
         turn, timers = environment.turn, environment.timers
@@ -55,5 +55,5 @@ class DelayedSending:
         return found.eta_hold if isinstance(found, Queue) else None
 
     def _forget_key(self, vhost: str, message: Message) -> None:
-        """Let a message come again to its exchange: no queue was for it when it was due."""
+        """Forget the de-duplication key of an unroutable due message, which may come again."""
         self._broker.idempotency.interceptor.forget_key(vhost, key_in(message.exchange, message))

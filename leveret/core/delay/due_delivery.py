@@ -1,9 +1,8 @@
-"""Puts messages whose time has come into the queues that they are routed to now, a batch at a time.
+"""Delivery of due messages to the queues they are routed to now, a batch at a time.
 
 Used by `leveret.core.delay.delayed_messages` and `leveret.core.delay.eta_hold`, which keep each
-message until every queue that it was routed to has committed it. A queue that has no room refuses;
-whoever holds a message already gets no second copy when the others are asked again (see
-leveret.core.dead_letters.publish).
+message until every target queue has committed it. A full queue refuses; the others get no second
+copy when it is tried again (see leveret.core.dead_letters.publish).
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ __all__ = ["DueDelivery", "DueRouting"]
 
 
 class DueRouting:
-    """Where messages go that are due in a virtual host now.
+    """Routing of messages that are due in a virtual host now.
 
-    `gone` has the names of exchanges that messages were published to and that are no more.
+    `gone` has the names of exchanges that messages were published to and that no longer exist.
     """
 
     def __init__(self, vhost: Vhost) -> None:
@@ -43,7 +42,10 @@ class DueRouting:
         self._exchanges: dict[bytes, Exchange | None] = {}
 
     def route(self, message: PendingMessage) -> Sequence[BatchBuilder]:
-        """The builders of its queues; none where nobody takes it, its alternate included."""
+        """Return the builders of its queues, by alternate exchanges if needed.
+
+        Empty if unroutable.
+        """
         name = message.exchange
         if name in self._exchanges:
             exchange = self._exchanges[name]
@@ -61,9 +63,9 @@ class DueRouting:
 
 
 class DueDelivery:
-    """One batch of messages on its way from a delayed-message store into queues.
+    """One batch of messages on its way from a delayed-message store to queues.
 
-    `route` says which builders take a message; `unrouted` are those that none takes.
+    `route` returns a message's builders; `unrouted` are the messages without any.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class DueDelivery:
         self._publish: DeadLetterPublish
 
     def deposit(self, messages: Sequence[PendingMessage]) -> None:
-        """Put the messages into their queues, in order."""
+        """Put messages into their queues, in order."""
         ranges = RangeSet()
         for message in messages:
             ranges.add(message.offset, message.offset + 1)
@@ -90,9 +92,9 @@ class DueDelivery:
         self._publish.deposited(self._touched, ())
 
     def begin(self, turn: Turn, finished: Callable[[Ranges, list[Missing]], None]) -> None:
-        """Wait until the queues have what was put into them, and call `finished` then.
+        """Wait for the queues' commits, then call `finished`.
 
-        It is told the ranges of offsets that everybody has who should, and what somebody refused.
+        It gets the ranges that all targets committed, and those that some refused.
         """
         for builder in self._touched:
             turn.touch(builder.owner)
@@ -117,11 +119,11 @@ class DueDelivery:
 
 
 def _further_keys(message: PendingMessage) -> list[bytes]:
-    """The keys that its sender has added, openly and blindly."""
+    """Return the routing keys of the headers CC and BCC."""
     if not message.flags & RecordFlag.SELECTS_KEYS:
         return []
     try:
         headers = decode_raw_table(headers_table(message.header))
     except MalformedFieldError:
-        return []  # they were readable when it was published: its own key is what is left
+        return []  # unlikely, since they were valid at publish: only its own key is used
     return [*further_keys(headers, OPEN_COPIES), *further_keys(headers, BLIND_COPIES)]

@@ -1,4 +1,4 @@
-"""Finds the header `eta` in the records of a batch: compiled, as every record of such a queue is looked at."""
+"""Extraction of the header `eta` from the records of a batch, compiled as it reads every record."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -8,7 +8,7 @@ from leveret.ports.records cimport BATCH_HEADER_BYTES, HAS_HEADERS, Batch, Recor
 
 
 def eta_headers(Batch batch not None, uint32_t size_max):
-    """[(offset, value)] of the records that have such a header, of text and at most `size_max` bytes."""
+    """Return [(offset, value)] of records whose header is text of at most `size_max` bytes."""
     cdef RecordView record
     cdef HeadersPlace place
     cdef size_t position = BATCH_HEADER_BYTES
@@ -26,7 +26,7 @@ def eta_headers(Batch batch not None, uint32_t size_max):
                 if after == NULL:
                     break
                 if field_is(field, b"eta", 3):
-                    # Behind the name with its length, the letter and the length of the text.
+                    # After the name with its length, the type letter and the length of the text.
                     if field[4] == c"S" and 0 < after - field - 9 <= size_max:
                         found.append((offset, (<const char*>field + 9)[: after - field - 9]))
                     break

@@ -1,13 +1,13 @@
-"""Celery tasks with an ETA, held beside their queue until it has come (`x-celery-eta`).
+"""Celery tasks with an ETA, delayed beside their queue until it has come (`x-celery-eta`).
 
-A worker takes a task before its time and holds it, so that each pins one of its prefetch slots.
-Here such a message leaves the queue's builder for the topic `<queue>.eta` before it is written, and
-comes to the queue's tail when it is due; the worker then runs it at once. Both ways are at least
-once: a confirm waits for the topic, too, and what has come back is settled there when the queue has
-committed it.
+A worker takes a task before its time and holds it, so that each blocks one of its prefetch slots.
+Here such a message is moved from the queue's builder to the topic `<queue>.eta` before it is
+written, and back to the queue's tail when it is due; the worker then runs it at once. Both ways are
+at least once: a confirm waits for the topic, too, and a returned message is settled there when the
+queue has committed it.
 
-Called by the queue while it prepares a batch, after those were refused that found no room, and
-before duplicates are looked for: a task that comes back is no duplicate of itself.
+Called by the queue while it prepares a batch, after the overflow policy and before de-duplication:
+a returning task is no duplicate of itself.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["EtaHold", "EtaHolds", "eta_topic"]
 
 SUFFIX = ".eta"
-PAGE_TASKS = 1000  # that are cancelled in one step
-RETRY_MS = 1000  # a queue that is full has room again when somebody has consumed
+PAGE_TASKS = 1000  # tasks cancelled in one step
+RETRY_MS = 1000  # a full queue has store again when messages are consumed
 
 
 def eta_topic(queue: str) -> str:
-    """The name of the topic beside a queue; a very long one is cut to what a name may have."""
+    """Return the name of a queue's ETA topic, with a very long queue name cut."""
     return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
 
 
 class EtaHolds:
-    """Those of a node's queues."""
+    """ETA stores of a node's queues."""
 
     def __init__(self, stores: DelayedMessageStores) -> None:
         self.stores = stores
 
     def of(self, queue: Queue) -> EtaHold | None:
-        """What a queue holds its tasks in, if it does, or an earlier run has. StorageError."""
+        """Return the ETA store of a queue if it uses or has one, else None. Raises StorageError."""
         definition = queue.definition
         topic = eta_topic(definition.topic)
         exists = self.stores.exists(definition.vhost, topic, definition.incarnation)
@@ -64,15 +64,15 @@ class EtaHolds:
 
 
 class EtaHold:
-    """The tasks of one queue that are not due."""
+    """Tasks of one queue that are not due."""
 
     def __init__(self, queue: Queue, stores: DelayedMessageStores) -> None:
         self._queue = queue
         self._stores = stores
         self._topic = eta_topic(queue.definition.topic)
         self._timers = queue.services.timers
-        self.store: DelayedMessageStore | None = None  # made with the first task
-        self._failed = False  # it could not be made, and the operator knows
+        self.store: DelayedMessageStore | None = None  # created with the first task
+        self._failed = False  # creating it has failed, and was reported
 
     def open(self) -> DelayedMessageStore:
         """Create or recover the topic. Raises StorageError."""
@@ -85,13 +85,16 @@ class EtaHold:
 
     @property
     def pending_count(self) -> int:
-        """How many tasks are held."""
+        """Number of delayed tasks."""
         return 0 if self.store is None else self.store.pending_count
 
-    # -- holding
+    # -- storing
 
     def admit(self) -> bool:
-        """Take out of the queue's builder what is not due yet. Returns whether there was any."""
+        """Move tasks that are not due from the queue's builder to the topic.
+
+        Returns if any were.
+        """
         builder = self._queue.builder
         if not self._queue.settings.celery_eta or not builder.features & RecordFlag.HAS_HEADERS:
             return False
@@ -110,7 +113,7 @@ class EtaHold:
         return bool(held)
 
     def _can_hold(self) -> bool:
-        """Whether there is a topic to hold tasks in; without it they go to workers early."""
+        """Whether the topic can be used; otherwise tasks are delivered early."""
         try:
             self.open()
         except StorageError as error:
@@ -121,7 +124,7 @@ class EtaHold:
         return True
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Committing."""
+        """Call `waiter.done` when all tasks stored so far are committed."""
         if self.store is None:
             waiter.done(failed=False)
         else:
@@ -129,13 +132,13 @@ class EtaHold:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that is held is committed."""
+        """Whether all stored tasks are committed."""
         return self.store is None or self.store.is_caught_up
 
-    # -- coming back
+    # -- return
 
     def _due(self, messages: Sequence[PendingMessage]) -> None:
-        """See DelayedMessageStores.open."""
+        """Put due tasks into the queue."""
         queue = self._queue
         if queue.deleted:
             return
@@ -152,28 +155,28 @@ class EtaHold:
             again_ms = self._timers.wall_ms() + RETRY_MS
             self.store.retry_later([(first, stop) for first, stop, _ in missing], again_ms)
 
-    # -- for whoever looks at what is held (see leveret.core.delay.schedules)
+    # -- as a Keeper of leveret.core.delay.schedules
 
     @property
     def closed(self) -> bool:
-        """Whether the queue is gone."""
+        """Whether the queue was deleted."""
         return self._queue.deleted
 
     def find(self, id_: str, owner: str | None = None) -> int | None:  # noqa: ARG002
-        """The offset of a task that is held, by its id, which is the broker's."""
+        """Return the offset of a delayed task by its broker-assigned id, or None."""
         offset = broker_offset(id_)
         return offset if offset is not None and self.is_pending(offset) else None
 
     def is_pending(self, offset: int) -> bool:
-        """Whether a task is held."""
+        """Whether a task is still delayed."""
         return self.store is not None and self.store.waits(offset)
 
     def cancel(self, message: PendingMessage) -> bool:
-        """Never bring a task to the queue. False where it is too late for that."""
+        """Cancel a task. Returns False if it is too late."""
         return self.store is not None and self.store.cancel(message.offset)
 
     def clear(self) -> Iterator[int]:
-        """Cancel all tasks that are held by now, some at each step: how many these were."""
+        """Cancel all tasks delayed now, some at each step, yielding their numbers."""
         store, after = self.store, None
         if store is None:
             return
@@ -185,6 +188,6 @@ class EtaHold:
     # -- the end
 
     def delete(self) -> None:
-        """The queue is gone, and so is what it holds."""
+        """Delete the topic with the deleted queue."""
         definition = self._queue.definition
         self._stores.delete(definition.vhost, self._topic, definition.incarnation)

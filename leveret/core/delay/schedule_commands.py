@@ -1,15 +1,15 @@
-"""Delayed messages managed over AMQP: what is published to the exchange `leveret.schedule`.
+"""Management of delayed messages over AMQP: commands published to `leveret.schedule`.
 
-The routing key is the command: `cancel`, `reschedule` or `deliver-now`. Headers say which messages:
+The routing key is the command: `cancel`, `reschedule` or `deliver-now`. Headers select messages:
 
-    x-schedule-id                 one, by its id; or all for which the following holds:
-    x-exchange, x-routing-key     what they were published to
+    x-schedule-id                 one, by its id; or all that match the following:
+    x-exchange, x-routing-key     their exchange and routing key
     x-due-from, x-due-before      when they are due: milliseconds since 1970 or a timestamp
-    x-headers                     a table of headers that they have
-    x-all                         true: nothing is stated, and every message is meant
+    x-headers                     a table of their headers
+    x-all                         true: no filter, every message is meant
 
-An id means the message of the command's own user, if that has one. Whoever changes messages must be
-allowed to write to the exchanges that they wait for; else nothing is changed, and the channel is
+An id means the message of the command's own user, if that has one. A user must have write
+permission on the exchanges of all selected messages; else nothing is changed, and the channel is
 closed with 403.
 `reschedule` takes the new time as a publish does: `x-delay`, `x-deliver-at` or `x-delay-level`. The
 answer `{"count": …}` goes to the message's reply-to, and the confirm comes when the work is done.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from leveret.core.publish_interceptors import PublishContext
     from leveret.core.vhost import Vhost
 
-    # Given the exchanges that its messages may wait for; how many messages it has changed.
+    # Takes the exchanges permitted to the user; returns the number of messages changed.
     Work: TypeAlias = Callable[[AbstractSet[str]], Awaitable[int]]
 
 __all__ = ["SCHEDULE_EXCHANGE", "ScheduleCommands"]
@@ -63,7 +63,7 @@ NEW_TIME = {DELAY, DELIVER_AT, DELAY_LEVEL}
 
 
 class ScheduleCommands:
-    """The interceptor that takes commands; `wall_ms()` is the time."""
+    """Publish interceptor for commands; `wall_ms()` returns the time."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class ScheduleCommands:
         self._report = report
 
     def intercepts(self, _vhost: Vhost, exchange: bytes, _requests: int) -> bool:
-        """See PublishInterceptor."""
+        """Whether the message is published to `leveret.schedule`."""
         return exchange == SCHEDULE_EXCHANGE
 
     def intercept(self, context: PublishContext) -> Collection[Committing]:
-        """See PublishInterceptor. Raises ChannelError 403 and 406."""
+        """Carry out a command. Raises ChannelError 403 and 406."""
         message = context.message
         stored = StoredMessage(
             message.exchange, message.routing_key, message.header, message.body, message.flags
@@ -104,7 +104,7 @@ class ScheduleCommands:
     def _understood(
         self, context: PublishContext, message: StoredMessage, chosen: str | Selection
     ) -> Work:
-        """What a command asks for. Raises ChannelError 406."""
+        """Return the work that a command asks for. Raises ChannelError 406."""
         name, vhost = message.routing_key.decode(errors="replace"), context.vhost.name
         owner, schedules = context.user, self._schedules
         match name:
@@ -148,14 +148,14 @@ class ScheduleCommands:
         except AdministrationError as error:
             context.channel.close(ChannelError(406, str(error)))
             command.finish(failed=True)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the publisher must hear no
+        except Exception as error:  # noqa: BLE001  # the publisher must be nacked
             self._report(self, error)
             command.finish(failed=True)
         else:
             command.finish(failed=False)
 
     async def _permitted(self, context: PublishContext, chosen: str | Selection) -> set[str]:
-        """The exchanges that the chosen messages wait for. Raises ChannelError 403."""
+        """Return the exchanges of the selected messages. Raises ChannelError 403."""
         exchanges = await self._schedules.exchanges(context.vhost.name, chosen, owner=context.user)
         while True:
             try:
@@ -167,28 +167,28 @@ class ScheduleCommands:
                 return exchanges
 
     async def _committed(self, vhost: Vhost) -> None:
-        """Until what was delayed before is safe: a client may cancel what it has just published."""
+        """Wait for earlier messages: a client may cancel what it has just published."""
         messages = self._delayed.find(vhost.name)
         if messages is not None:
             await messages.committed()
 
 
 class _Command:
-    """One command at work: what its confirm waits for."""
+    """Command in progress, for which its confirm waits."""
 
     def __init__(self) -> None:
         self._waiters: list[Waiter] = []
-        self._failed: bool | None = None  # None: it is still at work
+        self._failed: bool | None = None  # None: in progress
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See Committing."""
+        """Call `waiter.done` when the command is done, possibly at once."""
         if self._failed is None:
             self._waiters.append(waiter)
         else:
             waiter.done(failed=self._failed)
 
     def finish(self, *, failed: bool) -> None:
-        """It is done, or cannot be."""
+        """Notify the waiters of the command's end."""
         self._failed = failed
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -196,7 +196,7 @@ class _Command:
 
 
 def _chosen(headers: Mapping[str, Any]) -> str | Selection:
-    """The messages that a command means. Raises ChannelError 406."""
+    """Return the messages that a command selects. Raises ChannelError 406."""
     id_ = _text(headers, SCHEDULE_ID)
     table = headers.get(HEADERS, {})
     if not isinstance(table, dict):

@@ -1,10 +1,9 @@
-"""Which delayed message of a virtual host carries which id: an index beside the log.
+"""Index of delayed messages by id, for one virtual host, beside the log.
 
-Messages that were given an id, by their publishers or when they were rescheduled, carry it in their
-headers; the log is the truth about them. What stands here can be lost, and is learnt again from the
-log behind `covered`. A message that is published or rescheduled under an id that is pending takes
-the place of the older one, so the index has one offset for each id: the newest that is committed,
-or, until it is, the newest of all.
+Messages with an id, given by their publishers or when they were rescheduled, carry it in their
+headers; the log is the source of truth. The index can be lost, and is rebuilt from the log behind
+`covered`. A message published or rescheduled under a pending id replaces the older one, so the
+index has one offset for each id: the newest that is committed or, until it is, the newest of all.
 
 Keys begin with `schedules`, a zero byte and the digest of the virtual host's name:
 
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ScheduleIds"]
 
-DIGEST_BYTES = 16  # an id is longer than a key may be; no two have the same digest
+DIGEST_BYTES = 16  # digests, since ids may be longer than a key
 OFFSET = struct.Struct(">Q")
 
 
 class ScheduleIds:
-    """The ids of one virtual host."""
+    """Ids of one virtual host's delayed messages."""
 
     def __init__(self, vhost: str, state: StateStore) -> None:
         digest = blake2b(vhost.encode(), digest_size=DIGEST_BYTES).digest()
@@ -42,12 +41,12 @@ class ScheduleIds:
 
     @property
     def covered(self) -> int:
-        """The offset from which on the log has to be asked what ids there are."""
+        """Offset from which on the log must be read for ids."""
         known = self._state.get(self._covered_key)
         return 0 if known is None else OFFSET.unpack(known)[0]
 
     def find(self, key: ScheduleKey) -> int | None:
-        """The offset of the newest message with this id, which may have been settled since."""
+        """Return the offset of the newest message with this id, which may be settled; or None."""
         offset = self._uncommitted.get(key)
         if offset is not None:
             return offset
@@ -55,17 +54,17 @@ class ScheduleIds:
         return None if known is None else OFFSET.unpack(known)[0]
 
     def offsets(self, id_: str) -> set[int]:
-        """The same of every owner."""
+        """Return the offsets of messages with this id of all owners."""
         found = {offset for key, offset in self._uncommitted.items() if key.id == id_}
         kept = self._state.scan(self._prefix + b"\0id" + _digest(id_))
         return found | {OFFSET.unpack(value)[0] for _, value in kept}
 
     def begin(self, key: ScheduleKey, offset: int) -> None:
-        """A message with this id is being written."""
+        """Note that a message with this id is being written."""
         self._uncommitted[key] = offset
 
     def keep(self, key: ScheduleKey, offset: int) -> None:
-        """The message is committed; call in the order of offsets."""
+        """Index a committed message; called in order of offsets."""
         if self._uncommitted.get(key) == offset:
             del self._uncommitted[key]
         packed = OFFSET.pack(offset)
@@ -73,22 +72,22 @@ class ScheduleIds:
         self._state.write([(self._key(key), packed), (self._covered_key, covered)], durable=False)
 
     def lose(self, key: ScheduleKey, offset: int) -> None:
-        """The message could not be written: the id means what it meant before."""
+        """Drop a message that could not be written: the id keeps its former meaning."""
         if self._uncommitted.get(key) == offset:
             del self._uncommitted[key]
 
     def forget(self, key: ScheduleKey, offset: int) -> None:
-        """The message is done with; the id may belong to another by now."""
+        """Remove a message that is done, unless its id belongs to another by now."""
         if self.find(key) == offset:
             self._state.write([(self._key(key), None)], durable=False)
 
     def cover(self, stop: int) -> None:
-        """All records below `stop` are committed: what has an id among them is known."""
+        """Note that all records below `stop` are committed and indexed."""
         if not self._uncommitted:
             self._state.write([(self._covered_key, OFFSET.pack(stop))], durable=False)
 
     def clear(self) -> None:
-        """Forget everything: the messages are gone."""
+        """Remove all ids: the messages are gone."""
         self._uncommitted.clear()
         gone = [(key, None) for key, _ in self._state.scan(self._prefix)]
         self._state.write(gone, durable=False)

@@ -1,8 +1,8 @@
-"""One delayed message as its topic keeps it: what it is called, when it is due again.
+"""Delayed messages as their topic stores them: their ids, and their next due times.
 
-The headers that it was published with say all there is to know (see leveret.features.delay); one
-that was rescheduled or has repeated itself carries the broker's id for it, if it had none. Pure;
-used by `leveret.core.delay.delayed_messages` and `leveret.core.delay.schedules`.
+The headers they were published with are their only state (see leveret.features.delay); a message
+that was rescheduled or repeated has the broker's id in them, if it had none. Pure functions; used
+by `leveret.core.delay.delayed_messages` and `leveret.core.delay.schedules`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = [
     "rescheduled",
 ]
 
-# Marks a record of the topic whose headers matter when it is due: it has an id, or repeats itself.
+# Marks a record whose headers matter when it is due: it has an id, or is repeated.
 MARKED = int(RecordFlag.WANTS_DELAY)
 OFFSET_DIGITS_MAX = 19
 
 
 class ScheduleKey(NamedTuple):
-    """What a pending message is known by: its id, among those of the user that published it.
+    """Key of a pending message: its id and the user that published it.
 
-    The broker's ids have no owner, nor have those that an older release has kept.
+    The broker's ids have no owner, nor have those stored by an older release.
     """
 
     id: str
@@ -58,7 +58,7 @@ class ScheduleKey(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A message to be kept: what is stored of it, and what its headers let it be known by."""
+    """Message to be stored, with its key if it has an id."""
 
     due_ms: int
     flags: int
@@ -70,7 +70,7 @@ class Draft(NamedTuple):
 
 
 def broker_offset(id_: str) -> int | None:
-    """The offset that an id of the broker's names: `@7`."""
+    """Return the offset in an id of the broker's, `@7`; None for other ids."""
     digits = id_.removeprefix(BROKER_ID_PREFIX)
     if digits == id_ or not (
         digits.isascii() and digits.isdigit() and len(digits) <= OFFSET_DIGITS_MAX
@@ -80,28 +80,28 @@ def broker_offset(id_: str) -> int | None:
 
 
 def own_key(message: PendingMessage) -> ScheduleKey | None:
-    """The id in a message's headers, with its owner."""
+    """Return the id and owner in a message's headers, or None."""
     return key_in(raw_headers(message.header)) if message.flags & MARKED else None
 
 
 def key_in(headers: dict[str, RawValue]) -> ScheduleKey | None:
-    """The same, from headers."""
+    """Return the id and owner in headers, or None."""
     id_ = schedule_id(headers)
     return None if id_ is None else ScheduleKey(id_, schedule_owner(headers))
 
 
 def full_key(message: PendingMessage) -> ScheduleKey:
-    """What a message is found by: its own id, or else the broker's."""
+    """Return the key of a message: its own id, or else the broker's."""
     return own_key(message) or ScheduleKey(broker_id(message))
 
 
 def broker_id(message: PendingMessage) -> str:
-    """The id that names one message only, whatever ids users give theirs."""
+    """Return the broker's id of a message, which is unique whatever ids users choose."""
     return f"{BROKER_ID_PREFIX}{message.offset}"
 
 
 def as_shown(message: PendingMessage) -> PendingMessage:
-    """A marked message as it is delivered."""
+    """Return a marked message as it is delivered."""
     headers = raw_headers(message.header)
     shown, _ = shown_headers(headers, None)
     if len(shown) == len(headers):
@@ -110,12 +110,12 @@ def as_shown(message: PendingMessage) -> PendingMessage:
 
 
 def repetition_of(message: PendingMessage) -> Repetition | None:
-    """How a message repeats itself, if it does."""
+    """Return how a message is repeated, or None."""
     return read_repetition(raw_headers(message.header)) if message.flags & MARKED else None
 
 
 def next_occurrence(message: PendingMessage, now_ms: int) -> Draft | None:
-    """What is kept of a message after it was delivered, if it is to be delivered again."""
+    """Return the next occurrence of a delivered message, or None."""
     repetition = repetition_of(message)
     after = None if repetition is None else repetition.after(message.due_ms, now_ms)
     if after is None:
@@ -124,11 +124,11 @@ def next_occurrence(message: PendingMessage, now_ms: int) -> Draft | None:
     _, waiting = shown_headers(raw_headers(message.header), left)
     assert waiting is not None, "something is left of it"
     following = _redrafted(message, next_ms, waiting)
-    return following._replace(flags=following.flags | RecordFlag.PUT_BACK)  # it was checked once
+    return following._replace(flags=following.flags | RecordFlag.PUT_BACK)  # already checked
 
 
 def rescheduled(message: PendingMessage, due_ms: int) -> Draft:
-    """The same message, due at another time, under the same id."""
+    """Return a message with another due time, under the same id."""
     return _redrafted(message, due_ms, raw_headers(message.header))
 
 
@@ -141,8 +141,8 @@ def _redrafted(message: PendingMessage, due_ms: int, headers: dict[str, RawValue
 
 
 def raw_headers(header: bytes) -> dict[str, RawValue]:
-    """The headers of a stored message; none where they make no sense."""
+    """Decode the headers of a stored message; empty if malformed."""
     try:
         return decode_raw_table(headers_table(header))
     except MalformedFieldError:
-        return {}  # whoever took the message could read them
+        return {}  # unlikely, since they were valid at publish

@@ -1,10 +1,10 @@
-"""What people and programs do with delayed messages: look, cancel, put off, deliver at once.
+"""Operations on delayed messages: list, cancel, reschedule, deliver now.
 
-Called for the command line and by `leveret.core.delay.schedule_commands`; everything is of one
-virtual host. Messages are chosen by id or by a `Selection`. A long list is worked through in pages,
-with a pass of the loop between them: what is added meanwhile is not met, what becomes due is left
-alone. Changes are told as events `schedule.cancelled` and `schedule.rescheduled`, in the name of
-whoever acts (see leveret.core.telemetry.events).
+Used by management and by `leveret.core.delay.schedule_commands`; everything is per virtual host.
+Messages are selected by id or by a `Selection`. Long lists are processed in pages, with a pass of
+the loop between them: messages added meanwhile are not included, those that become due are skipped.
+Changes are published as events `schedule.cancelled` and `schedule.rescheduled`, on behalf of the
+acting user (see leveret.core.telemetry.events).
 """
 
 from __future__ import annotations
@@ -38,39 +38,39 @@ __all__ = ["Cursor", "Page", "Schedules", "Selection", "row_of"]
 
 
 class Keeper(Protocol):
-    """Whoever keeps messages in a delayed-message store."""
+    """Owner of messages in a delayed-message store."""
 
     @property
     def store(self) -> DelayedMessageStore | None:
-        """The store, if there is one by now."""
+        """Store of the messages, None if it was not created yet."""
         ...
 
     def find(self, id_: str, owner: str | None = None) -> int | None:
-        """The offset of a pending message; that of the user `owner` goes before others'.
+        """Return the offset of a pending message; that of the user `owner` takes precedence.
 
-        Raises AdministrationError where the id could mean several.
+        Raises AdministrationError if the id is ambiguous.
         """
         ...
 
     def is_pending(self, offset: int) -> bool:
-        """Whether a message waits for its time."""
+        """Whether a message is pending."""
         ...
 
     def cancel(self, message: PendingMessage) -> bool:
-        """Deliver a message never. False where it is too late for that."""
+        """Cancel a message. Returns False if it is too late."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows of a list; `following` is where the next page begins, None at the end."""
+    """Page of a list; `following` is the cursor of the next page, None at the end."""
 
     rows: list[dict[str, object]]
     following: Cursor | None
 
 
 class Schedules:
-    """The delayed messages of a node, for whoever manages them."""
+    """Delayed messages of a node, for management."""
 
     def __init__(
         self,
@@ -79,16 +79,16 @@ class Schedules:
         emit: Emit,
         wall_ms: Callable[[], int],
     ) -> None:
-        """`eta_hold(vhost, queue)` is what a queue holds its tasks in."""
+        """Create it; `eta_hold(vhost, queue)` returns a queue's ETA store."""
         self._delayed = delayed
         self._eta_hold = eta_hold
         self._emit = emit
         self.wall_ms = wall_ms
 
-    # -- looking
+    # -- queries
 
     def pending_count(self, vhost: str, queue: str | None = None) -> int:
-        """How many messages wait, in a virtual host or as tasks of one queue."""
+        """Return the number of pending messages of a virtual host, or of one queue's tasks."""
         keeper = self._keeper(vhost, queue)
         return 0 if keeper is None or keeper.store is None else keeper.store.pending_count
 
@@ -101,7 +101,7 @@ class Schedules:
         *,
         queue: str | None = None,
     ) -> Page:
-        """The next `count_max` messages, in due order, or fewer. Raises StorageError."""
+        """Return the next messages, at most `count_max`, in due order. Raises StorageError."""
         rows: list[dict[str, object]] = []
         last = after
         search = self._search(self._keeper(vhost, queue), selection, after, SCANNED_MAX)
@@ -118,15 +118,15 @@ class Schedules:
     async def find(
         self, vhost: str, id_: str, *, queue: str | None = None
     ) -> PendingMessage | None:
-        """One message; None where none has the id. Raises StorageError."""
+        """Return one message; None if none has the id. Raises StorageError."""
         return await self._by_id(self._keeper(vhost, queue), id_)
 
-    # -- changing
+    # -- changes
 
     async def exchanges(
         self, vhost: str, chosen: str | Selection, *, owner: str | None = None
     ) -> set[str]:
-        """What these wait for: who changes them must be allowed to publish there. StorageError."""
+        """Return the exchanges of the selected messages, for permission checks. StorageError."""
         names: set[bytes] = set()
 
         def note(message: PendingMessage) -> bool:
@@ -145,10 +145,10 @@ class Schedules:
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
     ) -> int:
-        """Never deliver these. Returns how many. Raises StorageError.
+        """Cancel the selected messages. Returns their number. Raises StorageError.
 
-        Of messages with the same id, that of the user `owner` is meant; of all that are chosen,
-        those that wait for one of `exchanges`.
+        Of messages with the same id, that of the user `owner` is meant; of all selected ones, those
+        for one of `exchanges`.
         """
         keeper = self._keeper(vhost, queue)
 
@@ -169,7 +169,10 @@ class Schedules:
         owner: str | None = None,
         exchanges: AbstractSet[str] | None = None,
     ) -> int:
-        """Deliver these at another time, chosen as in `cancel`. Returns how many. StorageError."""
+        """Change the due time of messages, selected as in `cancel`. Returns their number.
+
+        StorageError.
+        """
         messages = self._delayed.find(vhost)
 
         def reschedule(message: PendingMessage) -> bool:
@@ -184,11 +187,11 @@ class Schedules:
         return await self._each(messages, chosen, reschedule, owner, exchanges)
 
     async def deliver_now(self, vhost: str, chosen: str | Selection) -> int:
-        """Deliver these at once. Returns how many. Raises StorageError."""
+        """Deliver the selected messages at once. Returns their number. Raises StorageError."""
         return await self.reschedule(vhost, chosen, self.wall_ms())
 
     def await_commit(self, vhost: str, waiter: Waiter) -> None:
-        """Tell a waiter once all that was scheduled anew is safe, or could not be written."""
+        """Notify a waiter once all changes are safe, or could not be written."""
         messages = self._delayed.find(vhost)
         if messages is None:
             waiter.done(failed=False)
@@ -218,10 +221,10 @@ class Schedules:
                 count += sum(map(change_meant, found))
         return count
 
-    # -- finding
+    # -- lookups
 
     def _keeper(self, vhost: str, queue: str | None) -> Keeper | None:
-        """Who keeps the messages of a virtual host, or the tasks of a queue."""
+        """Return the owner of a virtual host's messages, or of a queue's tasks."""
         return self._delayed.find(vhost) if queue is None else self._eta_hold(vhost, queue)
 
     @staticmethod
@@ -246,7 +249,7 @@ class Schedules:
 
 
 def row_of(message: PendingMessage) -> dict[str, object]:
-    """A message as lists show it."""
+    """Return a message's data for lists."""
     repetition = repetition_of(message)
     key, held = full_key(message), stored(message)
     headers = held.open_headers

@@ -1,5 +1,6 @@
-"""Delayed-message stores: internal topics whose records wait, each for a moment of its own.
+"""Delayed-message stores ("waiting stores"): internal topics of records with due times.
 
-`store` is one of them, `stores` all of a node with their wheel and timer. `index` is what of it is
-on disk, `prefetch` what is due within seconds, `reader` reads the records.
+`store` is one of them, `stores` are all of a node with their timing wheels and timers. `index` is
+the durable index, `prefetch` the prefetch buffer for what is due within seconds, `reader` reads the
+records.
 """

@@ -1,20 +1,20 @@
-"""Durable index of a delayed-message store: which of its records are due when.
+"""Durable index of a delayed-message store: due times of its records, in the state store.
 
-It continues the timing wheel on disk. Records are kept in buckets by due time, the farther the
-larger: 3 days, 5 hours, 17 minutes, 65 seconds, 4 seconds. As its time comes near, a bucket is
-parted into smaller ones, and the smallest go into the wheel. Each bucket is a few packed chunks, so
-that thousands of records cost one write.
+It extends the timing wheel to disk. Records are kept in buckets by due time, larger for later
+times: 3 days, 5 hours, 17 minutes, 65 seconds, 4 seconds. As its time approaches, a bucket is split
+into smaller ones, and the smallest are loaded into the wheel. A bucket consists of a few packed
+chunks, so that thousands of records cost one write.
 
     b"due/" + store (16 bytes) + 0       u8 version, u64 offset up to which the index is complete
     b"due/" + store + 1 + place          a chunk: a packed DueList
     place: u64 start of the bucket, milliseconds since 1970; u8 bits: it is 2 ** bits long;
            u64 number of the chunk, unique in its store; u32 count of its records; all big-endian
 
-The log is the truth. The index is written behind, every second, together with the offset up to
-which it is complete: whatever is added later is found by reading the log from there. An entry is
-left out, or removed, when its record is settled, and settled for good: before each write, the log
-is asked to make its settlements safe. So what the log holds unsettled is always in the index or
-behind that offset, and an entry too many does no harm: who reads the record sees when it is due.
+The log is the source of truth. The index is written behind, every second, together with the offset
+up to which it is complete: records added later are found by reading the log from there. An entry is
+omitted or removed when the settlement of its record is durable: before each write, the log makes
+its settlements safe. So every unsettled record is in the index or behind that offset, and a
+superfluous entry does no harm, since its record is checked when it is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leveret.ports.ranges import RangeSet
 
     class Wheel(Protocol):
-        """How many timers there are, of all stores."""
+        """Number of timers of all stores."""
 
         def __len__(self) -> int: ...
 
@@ -49,40 +49,43 @@ ABOUT_VALUE = struct.Struct(">BQ")
 VERSION = 1
 PLACE = struct.Struct(">QBQI")
 
-CHUNK_COUNT_MAX = 4096  # records of one chunk, 64 KiB
-SMALL_COUNT_MAX = 128  # a last chunk with room for more is written anew: it is a page of LMDB
-CHUNKS_AT_ONCE_MAX = 64  # parted or loaded in one go: a quarter of a million records
+CHUNK_COUNT_MAX = 4096  # records per chunk: 64 KiB
+SMALL_COUNT_MAX = 128  # last chunks up to this size are merged with new records: a page of LMDB
+CHUNKS_AT_ONCE_MAX = 64  # split or loaded in one go: a quarter of a million records
 NEAR_MS = 30_000  # the wheel holds what is due within this time …
-NEAR_COUNT_MAX = 250_000  # … unless these are more: 12 MB
+NEAR_COUNT_MAX = 250_000  # … unless it holds more timers than this: 12 MB
 NEAR_MS_MIN = 8_000  # but always what is due within this time
 BUCKET_MS = 1 << BITS_MIN
-INTERVAL_MS = 1000  # between writes: what a start after a crash has to read of the log
-RECHECK_MS = 10_000  # a bucket whose time is over, and of which something is still leased
-PROGRESS_OFFSETS = 50_000  # the state store hears of progress alone when it is worth a write
-BACK_MS = 600_000  # a clock set back by more than this makes buckets be loaded anew
+INTERVAL_MS = 1000  # between writes, and so of the log to be read after a crash
+RECHECK_MS = 10_000  # interval of checks of a past bucket with leased records
+PROGRESS_OFFSETS = 50_000  # progress without other changes is written after so many offsets
+BACK_MS = 600_000  # if the clock is set back by more, buckets are loaded again
 
 
 class Bucket:
-    """One bucket. `loaded_number` is the last chunk in the wheel while it is being loaded."""
+    """Bucket of the index.
+
+    `loaded_number` is the last chunk in the wheel while it is being loaded.
+    """
 
     __slots__ = ("bits", "check_ms", "chunks", "loaded", "loaded_number", "start")
 
     def __init__(self, start: int, bits: int) -> None:
         self.start = start
         self.bits = bits
-        self.chunks: dict[int, int] = {}  # number: count
+        self.chunks: dict[int, int] = {}  # record count by chunk number
         self.loaded = False
         self.loaded_number = -1
-        self.check_ms = 0  # not before this time is it worth asking whether all is settled
+        self.check_ms = 0  # time before which checking for settlement is not worthwhile
 
     @property
     def stop(self) -> int:
-        """Where its time ends."""
+        """End of the bucket's time range."""
         return self.start + (1 << self.bits)
 
 
 class Plan:
-    """Changes to the store, and what follows of them for the buckets once they are written."""
+    """Planned changes of the store, and of the buckets once they are written."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[bytes, bytes | None]] = []
@@ -91,9 +94,9 @@ class Plan:
 
 
 class DueIndex:
-    """One store's index; the store calls `round` from one coroutine, one at a time.
+    """Index of one store; it calls `round` from one coroutine, one at a time.
 
-    `admit(dues)` is given what the wheel shall hold; `store` is the store's identity, 16 bytes.
+    `admit(dues)` gets records for the wheel; `store` is the store's identity, 16 bytes.
     """
 
     def __init__(
@@ -112,19 +115,19 @@ class DueIndex:
         self._buckets: dict[tuple[int, int], Bucket] = {}
         self._number = 0
         self._unwritten = DueList()
-        self._in_flight = DueList()  # what is being written
-        self._frontier_ms = 0  # the wheel holds all that is due earlier
-        self._complete = 0  # as the store has it
-        self.hurried = False  # whether the next round shall follow at once
+        self._in_flight = DueList()  # being written
+        self._frontier_ms = 0  # the wheel holds everything due earlier
+        self._complete = 0  # as written in the state store
+        self.hurried = False  # whether the next round is due at once
         self.closed = False
 
     # -- opening
 
     def open(self) -> int:
-        """Read which buckets there are. Returns the offset up to which the index is complete.
+        """Read the list of buckets. Returns the offset up to which the index is complete.
 
-        An index that tells of more than the log holds is not of this log, or the log has lost its
-        end: it is given up, and all is read from the log.
+        An index beyond the log's end belongs to another log, or the log has lost its end: it is
+        discarded, and everything is read from the log.
         """
         value = self._state.get(self._prefix + ABOUT)
         keys = self._state.keys(self._prefix + CHUNK, self._prefix + BEHIND)
@@ -151,25 +154,25 @@ class DueIndex:
     def _key(self, start: int, bits: int, number: int, count: int) -> bytes:
         return self._prefix + CHUNK + PLACE.pack(start, bits, number, count)
 
-    # -- what waits
+    # -- waiting records
 
     @property
     def unwritten_count(self) -> int:
-        """Records of which only memory and the log know."""
+        """Number of records that are not in the state store yet."""
         return len(self._unwritten) + len(self._in_flight)
 
     @property
     def entry_count(self) -> int:
-        """Entries in the store, those of settled records that were not removed yet included."""
+        """Number of entries in the state store, including settled ones not yet removed."""
         return sum(sum(bucket.chunks.values()) for bucket in self._buckets.values())
 
     def learn(self, dues: DueList) -> None:
-        """Committed records wait."""
+        """Add committed records."""
         self._unwritten.extend(dues)
         self._admit_near(dues, 0)
 
     def _admit_near(self, dues: DueList, from_ms: int) -> None:
-        """Let the wheel have those that are due from `from_ms` to the frontier."""
+        """Pass records due from `from_ms` up to the frontier to the wheel."""
         near = dues.between(from_ms, self._frontier_ms)
         if len(near):
             self._admit(near)
@@ -177,7 +180,7 @@ class DueIndex:
     def look(
         self, page: DuePage, after_ms: int, before_ms: int | None, settled: RangeSet, gone: RangeSet
     ) -> None:
-        """Show a page all that it may hold."""
+        """Offer a page all records that may belong to it."""
         page.look(self._unwritten, settled, gone)
         page.look(self._in_flight, settled, gone)
         for bucket in sorted(self._buckets.values(), key=_by_start):
@@ -196,7 +199,7 @@ class DueIndex:
     # -- one round
 
     def wakes_ms(self, now_ms: int) -> int | None:
-        """When the next round has something to do; None: when something is added."""
+        """Return the time of the next round that has work; None: when records are added."""
         wanted = [now_ms + INTERVAL_MS] * bool(len(self._unwritten))
         for bucket in self._buckets.values():
             if bucket.loaded:
@@ -208,9 +211,9 @@ class DueIndex:
         return max(min(wanted), now_ms + INTERVAL_MS) if wanted else None
 
     async def round(self, now_ms: int, complete: int) -> None:
-        """Write what came, part buckets, remove what is settled, load what is near.
+        """Write new records, split buckets, remove settled records, load near ones.
 
-        `complete` is the offset up to which all that waits was learned. Raises StorageError.
+        `complete` is the offset up to which all waiting records were added. Raises StorageError.
         """
         self.hurried = False
         if now_ms < self._frontier_ms - BACK_MS:
@@ -226,30 +229,30 @@ class DueIndex:
             raise refusal
 
     async def _change(self, now_ms: int, base_ms: int, complete: int) -> None:
-        """All that is to be written in one round, in one transaction."""
+        """Write all changes of one round in one transaction."""
         plan = Plan()
         self._in_flight, self._unwritten = self._unwritten, DueList()
         self._in_flight.forget(self._log.settled)
         try:
             put = await self._part(plan, base_ms, now_ms)
-            self._admit_near(put, 0)  # none, unless the store errs
+            self._admit_near(put, 0)  # normally none
             put.extend(self._in_flight)
             self._put(plan, put, base_ms)
             await self._remove_spent(plan, now_ms)
             await self._write(plan, complete)
         finally:
-            self._unwritten.extend(self._in_flight)  # what could not be written
+            self._unwritten.extend(self._in_flight)  # not written
             self._in_flight = DueList()
 
     def _go_back(self, now_ms: int) -> None:
-        """The clock was set back by far: what comes now is nearer than what was loaded."""
+        """Reset the frontier after the clock was set back by far, so that buckets are reloaded."""
         self._frontier_ms = now_ms >> BITS_MIN << BITS_MIN
         for bucket in self._buckets.values():
             bucket.loaded, bucket.loaded_number = False, -1
 
     async def _write(self, plan: Plan, complete: int) -> None:
         if not plan.changes and complete - self._complete < PROGRESS_OFFSETS:
-            self._in_flight = DueList()  # all of it is settled
+            self._in_flight = DueList()  # all are settled
             return
         await self._log.settlements_safe()
         if self.closed:
@@ -258,7 +261,8 @@ class DueIndex:
         try:
             await self._state.write_behind(plan.changes)
         finally:
-            # Where it failed, the changes are seen nevertheless, and wait for the next write.
+            # If the write fails, the changes are visible nevertheless, and retried with the next
+            # write.
             self._complete = complete
             self._in_flight = DueList()
             for bucket, number in plan.removed:
@@ -270,7 +274,7 @@ class DueIndex:
             }
 
     def _put(self, plan: Plan, dues: DueList, base_ms: int) -> None:
-        """Plan to write records to the buckets where they belong."""
+        """Plan to write records to their buckets."""
         for start, bits, part in dues.buckets(base_ms):
             bucket = self._buckets.get((start, bits))
             if bucket is not None:
@@ -281,7 +285,7 @@ class DueIndex:
                 plan.added.append((start, bits, self._number, count))
 
     def _take_last(self, plan: Plan, bucket: Bucket, part: DueList) -> None:
-        """Melt a bucket's small last chunk with what comes to it."""
+        """Merge a bucket's small last chunk into the new records for it."""
         if not bucket.chunks:
             return
         number, count = next(reversed(bucket.chunks.items()))
@@ -298,12 +302,12 @@ class DueIndex:
         plan.removed.add((bucket, number))
 
     async def _part(self, plan: Plan, base_ms: int, now_ms: int) -> DueList:
-        """Take records out of buckets that have come near, to be put into smaller ones."""
+        """Take records out of buckets that are near, to be put into smaller ones."""
         taken = DueList()
         left = CHUNKS_AT_ONCE_MAX
         for bucket in sorted(self._buckets.values(), key=_by_start):
             if bucket.loaded or bucket.bits == BITS_MIN or bucket.stop <= now_ms:
-                continue  # one whose time is over is loaded as it is
+                continue  # one whose time is over is loaded unsplit
             if bucket.start >= base_ms + (1 << bucket.bits):
                 continue
             if not left:
@@ -319,7 +323,7 @@ class DueIndex:
         return taken
 
     async def _fetch(self, bucket: Bucket, numbers: list[int]) -> DueList:
-        """What stands in some chunks, which are neighbours."""
+        """Return the records of some adjacent chunks."""
         dues = DueList()
         if not numbers:
             return dues
@@ -331,7 +335,7 @@ class DueIndex:
         return dues
 
     async def _remove_spent(self, plan: Plan, now_ms: int) -> None:
-        """Plan to remove buckets whose time is over, once all in them is settled."""
+        """Plan to remove past buckets whose records are all settled."""
         for bucket in list(self._buckets.values()):
             over = bucket.loaded and bucket.stop <= now_ms
             if not over or now_ms < bucket.check_ms:
@@ -346,10 +350,10 @@ class DueIndex:
                     if (bucket, number) not in plan.removed:
                         self._remove(plan, bucket, number)
 
-    # -- what is near
+    # -- near records
 
     async def _bring_near(self, now_ms: int) -> None:
-        """Let the wheel have what is due soon."""
+        """Load buckets that are due soon into the wheel."""
         target_ms = (now_ms + NEAR_MS) >> BITS_MIN << BITS_MIN
         for bucket in sorted(self._buckets.values(), key=_by_start):
             if bucket.loaded:
@@ -359,7 +363,7 @@ class DueIndex:
             if len(self._wheel) > NEAR_COUNT_MAX and bucket.start > now_ms + NEAR_MS_MIN:
                 return
             if bucket.bits > BITS_MIN and bucket.stop > now_ms:
-                self.hurried = True  # it is to be parted first
+                self.hurried = True  # it must be split first
                 return
             self._advance(bucket.start)
             if not await self._load(bucket):
@@ -368,7 +372,7 @@ class DueIndex:
         self._advance(target_ms)
 
     async def _load(self, bucket: Bucket) -> bool:
-        """Put a bucket's records into the wheel; False where that is full before the last."""
+        """Load a bucket's records into the wheel. Returns False if that is full before the end."""
         numbers = [number for number in bucket.chunks if number > bucket.loaded_number]
         for sliced in _sliced(numbers, CHUNKS_AT_ONCE_MAX):
             if bucket.loaded_number >= 0 and len(self._wheel) > NEAR_COUNT_MAX:
@@ -384,7 +388,7 @@ class DueIndex:
         return True
 
     def _advance(self, to_ms: int) -> None:
-        """The wheel has all that the store tells of up to `to_ms`; what only memory knows joins."""
+        """Move the frontier to `to_ms`, and load unwritten records due before it."""
         if to_ms > self._frontier_ms:
             from_ms, self._frontier_ms = self._frontier_ms, to_ms
             self._admit_near(self._unwritten, from_ms)
@@ -392,20 +396,20 @@ class DueIndex:
     # -- the end
 
     async def write_down(self, now_ms: int, complete: int) -> None:
-        """The node stops. Raises StorageError."""
+        """Write all changes: the node stops. Raises StorageError."""
         await self._change(now_ms, max(now_ms, self._frontier_ms), complete)
 
     async def remove(self) -> None:
-        """Remove everything from the store: the store is deleted."""
+        """Remove the index from the state store: the delayed-message store was deleted."""
         self.closed = True
-        await self._state.write_behind([])  # what is being written comes first
+        await self._state.write_behind([])  # wait for the write in progress
         keys = self._state.keys(self._prefix, self._prefix + BEHIND)
         for some in _sliced(list(keys), CHUNK_COUNT_MAX):
             await self._state.write_behind([(key, None) for key in some])
 
 
 def _by_start(bucket: Bucket) -> tuple[int, int]:
-    """In the order of their times, a larger one before the smaller ones that it overlaps."""
+    """Sort key: start time; a larger bucket before the smaller ones that it overlaps."""
     return bucket.start, -bucket.bits
 
 

@@ -1,9 +1,9 @@
-"""Records of a delayed-message store that are due within seconds, read ahead so that none is late.
+"""Prefetch buffer of a delayed-message store: records due within seconds, read ahead.
 
-Records come due in an order that has nothing to do with where they lie in the log. Read one by one
-when they are due, each would cost a read of its own; read some seconds ahead, many at a time in the
-order of the log, those that lie near each other share one. What is urgent, because it was added
-with a short delay or is late already, goes first.
+The order of due times is unrelated to that of the log. Read one by one when they are due, each
+record would need a read of its own; read some seconds ahead, many at a time in the order of the
+log, neighbouring ones share a read. Urgent records, which have a short delay or are late already,
+are read first.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 
     from leveret.core.delayed_store.reader import DelayedMessageReader, Raw
 
-AHEAD_MS = 4_000  # so long before it is due a record is read
-GATHER_MS = 2_000  # those of so long are read in one go
-URGENT_MS = 500  # what is due within this time goes first
-READS_AT_ONCE_MAX = 8  # of the page cache in one turn of the loop: 1 to 3 ms
+AHEAD_MS = 4_000  # a record is read this long before it is due
+GATHER_MS = 2_000  # time span of records read in one go
+URGENT_MS = 500  # records due within this time are read first
+READS_AT_ONCE_MAX = 8  # reads from the page cache in one turn of the loop: 1 to 3 ms
 RECORDS_AT_ONCE_MAX = 500
-URGENT_PASS_MAX = 4000  # what comes first is not to wait until a million has been read
-# Read ahead, but not yet due: about 30 MB of records with 200 bytes each.
+URGENT_PASS_MAX = 4000  # so that the first are not delayed until a million have been read
+# Limits of records read but not yet due: about 30 MB of records with 200 bytes each.
 STAGED_COUNT_MAX = 100_000
 STAGED_BYTES_MAX = 32 << 20
 
 
 class ReadQueue:
-    """Offsets that are to be read, in the order of their due times, some of them at a time."""
+    """Read queue: offsets to be read in order of due times, a pass at a time."""
 
     def __init__(self, pass_max: int | None) -> None:
         self._pass_max = pass_max
         self._wanted: deque[int] = deque()
-        self._pass: list[int] = []  # those that are being read, in descending order of offsets
+        self._pass: list[int] = []  # the current pass, in descending order of offsets
 
     def __bool__(self) -> bool:
         return bool(self._pass or self._wanted)
 
     @property
     def is_reading(self) -> bool:
-        """Whether some that belong together are not read yet."""
+        """Whether a pass has begun and not ended."""
         return bool(self._pass)
 
     def want(self, offsets: Iterable[int]) -> None:
-        """Add some at the end."""
+        """Add offsets at the end."""
         self._wanted.extend(offsets)
 
     def next(self) -> list[int]:
-        """Those to be read next, in ascending order."""
+        """Return the next offsets to be read, in ascending order."""
         if not self._pass:
             count = len(self._wanted)
             if self._pass_max is not None:
@@ -60,21 +60,21 @@ class ReadQueue:
         return self._pass[: -RECORDS_AT_ONCE_MAX - 1 : -1]
 
     def done(self, count: int) -> None:
-        """So many of them were read."""
+        """Remove `count` offsets that were read."""
         del self._pass[len(self._pass) - count :]
 
     def clear(self) -> None:
-        """Nobody wants any of them."""
+        """Drop all pending reads."""
         self._wanted.clear()
         self._pass.clear()
 
 
 class PrefetchBuffer:
-    """The records of one store that were read ahead.
+    """Prefetched records of one store.
 
-    `waits(offset)` says whether a record still waits; `staged(found)` is told of those that were
-    read, `retry(offsets)` of those that could not be read now; `spawn` runs reads that take
-    waiting, and `touch()` has `work` called again.
+    `waits(offset)` says whether a record still waits; `staged(found)` gets records that were read,
+    `retry(offsets)` those that could not be read now; `spawn` runs reads that must wait, and
+    `touch()` has `work` called again.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class PrefetchBuffer:
         return offset in self._records
 
     def want(self, offsets: Iterable[int], *, urgent: bool) -> None:
-        """Read these soon."""
+        """Schedule offsets to be read soon."""
         (self._urgent if urgent else self._ahead).want(offsets)
         self._touch()
 
     def take(self, offset: int) -> Raw | None:
-        """Take a record out."""
+        """Remove and return a record, or None."""
         found = self._records.pop(offset, None)
         if found is not None:
             self._bytes -= len(found[-1])
@@ -125,7 +125,7 @@ class PrefetchBuffer:
         return len(self._records) >= STAGED_COUNT_MAX or self._bytes >= STAGED_BYTES_MAX
 
     def work(self) -> bool:
-        """Read on for one turn. Returns whether another one could read more."""
+        """Read for one turn. Returns whether another turn could read more."""
         read_queue = self._next_read_queue()
         if read_queue is None:
             return False
@@ -137,7 +137,7 @@ class PrefetchBuffer:
         return self._next_read_queue() is not None
 
     def _next_read_queue(self) -> ReadQueue | None:
-        """What to read from now; None for now."""
+        """Return the queue to read from; None if nothing can be read now."""
         if self._fetching:
             return None
         if self._urgent:
@@ -148,13 +148,16 @@ class PrefetchBuffer:
         return offset not in self._records and self._waits(offset)
 
     def _read(self, read_queue: ReadQueue, offsets: list[int]) -> int:
-        """Read the first of ascending offsets; how many. Where none is at hand, fetch some."""
+        """Read the first of ascending offsets.
+
+        Returns their number; starts a fetch if none is in memory.
+        """
         if not offsets:
             return 0
         try:
             found, read = self._reader.at_hand(offsets, READS_AT_ONCE_MAX)
         except StorageError:
-            found, read = [], 0  # whoever fetches meets it again, and deals with it
+            found, read = [], 0  # the fetch finds the damage again and handles it
         self._take_over(read_queue, found)
         if not read:
             self._fetching = True
@@ -182,7 +185,7 @@ class PrefetchBuffer:
             self._keep(found)
 
     def _keep_urgent(self) -> None:
-        """What is late is told of together, so that it is handed out in order of due times."""
+        """Keep late records together after their pass, so that they are delivered in order."""
         if self._urgent_found and not self._fetching and not self._urgent.is_reading:
             found, self._urgent_found = self._urgent_found, []
             self._keep(found)
@@ -198,7 +201,7 @@ class PrefetchBuffer:
             self._staged(kept)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._urgent.clear()
         self._urgent_found.clear()
         self._ahead.clear()

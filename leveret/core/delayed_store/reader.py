@@ -1,7 +1,7 @@
-"""Reading of a delayed-message store's records, in the order of due times, not of the log.
+"""Reading of delayed records, which are needed in order of due times, not of the log.
 
-Whoever wants some asks for them at once: they are read in the order of the log, so that records
-of one batch, and batches that lie near each other, are read once.
+Callers ask for several at once: they are read in the order of the log, so that records of one
+batch, and batches close to each other, are read once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from leveret.ports.ranges import RangeSet
     from leveret.ports.records import Batch
 
-# One read: below this the call costs more than the bytes, and of much more most is not wanted.
+# Size of a read: below this the call costs more than the bytes, and more is mostly not needed.
 READ_BYTES_MAX = 64 * 1024
 
 
 class PendingMessage(NamedTuple):
-    """A record that waits, and what there is to publish when its time comes."""
+    """Delayed record, with what is to be published when it is due."""
 
     offset: int
     due_ms: int  # milliseconds since 1970
@@ -38,18 +38,18 @@ class PendingMessage(NamedTuple):
     body: bytes
 
 
-# The same as it comes from the log. Unlike a named tuple, a plain one of plain values costs the
-# collector nothing, and there may be a hundred thousand of them.
+# The same as read from the log: a plain tuple of plain values costs the garbage collector nothing,
+# unlike a named tuple, and there may be a hundred thousand of them.
 Raw: TypeAlias = tuple[int, int, int, bytes, bytes, bytes, bytes]
 
 
 def by_due_time(raw: Raw) -> tuple[int, int]:
-    """Sorts by due time; those of a millisecond as they were added."""
+    """Sort key: due time, then order of addition."""
     return raw[1], raw[0]
 
 
 class DelayedMessageReader:
-    """Reads for one delayed-message store. `lost(ranges)` is told of what no device gives back."""
+    """Reads records of one delayed-message store. `lost(ranges)` gets those that cannot be read."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class DelayedMessageReader:
         self._errors = ErrorThrottle(store, report)
 
     def at_hand(self, offsets: Sequence[int], reads_max: int) -> tuple[list[Raw], int]:
-        """The first of ascending committed `offsets` that can be had without waiting.
+        """Return the first of ascending committed `offsets` that are available without waiting.
 
-        Returns what was found of them, and how many were looked for, with `reads_max` reads. Raises
-        StorageError where the first cannot be read.
+        Returns (records found, number of offsets looked up), after at most `reads_max` reads.
+        Raises StorageError if the first cannot be read.
         """
         found: list[Raw] = []
         batches: list[Batch] = []
@@ -79,13 +79,16 @@ class DelayedMessageReader:
                     batches = _checked(more, offset)
                 except StorageError:
                     if at:
-                        return found, at  # the others first
+                        return found, at  # return the others first
                     raise
             _note(found, batches, offset)
         return found, len(offsets)
 
     async def fetch(self, offsets: Sequence[int]) -> list[Raw]:
-        """All of ascending committed `offsets` but those that are lost. Raises StorageError."""
+        """Return the records of ascending committed `offsets`, except lost ones.
+
+        Raises StorageError.
+        """
         found: list[Raw] = []
         batches: list[Batch] = []
         for offset in offsets:
@@ -99,17 +102,20 @@ class DelayedMessageReader:
         return found
 
     async def stretch(self, offset: int, bytes_max: int) -> list[Batch]:
-        """Batches of which the first holds `offset`; none where it is lost. Raises StorageError."""
+        """Return batches from the one with `offset` on; empty if it is lost.
+
+        Raises StorageError.
+        """
         return await self._fetch(offset, bytes_max) or []
 
     async def _fetch(self, offset: int, bytes_max: int = READ_BYTES_MAX) -> list[Batch] | None:
-        """Batches of which the first holds `offset`; None where it is lost."""
+        """Return batches from the one with `offset` on; None if it is lost."""
         for _ in range(2):
             try:
                 return _checked(await self._log.fetch(offset, bytes_max), offset)
             except CorruptBatchError:
                 if offset in self._log.settled:
-                    return None  # its file may be gone by now
+                    return None  # its file may have been deleted
                 damage = await self._log.set_aside(offset)
                 self._lost(damage.lost)
                 if damage.lost or damage.kept:
@@ -119,7 +125,7 @@ class DelayedMessageReader:
         return _checked(await self._log.fetch(offset, READ_BYTES_MAX), offset)
 
     def report(self, error: StorageError) -> None:
-        """Tell the operator of what could not be read, once."""
+        """Report a read error to the operator, once."""
         self._errors.report(error)
 
 
@@ -134,5 +140,5 @@ def _checked(batches: list[Batch], offset: int) -> list[Batch]:
 
 
 def _note(found: list[Raw], batches: list[Batch], offset: int) -> None:
-    """Take one record over."""
+    """Append one record to `found`."""
     found.append(record_of(batch_of(batches, offset), offset))

@@ -1,8 +1,8 @@
-"""Searching what waits in a store, in due order: some records at a time, as far as a budget goes.
+"""Search among delayed records, in due order, in pages and with a budget.
 
-A hundred thousand records may wait, and a rare one among them may be looked for. So a page of them
-is read in each turn of the loop, and a search that has looked at enough says where another goes on.
-What is added meanwhile is not met, what becomes due is left alone.
+A hundred thousand records may wait, and the search may be for a rare one. So a page is read in each
+turn of the loop, and a search that has used its budget says where to continue. Records added
+meanwhile are not found; those that become due are skipped.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SCANNED_MAX", "Cursor", "Search", "Selection", "stored"]
 
-# Records in one turn of the loop: a third of a millisecond where headers are compared (decision
-# 0035). Fewer would read the batches that records lie in anew more often than it saves.
+# Records per turn of the loop: a third of a millisecond with headers compared (decision 0035).
+# Smaller pages would read the same batches more often.
 PAGE_RECORDS = 50
-SCANNED_MAX = 10_000  # records of one search that somebody waits for: a fraction of a second
+SCANNED_MAX = 10_000  # records per search that a client waits for: a fraction of a second
 OFFSET_LAST = (1 << 63) - 1
 
 Cursor = tuple[int, int]  # due time and offset of the last record seen
@@ -31,9 +31,9 @@ Cursor = tuple[int, int]  # due time and offset of the last record seen
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages: those for which all holds that is stated.
+    """Filter for delayed messages: all stated fields must match.
 
-    Header values may be given as text, whatever they are on the wire.
+    Header values may be given as text, whatever their wire type.
     """
 
     exchange: str | None = None
@@ -45,18 +45,18 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is stated."""
+        """Whether no field is stated."""
         return self == Selection()
 
     def has(self, message: PendingMessage) -> bool:
-        """Whether a message is one of those."""
+        """Whether a message matches."""
         first, behind = self.due_from_ms, self.due_before_ms
         if first is not None and message.due_ms < first:
             return False
         return (behind is None or message.due_ms < behind) and self.includes(message)
 
     def includes(self, message: PendingMessage) -> bool:
-        """Whether a message is one of those; its due time has been looked at."""
+        """Whether a message matches, apart from its due time."""
         if self.exchange is not None and message.exchange != self.exchange.encode():
             return False
         if self.routing_key is not None and message.routing_key != self.routing_key.encode():
@@ -75,10 +75,10 @@ class Selection:
 
 
 class Search:
-    """One way through a store, for what is selected behind `after`.
+    """One pass through a store, for messages selected after `after`.
 
-    `is_pending(offset)` says whether a record waits still. Without `scanned_max` it goes to the
-    end, for whoever changes what is found.
+    `is_pending(offset)` says whether a record still waits. Without `scanned_max` it goes to the
+    end, for operations that change what is found.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Search:
         self.scanned = 0
         if after is None and selection.due_from_ms:
             after = (selection.due_from_ms - 1, OFFSET_LAST)
-        self.after = after  # the last record that was looked at
-        self.is_over = False  # nothing is left
+        self.after = after  # last record scanned
+        self.is_over = False  # whether the end was reached
 
     async def found(self) -> AsyncIterator[Sequence[PendingMessage]]:
-        """What is selected, a page at a time. Raises StorageError."""
+        """Yield the selected messages, a page at a time. Raises StorageError."""
         store, stop = self._room, self._room.log.end
         while not store.deleted:
             left = PAGE_RECORDS if self._scanned_max is None else self._scanned_max - self.scanned
@@ -124,7 +124,7 @@ class Search:
 
 
 def stored(message: PendingMessage) -> StoredMessage:
-    """A record that waits as the message that it is."""
+    """Return a delayed record as a message."""
     return StoredMessage(
         message.exchange, message.routing_key, message.header, message.body, message.flags
     )
@@ -132,7 +132,7 @@ def stored(message: PendingMessage) -> StoredMessage:
 
 @coroutine
 def _pass() -> Generator[None, None, None]:
-    """Let the loop do what else there is to do."""
+    """Yield to the event loop once."""
     yield
 
 

@@ -1,11 +1,11 @@
-"""A delayed-message store: an internal topic whose records wait, each for a moment of its own.
+"""Delayed-message store ("waiting store"): an internal topic whose records have due times.
 
-A record is added with its due time, and is confirmed when the log has committed it. When its time
-has come, it is handed to whoever opened the store, who settles it as soon as it is safely
-elsewhere: at least once, therefore, and once unless the node dies between the two.
+A record is added with its due time, and confirmed when the log has committed it. When it is due, it
+is passed to the store's user, who settles it as soon as it is safe elsewhere: so at-least-once, and
+exactly once unless the node crashes in between.
 
-The due time stands in the record (`tag_mask`, see ports.records), so that the log alone is the
-truth; what is in memory and in the state store can be made anew from it.
+The due time is in the record (`tag_mask`, see ports.records), so that the log alone is the source
+of truth; the state in memory and in the state store can be rebuilt from it.
 """
 
 from __future__ import annotations
@@ -36,34 +36,36 @@ if TYPE_CHECKING:
 
 __all__ = ["DelayedMessageStore", "PendingMessage", "StoreServices"]
 
-# Of the log in one piece, after a start; and how many records of it may wait for the index.
+# Size of a read of the log after a start; and maximum records of it waiting for the index.
 SCAN_BYTES_MAX = 1 << 20
 SCANNED_COUNT_MAX = 250_000
-SETTLE_DELAY_MS = 20  # settlements gather so long: one pass over the log's ranges for all of them
-RETRY_MS = 1000  # after a read that failed
-STORE_BITS = 48  # of a timer's key below the store's number
+SETTLE_DELAY_MS = 20  # delay of settlements, so that many are passed to the log at once
+RETRY_MS = 1000  # after a failed read
+STORE_BITS = 48  # bits of a timer's key for the offset, below the store's number
 
 
 @dataclass(frozen=True, slots=True)
 class StoreServices:
-    """What all delayed-message stores of a node share. `look()` checks the wheels."""
+    """Services shared by the delayed-message stores of a node.
+
+    `look()` makes the wheels' timers be checked again.
+    """
 
     turn: Turn
     spawn: Callable[[Coroutine[object, object, None]], object]
     report: Callable[[object, Exception], None]
     timers: Timers
     state: StateStore
-    soon: TimingWheel  # when to read what
-    due: TimingWheel  # when to hand out what was read
+    soon: TimingWheel  # read-ahead wheel: when to read records
+    due: TimingWheel  # delivery wheel: when to hand out records
     look: Callable[[], None]
 
 
 class DelayedMessageStore(LogWriter):
-    """One topic of waiting records; opened by `DelayedMessageStores`.
+    """One topic of delayed records; opened by `DelayedMessageStores`.
 
-    `on_due(records)` is called with what is due, in the order of due times, those of the same
-    millisecond in the order in which they were added. It settles them when they are safely
-    elsewhere. Until then they are leased: they come again only after a restart.
+    `on_due(records)` gets due records in order of due times, then of addition. It settles them when
+    they are safe elsewhere. Until then they are leased, and repeated only after a restart.
     """
 
     def __init__(
@@ -78,9 +80,10 @@ class DelayedMessageStore(LogWriter):
         self._services = services
         self._on_due = on_due
         self._key = number << STORE_BITS
-        self._gathered = DueList()  # added, not yet committed
+        self._gathered = DueList()  # added, not committed
         self._index = DueIndex(services.state, identity, log, services.soon, self._admit)
-        # Handed out, cancelled or settled, as far as the log does not know; and what it is to know.
+        # Handed out, cancelled or settled, as far as not settled in the log; and those to be
+        # settled there.
         self._leased = RangeSet()
         self._done = RangeSet()
         self._reader = DelayedMessageReader(self, services.report, self._lost)
@@ -95,7 +98,7 @@ class DelayedMessageStore(LogWriter):
         self._settle_timer = services.timers.timer(self._settle_done)
         self._keep_timer = services.timers.timer(self._keep_index)
         self._keeping = False
-        self._scanned = self._index.open()  # the log was read up to here
+        self._scanned = self._index.open()  # offset up to which the log was read
         self._scan_stop = log.committed
         self._keep_index()
 
@@ -113,10 +116,9 @@ class DelayedMessageStore(LogWriter):
         header: bytes,
         body: bytes,
     ) -> int:
-        """Let a record wait until `due_ms`; `await_commit` says when it is safe.
+        """Add a record that is due at `due_ms`; `await_commit` tells when it is safe.
 
-        Returns the offset that it gets. Due times are milliseconds since 1970, the past means
-        now.
+        Returns its offset. Due times are in ms since 1970; past ones mean now.
         """
         due_ms = min(max(due_ms, 0), DUE_MS_MAX)
         offset = self.log.end + self.builder.count
@@ -133,12 +135,12 @@ class DelayedMessageStore(LogWriter):
         self._learn(dues)
 
     def _learn(self, dues: DueList) -> None:
-        """Committed records wait from now on."""
+        """Add committed records to the index."""
         if len(dues):
             self._index.learn(dues)
             if not self._keeping:
                 soon_ms = self._services.timers.wall_ms() + INTERVAL_MS
-                # It may be set, for buckets that are hours away.
+                # It may be set to a time hours away.
                 if self._keep_timer.due_ms is None or self._keep_timer.due_ms > soon_ms:
                     self._keep_timer.set(soon_ms)
 
@@ -155,9 +157,9 @@ class DelayedMessageStore(LogWriter):
             self._services.spawn(self._keep())
 
     async def _keep(self) -> None:
-        """Bring the index up to date, and what is near into the wheel."""
+        """Update the index, and load near records into the wheel."""
         timers = self._services.timers
-        wakes_ms: int | None = timers.wall_ms() + RETRY_MS  # whatever goes wrong
+        wakes_ms: int | None = timers.wall_ms() + RETRY_MS  # in case of an error
         try:
             while not self.deleted:
                 try:
@@ -183,11 +185,11 @@ class DelayedMessageStore(LogWriter):
 
     @property
     def _complete(self) -> int:
-        """All that waits below this offset is known to the index."""
+        """Offset below which all waiting records are in the index."""
         return self._scanned if self._is_scanning else self.log.committed
 
     async def _scan(self) -> None:
-        """Read on in the log, where the index did not know of everything at the start."""
+        """Read records from the log that the index did not cover at the start."""
         log, stop, dues = self.log, self._scan_stop, DueList()
         for first, behind in log.settled.gaps(self._scanned, stop):
             offset = first
@@ -207,7 +209,7 @@ class DelayedMessageStore(LogWriter):
     # -- what is due
 
     def _admit(self, dues: DueList) -> None:
-        """These are near: what is due within seconds is read, the others go to the wheel."""
+        """Distribute near records: read those due within seconds, add the others to the wheel."""
         now = self._services.timers.wall_ms()
         for from_ms, before_ms in ((0, now + URGENT_MS), (now + URGENT_MS, now + AHEAD_MS)):
             soon = dues.between(from_ms, before_ms)
@@ -220,12 +222,12 @@ class DelayedMessageStore(LogWriter):
             self._services.look()
 
     def soon(self, offsets: Iterable[int]) -> None:
-        """The wheel says that these will be due soon."""
+        """Read records that the wheel reports as due soon."""
         if not self.deleted:
             self._prefetch.want(offsets, urgent=False)
 
     def pump(self) -> bool:
-        """Read what is due soon. Returns whether there is more."""
+        """Read records that are due soon. Returns whether there are more."""
         return self._prefetch.work()
 
     def _waits(self, offset: int) -> bool:
@@ -236,7 +238,7 @@ class DelayedMessageStore(LogWriter):
         )
 
     def _staged(self, found: list[Raw]) -> None:
-        """Records were read: by their own words, this is when they are due."""
+        """Put records that were read into the delivery wheel, by their own due times."""
         dues = DueList()
         for raw in found:
             dues.add(raw[1], raw[0])
@@ -250,7 +252,7 @@ class DelayedMessageStore(LogWriter):
         self._services.look()
 
     def due(self, offsets: Iterable[int]) -> None:
-        """The wheel says that these are due: lease them, and hand them out."""
+        """Lease and hand out records that the wheel reports as due."""
         taken = (self._prefetch.take(offset) for offset in offsets if self._waits(offset))
         ready = sorted((raw for raw in taken if raw is not None), key=by_due_time)
         if ready and not self.deleted:
@@ -259,13 +261,13 @@ class DelayedMessageStore(LogWriter):
             self._on_due([PendingMessage(*raw) for raw in ready])
 
     def _lost(self, lost: RangeSet) -> None:
-        """No device gives these back."""
+        """Settle records that can no longer be read."""
         self.settle(list(lost))
 
     # -- settling
 
     def settle(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Released records, as ranges [first, stop) of offsets, are safe elsewhere."""
+        """Settle records handed out, as ranges [first, stop), which are safe elsewhere."""
         for first, stop in ranges:
             self._leased.add(first, stop)
             self._done.add(first, stop)
@@ -273,7 +275,7 @@ class DelayedMessageStore(LogWriter):
             self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
 
     def cancel(self, offset: int) -> bool:
-        """Settle a record that waits: it never comes. False where there is none."""
+        """Cancel and settle a waiting record. Returns False if there is none."""
         if not 0 <= offset < self.log.end + self.builder.count:
             return False
         if offset in self._leased or offset in self.log.settled:
@@ -293,7 +295,7 @@ class DelayedMessageStore(LogWriter):
         )
 
     def retry_later(self, ranges: Iterable[tuple[int, int]], again_ms: int) -> None:
-        """Released records could not go where they should: they come again at `again_ms`."""
+        """Retry records handed out that could not be delivered; they are due at `again_ms`."""
         for first, stop in ranges:
             self._leased.remove(first, stop)
             for offset in range(first, stop):
@@ -301,7 +303,7 @@ class DelayedMessageStore(LogWriter):
         self._services.look()
 
     def _settle_done(self) -> None:
-        """Tell the log, but of what is not committed: later."""
+        """Settle committed records in the log, uncommitted ones later."""
         if self.deleted:
             return
         committed = self.log.committed
@@ -314,26 +316,26 @@ class DelayedMessageStore(LogWriter):
         if self._done:
             self._settle_timer.set(self._services.timers.wall_ms() + SETTLE_DELAY_MS)
 
-    # -- looking
+    # -- reading
 
     @property
     def pending_count(self) -> int:
-        """How many records wait, those included that are not committed yet."""
+        """Number of waiting records, uncommitted ones included."""
         held = self.log.end + self.builder.count - self.log.settled.count
         return held - self._leased.count
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first of them is due; None where none waits."""
+        """Due time of the first waiting record, or None."""
         first = self.scan(None, None, 1)
         return first[0][0] if first else None
 
     def scan(
         self, after: tuple[int, int] | None, before_ms: int | None, count_max: int
     ) -> list[tuple[int, int]]:
-        """(due time, offset) of records that wait, in this order, at most `count_max`.
+        """Return (due time, offset) of waiting records in this order, at most `count_max`.
 
-        Those behind `after` and due before `before_ms`, where these are given.
+        If given, only those after `after` and due before `before_ms`.
         """
         page = DuePage(after, before_ms, count_max)
         page.look(self._gathered, self.log.settled, self._leased)
@@ -342,7 +344,7 @@ class DelayedMessageStore(LogWriter):
         return page.page()
 
     async def read(self, offsets: Sequence[int]) -> list[PendingMessage]:
-        """Look at committed records that wait, in the order of their offsets; others are left out.
+        """Return committed records that wait, in order of offsets; other offsets are skipped.
 
         Raises StorageError.
         """
@@ -352,16 +354,16 @@ class DelayedMessageStore(LogWriter):
     # -- the end
 
     async def close(self) -> None:
-        """Write down what is known: the node stops. The log is closed by its store."""
+        """Write the index: the node stops. The log is closed by its store."""
         self._settle_done()
         self._stop()
-        if not self._keeping:  # else a start reads a little more of the log
+        if not self._keeping:  # otherwise the next start reads more of the log
             self._keeping = True
             await self._index.write_down(self._services.timers.wall_ms(), self._complete)
         self._index.closed = True
 
     def delete(self) -> None:
-        """The store is gone, with all that waits in it."""
+        """Delete the store with all its records."""
         self._let_publishers_go()
         self._stop()
         self._services.spawn(self._remove())

@@ -1,7 +1,7 @@
-"""All delayed-message stores of a node: they share one wheel and one timer.
+"""All delayed-message stores of a node: they share two timing wheels and their timers.
 
-Opened by the features that let messages wait. The stores of a queue or of a virtual host go with
-it: whoever deletes those calls `delete`.
+Opened by the features that delay messages. The stores of a queue or of a virtual host are deleted
+with it, by `delete`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DelayedMessageStores", "PendingMessage"]
 
-# Timers of each wheel in one turn of the loop, if ever so many are due.
+# Timers of each wheel handled in one turn of the loop.
 DUE_AT_ONCE_MAX = 1000
 SOON_AT_ONCE_MAX = 50_000
 ROOMS_MAX = 1 << 16
@@ -56,7 +56,7 @@ class DelayedMessageStores:
         self._soon = TimingWheel(timers.wall_ms())
         self._due = TimingWheel(timers.wall_ms())
         self._handing_out = False
-        self._read_ms = 0  # when was last read ahead
+        self._read_ms = 0  # time of the last read-ahead
         self._services = StoreServices(
             turn, spawn, report, timers, state, self._soon, self._due, self._look_now
         )
@@ -73,7 +73,7 @@ class DelayedMessageStores:
     ) -> DelayedMessageStore:
         """Create or recover a store. Raises StorageError.
 
-        A store that belongs to one queue carries that queue's incarnation.
+        A store that belongs to one queue has that queue's incarnation.
         """
         log = self._topics.open(vhost, topic, incarnation)
         number = self._free_number()
@@ -85,7 +85,7 @@ class DelayedMessageStores:
         return store
 
     def _free_number(self) -> int:
-        """One that was not used lately: the wheel may still hold timers of a store that is gone."""
+        """Return a number not used recently: the wheel may still have timers of a deleted store."""
         for _ in range(ROOMS_MAX):
             self._number = (self._number + 1) % ROOMS_MAX
             if self._number not in self._rooms:
@@ -95,16 +95,16 @@ class DelayedMessageStores:
     def find(
         self, vhost: str, topic: str, incarnation: str = INCARNATION
     ) -> DelayedMessageStore | None:
-        """The store, if it is open."""
+        """Return the store if it is open, else None."""
         number = self._names.get((vhost, topic, incarnation))
         return None if number is None else self._rooms[number]
 
     def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
-        """Whether an earlier run has left such a store, or it is open."""
+        """Whether a store was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation)
 
     def delete(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> None:
-        """Delete a store with all that waits in it; one that an earlier run has left, too."""
+        """Delete a store with all its records, even if only an earlier run had opened it."""
         if self._names.get((vhost, topic, incarnation)) is None:
             if not self.exists(vhost, topic, incarnation):
                 return
@@ -113,16 +113,16 @@ class DelayedMessageStores:
         store.delete()
 
     def delete_of_vhost(self, vhost: str) -> None:
-        """Delete the open stores of a virtual host, which is being deleted.
+        """Delete the open stores of a virtual host that is being deleted.
 
-        Those of single queues go with their queues.
+        Those of single queues are deleted with their queues.
         """
         shared = [name for name in self._names if name[0] == vhost and name[2] == INCARNATION]
         for name in shared:
             self.delete(*name)
 
     async def close(self) -> None:
-        """The node stops: nothing is handed out any more. The logs are closed by their store."""
+        """Stop delivering: the node stops. The logs are closed by their store."""
         self._due_timer.set(None)
         self._soon_timer.set(None)
         for store in self._rooms.values():
@@ -135,13 +135,13 @@ class DelayedMessageStores:
 
     @property
     def opened(self) -> list[DelayedMessageStore]:
-        """Every open store."""
+        """All open stores."""
         return list(self._rooms.values())
 
     # -- the wheels
 
     def _look_now(self) -> None:
-        """Something has come to the wheels."""
+        """Check the wheels after timers were added."""
         wakes_ms = self._due.wakes_ms
         if wakes_ms is not None and wakes_ms <= self._timers.wall_ms() and not self._handing_out:
             self._hand_out()
@@ -152,12 +152,12 @@ class DelayedMessageStores:
         self._due_timer.set(self._due.wakes_ms)
         wakes_ms = self._soon.wakes_ms
         if wakes_ms is not None and self._read_ms <= self._timers.wall_ms():
-            # Not more often than need be: the more are read in one go, the less is read twice.
+            # Not more often than necessary: larger reads read fewer batches twice.
             wakes_ms = max(wakes_ms, self._read_ms + GATHER_MS)
         self._soon_timer.set(wakes_ms)
 
     def _hand_out(self) -> None:
-        """Tell each store what is due."""
+        """Hand out due records of each store."""
         self._handing_out = True
         try:
             for store, offsets in self._expired(self._due, DUE_AT_ONCE_MAX):
@@ -167,7 +167,7 @@ class DelayedMessageStores:
             self._look()
 
     def _read_ahead(self) -> None:
-        """Tell each store what will be due soon."""
+        """Let each store read what will be due soon."""
         for store, offsets in self._expired(self._soon, SOON_AT_ONCE_MAX):
             self._read_ms = self._timers.wall_ms()
             store.soon(offsets)

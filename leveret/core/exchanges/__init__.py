@@ -1,4 +1,4 @@
-"""The exchange types there are: a new one is a file beside these and a line in the table."""
+"""Exchange types; a new one is a file in this package and a line in the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leveret.ports.definitions import Arguments
 if TYPE_CHECKING:
     from leveret.core.exchanges.router import Router
 
-# `random_below(n)` draws one of 0 … n - 1.
+# `random_below(n)` returns one of 0 … n - 1.
 RandomBelow: TypeAlias = Callable[[int], int]
 RouterMaker: TypeAlias = Callable[[Arguments, RandomBelow], "Router"]
 
@@ -27,14 +27,14 @@ DELAYED_MESSAGE, DELAYED_TYPE = "x-delayed-message", "x-delayed-type"
 
 
 def _certain(router: Callable[[Arguments], Router]) -> RouterMaker:
-    """A type that leaves nothing to chance."""
+    """Return a maker of routers that need no randomness."""
     return lambda arguments, _: router(arguments)
 
 
 def _delayed(arguments: Arguments, random_below: RandomBelow) -> Router:
-    """An exchange of the type in `x-delayed-type`, as of RabbitMQ's plugin for delayed messages.
+    """Return a router of the type in `x-delayed-type`, as RabbitMQ's delayed message plugin.
 
-    Delays are not its business: they are taken from messages to any exchange before it is asked.
+    Delays are handled before routing, for messages to any exchange.
     """
     inner = arguments.get(DELAYED_TYPE)
     if not isinstance(inner, str):
@@ -73,11 +73,11 @@ EXTENSIONS = {
 
 
 def describe_type(name: str) -> str:
-    """What a type is, for people."""
+    """Return the description of a type for people."""
     return EXTENSIONS.get(name, f"AMQP {name} exchange, as per the AMQP specification")
 
 
 def check_type(name: str) -> None:
-    """Raise 406 for a type that does not exist."""
+    """Raise 406 for an unknown type."""
     if name not in EXCHANGE_TYPES:
         raise ChannelError(406, f"unknown exchange type '{name}'")

@@ -1,13 +1,13 @@
-"""Exchange type `x-consistent-hash`: shares of the messages by weight, each kept by its queue.
+"""Exchange type `x-consistent-hash`: distributes messages by weight and by hash.
 
-The binding key is the weight. What is hashed is the routing key, or the header or property that the
-exchange's arguments name. Equal values go to one destination for as long as the bindings stay; when
-one comes or goes, only its own share moves.
+The binding key is the weight. The hash is of the routing key, or of the header or property that the
+exchange's arguments name. Equal values go to one destination as long as the bindings stay; if one
+is added or removed, only its own share moves.
 
-That is weighted rendezvous hashing: value and destination together give a number between 0 and 1,
-and the destination with the highest logarithm of it, divided by its weight, has the value. Nothing
+It is weighted rendezvous hashing: value and destination together give a number between 0 and 1, and
+the value goes to the destination with the highest logarithm of it, divided by its weight. Nothing
 is stored, the order of the bindings does not matter, and a restart changes nothing. RabbitMQ hashes
-into a list of buckets, as many as the weights add up to, where removing one moves others' shares.
+into a list of buckets, as many as the sum of the weights, where removing one moves others' shares.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 HASH_HEADER, HASH_PROPERTY = "hash-header", "hash-property"
 PROPERTIES = ("correlation_id", "message_id", "timestamp")
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
-WEIGHT_MAX = 1_000_000  # a share finer than that is a mistake for something else
-WEIGHT_DIGITS_MAX = 20  # longer ones are not read: int() takes quadratic time
+WEIGHT_MAX = 1_000_000  # a higher weight is a mistake
+WEIGHT_DIGITS_MAX = 20  # longer ones are rejected unread: int() takes quadratic time
 DIGEST_BYTES = 8
-# Destinations of an exchange: a message is hashed with each of them, in a microsecond.
+# Destinations of an exchange: a message is hashed with each of them, in a microsecond each.
 SHARES_MAX = 1000
 
 
 class ConsistentHashRouter(KeyRouter):
-    """Bindings by their destinations; of several to the same, the first one's weight counts."""
+    """Router by destination; of several bindings to the same, the first one's weight counts."""
 
     chooses = True
 
@@ -54,11 +54,11 @@ class ConsistentHashRouter(KeyRouter):
             raise ChannelError(406, f"Unsupported property: {self.property}")
         self.key_decides = self.header is None and self.property is None
         self.shares: dict[tuple[str, str], dict[Binding, None]] = {}
-        # (hash key, weight, its binding) of each destination
+        # (hash key, weight, first binding) by destination
         self.weights: dict[tuple[str, str], tuple[bytes, int, Binding]] = {}
 
     def check(self, binding: Binding) -> None:
-        """Refuse (406) a key that is no weight."""
+        """Raise 406 for a binding key that is no weight, or too many destinations."""
         key = binding.definition.routing_key
         if not WHOLE_NUMBER.match(key):
             raise ChannelError(406, f"The binding key must be an integer: {term(key)}")
@@ -70,13 +70,13 @@ class ConsistentHashRouter(KeyRouter):
             raise ChannelError(406, f"The exchange leads to {SHARES_MAX} destinations already")
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         destination = _destination(binding)
         self.shares.setdefault(destination, {})[binding] = None
         self._weigh(destination)
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go."""
+        """Remove a binding."""
         destination = _destination(binding)
         del self.shares[destination][binding]
         if self.shares[destination]:
@@ -90,14 +90,14 @@ class ConsistentHashRouter(KeyRouter):
         self.weights[destination] = (_hash_key(destination), weight, first)
 
     def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
-        """Choose the one destination whose share the message belongs to."""
+        """Return the binding whose share the message belongs to."""
         if not self.weights:
             return ()
         value = self._value(routing_key, message)
         return (max(self.weights.values(), key=lambda share: _score(value, share[0], share[1]))[2],)
 
     def _value(self, routing_key: str, message: Message | None) -> bytes:
-        """What is hashed; messages without the header or property are all alike."""
+        """Return the value to be hashed; messages without the header or property are all equal."""
         if message is not None and self.header is not None:
             return term(message.headers.get(self.header)).encode(errors="surrogateescape")
         if message is not None and self.property is not None:
@@ -106,7 +106,7 @@ class ConsistentHashRouter(KeyRouter):
 
 
 def _score(value: bytes, hash_key: bytes, weight: int) -> float:
-    """How strongly a destination claims a value; the highest has it."""
+    """Return a destination's score for a value; the highest wins."""
     digest = blake2b(value, digest_size=DIGEST_BYTES, key=hash_key).digest()
     return log((int.from_bytes(digest) + 0.5) / (1 << (8 * DIGEST_BYTES))) / weight
 
@@ -116,7 +116,10 @@ def _hash_key(destination: tuple[str, str]) -> bytes:
 
 
 def _destination(binding: Binding) -> tuple[str, str]:
-    """A queue counts by the name that it was declared with: renaming it moves no keys."""
+    """Return a destination's key.
+
+    A queue's is its name at declaration, so that renaming moves none.
+    """
     end = binding.destination.definition
     topic = end.topic if isinstance(end, QueueDefinition) else end.name
     return binding.definition.destination_type, topic

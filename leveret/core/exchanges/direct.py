@@ -1,4 +1,4 @@
-"""Exchange type `direct`: the binding's key is the message's."""
+"""Exchange type `direct`: the binding's key equals the message's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DirectRouter(KeyRouter):
-    """Bindings by their key."""
+    """Router by equal routing key."""
 
     takes_each_key = True
 
@@ -24,16 +24,16 @@ class DirectRouter(KeyRouter):
         self.by_key: dict[str, dict[Binding, None]] = {}
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         self.by_key.setdefault(binding.definition.routing_key, {})[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go."""
+        """Remove a binding."""
         key = binding.definition.routing_key
         del self.by_key[key][binding]
         if not self.by_key[key]:
             del self.by_key[key]
 
     def match(self, routing_key: str, _message: Message | None) -> Iterable[Binding]:
-        """List the bindings with this key."""
+        """Return the bindings with this key."""
         return self.by_key.get(routing_key, ())

@@ -1,4 +1,4 @@
-"""Exchange type `fanout`: everything to everyone."""
+"""Exchange type `fanout`: every message to all bindings."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class FanoutRouter(KeyRouter):
-    """All bindings, in the order in which they were made."""
+    """Router to all bindings, in the order in which they were added."""
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.bindings: dict[Binding, None] = {}
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         self.bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go."""
+        """Remove a binding."""
         del self.bindings[binding]
 
     def match(self, _routing_key: str, _message: Message | None) -> Iterable[Binding]:
-        """List all bindings."""
+        """Return all bindings."""
         return self.bindings

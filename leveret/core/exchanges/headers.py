@@ -1,12 +1,12 @@
-"""Exchange type `headers`: a binding's arguments against a message's headers.
+"""Exchange type `headers`: compares a binding's arguments with a message's headers.
 
-    all, all-with-x     every header that the arguments name has the value that they say
-    any, any-with-x     at least one has; without `-with-x` arguments whose names begin with x- say
-                        nothing. An argument without a value asks whether the header is there
+    all, all-with-x     every header in the arguments has the same value in the message
+    any, any-with-x     at least one has; without `-with-x` arguments whose names begin with x- are
+                        ignored. An argument without a value checks whether the header is present
 
-A message is not compared with every binding. Of those that want all, each stands under one of the
-items that it wants, the one with the fewest others; of those that want any, under each. A message
-finds what stands under its own items, so that its cost follows the bindings that share one with it.
+A message is not compared with every binding. Conditions are indexed: those with `all` under one of
+their items, the one shared with the fewest others; those with `any` under each. A message looks up
+its own items, so that its cost depends on the bindings that share one with it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from leveret.core.routing.message import Message
     from leveret.ports.definitions import Arguments
 
-# What a binding's arguments say beside the headers that they compare.
+# Arguments of a binding that are not compared with headers.
 NOT_COMPARED = ("x-match", FILTER_TAGS, FILTER_SQL)
 MODES = ("all", "any", "all-with-x", "any-with-x")
 
-# A header with its value, or the name alone: it is there.
+# A header with its value, or the name alone: the header is present.
 Item: TypeAlias = "tuple[str, Hashable] | tuple[str]"
 
 
 class Condition(NamedTuple):
-    """What the arguments of a binding want; equal ones are kept once, with all their bindings."""
+    """Condition in a binding's arguments; equal ones are kept once, with all their bindings."""
 
     items: frozenset[Item]
     any: bool
 
 
 class HeadersRouter(KeyRouter):
-    """Bindings by their conditions, and these by the items that a message must have for them."""
+    """Router by conditions, indexed by the items that a message must have."""
 
     key_decides = False
 
@@ -50,11 +50,11 @@ class HeadersRouter(KeyRouter):
         self.bindings: dict[Condition, dict[Binding, None]] = {}
         self._all: dict[Item, dict[Condition, None]] = {}  # each under one of its items
         self._any: dict[Item, dict[Condition, None]] = {}  # each under all of its items
-        self._place: dict[Condition, Item] = {}  # of those in `_all`
-        self._names: dict[str, int] = {}  # headers that are wanted, by how many conditions
+        self._place: dict[Condition, Item] = {}  # index item of those in `_all`
+        self._names: dict[str, int] = {}  # number of conditions by header name
 
     def check(self, binding: Binding) -> None:
-        """Refuse (406) an `x-match` that is none."""
+        """Raise 406 for an invalid `x-match`."""
         arguments = binding.definition.arguments
         if "x-match" not in arguments:
             return
@@ -73,7 +73,7 @@ class HeadersRouter(KeyRouter):
             )
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         condition = condition_of(binding.definition.arguments)
         if condition not in self.bindings:
             self.bindings[condition] = {}
@@ -81,7 +81,7 @@ class HeadersRouter(KeyRouter):
         self.bindings[condition][binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go."""
+        """Remove a binding."""
         condition = condition_of(binding.definition.arguments)
         bindings = self.bindings[condition]
         del bindings[binding]
@@ -112,7 +112,7 @@ class HeadersRouter(KeyRouter):
             _remove(self._all, self._place.pop(condition), condition)
 
     def match(self, _routing_key: str, message: Message | None) -> list[Binding]:
-        """List the bindings whose condition holds."""
+        """Return the bindings whose condition holds."""
         items = self._items_of({} if message is None else message.headers)
         found: dict[Condition, None] = {}
         if WANTS_NOTHING in self.bindings:
@@ -125,7 +125,7 @@ class HeadersRouter(KeyRouter):
         return [binding for condition in found for binding in self.bindings[condition]]
 
     def _items_of(self, headers: Arguments) -> set[Item]:
-        """The items of a message that somebody wants, or may want."""
+        """Return the items of a message whose names occur in conditions."""
         names = self._names
         if len(names) < len(headers):
             known: Iterable[str] = [name for name in names if name in headers]
@@ -136,12 +136,12 @@ class HeadersRouter(KeyRouter):
         return items
 
 
-WANTS_NOTHING = Condition(frozenset(), any=False)  # and so matches everything
+WANTS_NOTHING = Condition(frozenset(), any=False)  # so that it matches everything
 NO_CONDITIONS: dict[Condition, None] = {}
 
 
 def condition_of(arguments: Arguments) -> Condition:
-    """Read the arguments of a binding."""
+    """Return the condition in a binding's arguments."""
     mode = arguments.get("x-match", "all")
     items: set[Item] = set()
     for name, value in arguments.items():
@@ -158,7 +158,7 @@ def _remove(table: dict[Item, dict[Condition, None]], item: Item, condition: Con
 
 
 def comparable(value: Any) -> Hashable:
-    """Freeze a value for comparison; here a whole number equals the same number as a float."""
+    """Return a hashable value for comparison; an integer equals the same number as a float."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number", value
     return frozen(value)

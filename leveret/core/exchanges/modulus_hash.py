@@ -1,4 +1,4 @@
-"""Exchange type `x-modulus-hash`: the hash of the routing key, modulo the number of bindings."""
+"""Exchange type `x-modulus-hash`: hash of the routing key modulo the number of bindings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ModulusHashRouter(KeyRouter):
-    """Bindings sorted by where they lead, so that a restart does not change what goes where."""
+    """Router over bindings sorted by destination, so that a restart does not change routes."""
 
     chooses = True
 
@@ -26,16 +26,16 @@ class ModulusHashRouter(KeyRouter):
         self.bindings: list[Binding] = []
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         insort(self.bindings, binding, key=_place)
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go."""
+        """Remove a binding."""
         index = bisect_left(self.bindings, _place(binding), key=_place)
         del self.bindings[self.bindings.index(binding, index)]
 
     def match(self, routing_key: str, _message: Message | None) -> Iterable[Binding]:
-        """Choose one binding by the key."""
+        """Return the binding chosen by the key."""
         if not self.bindings:
             return ()
         digest = blake2b(routing_key.encode(errors="surrogateescape"), digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""Exchange types `x-random` and `x-local-random`: each message to one binding, drawn by lot."""
+"""Exchange types `x-random` and `x-local-random`: each message to one random binding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RandomRouter(KeyRouter):
-    """All bindings with the same chance. `random_below(n)` draws one of 0 … n - 1."""
+    """Router that picks among all bindings. `random_below(n)` returns one of 0 … n - 1."""
 
     key_decides = False
     chooses = True
@@ -29,29 +29,29 @@ class RandomRouter(KeyRouter):
         self._places: dict[Binding, int] = {}
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         self._places[binding] = len(self.bindings)
         self.bindings.append(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go; the last one takes its place."""
+        """Remove a binding; the last one takes its index."""
         place, last = self._places.pop(binding), self.bindings.pop()
         if last is not binding:
             self.bindings[place] = last
             self._places[last] = place
 
     def match(self, _routing_key: str, _message: Message | None) -> Iterable[Binding]:
-        """Draw one binding."""
+        """Return one random binding."""
         if not self.bindings:
             return ()
         return (self.bindings[self.random_below(len(self.bindings))],)
 
 
 class LocalRandomRouter(RandomRouter):
-    """The same among queues of the publisher's own node, which on one node are all there are."""
+    """Router that picks among queues of the publisher's node; on a single node these are all."""
 
     def check(self, binding: Binding) -> None:
-        """Refuse (406) a key, an exchange as destination, and queues that may have replicas."""
+        """Raise 406 for a routing key, an exchange as destination, or a replicated queue type."""
         key = binding.definition.routing_key
         if key:
             raise ChannelError(406, f"Non empty binding '{key}' key not permitted")

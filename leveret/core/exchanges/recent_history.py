@@ -1,7 +1,7 @@
-"""Exchange type `x-recent-history`: a fanout whose new bindings get the last messages at once.
+"""Exchange type `x-recent-history`: a fanout that sends the latest messages to new bindings.
 
-The history is kept in memory and lost at a restart, as in RabbitMQ, whatever the exchange's
-durability: it is for those who come late, not a store.
+The history is in memory and lost at a restart, as in RabbitMQ, whatever the exchange's durability:
+it serves late subscribers and is no store.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ LENGTH = "x-recent-history-length"
 NO_STORE = "x-recent-history-no-store"
 LENGTH_DEFAULT = 20
 LENGTH_TYPES = ("byte", "short", "signedint", "long")
-# Of one exchange, beside its newest message: the length is the client's choice, the memory is not.
+# Limit per exchange, beside its newest message: clients choose the length, not the memory.
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
-MESSAGE_OVERHEAD_BYTES = 512  # the objects around a message's bytes
+MESSAGE_OVERHEAD_BYTES = 512  # Python objects of one message
 
 
 class RecentHistoryRouter(FanoutRouter):
-    """All bindings, and the newest messages."""
+    """Router to all bindings that keeps the latest messages."""
 
-    key_decides = False  # every message must come by, to be kept
+    key_decides = False  # every message must be seen
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
@@ -45,7 +45,7 @@ class RecentHistoryRouter(FanoutRouter):
         self.kept_bytes = 0
 
     def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
-        """List all bindings, and keep the message unless it says otherwise."""
+        """Return all bindings, and keep the message unless it has x-recent-history-no-store."""
         if message is not None and message.headers.get(NO_STORE) is not True:
             self._keep(message)
         return super().match(routing_key, message)
@@ -59,7 +59,7 @@ class RecentHistoryRouter(FanoutRouter):
             self.kept_bytes -= _size(self.kept.popleft())
 
     def history(self) -> Iterable[Message]:
-        """What is kept, oldest first."""
+        """Return the kept messages, oldest first."""
         return tuple(self.kept)
 
 

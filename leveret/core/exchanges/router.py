@@ -1,4 +1,4 @@
-"""What an exchange type is: which of its bindings a message matches."""
+"""Interface of an exchange type: which of its bindings a message matches."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ if TYPE_CHECKING:
 
 
 class RoutingLimitError(LeveretError):
-    """To find what a message matches would take too many steps."""
+    """Raised if matching a message takes too many steps."""
 
 
 class Router(Protocol):
-    """The bindings of one exchange, arranged for matching.
+    """Bindings of one exchange, organized for matching.
 
-    It is made with the arguments of the exchange and raises the 406 that they deserve. The exchange
-    adds a binding once and removes it once; it asks `check` before it adds.
+    It is created with the exchange's arguments and raises ChannelError 406 if they are invalid. The
+    exchange adds and removes a binding once; it calls `check` before adding.
     """
 
     @property
     def key_decides(self) -> bool:
-        """Whether equal routing keys match the same bindings, so that routes can be remembered."""
+        """Whether equal routing keys match the same bindings, so that routes can be cached."""
         ...
 
     @property
     def takes_each_key(self) -> bool:
-        """Whether each of a message's keys may match; else the first speaks for all of them."""
+        """Whether each of a message's keys is matched; otherwise only the first."""
         ...
 
     @property
     def chooses(self) -> bool:
-        """Whether it matters to a message what other bindings there are."""
+        """Whether a match depends on which other bindings there are."""
         ...
 
     def check(self, binding: Binding) -> None:
-        """Raise the 406 that a key, arguments or a destination of no use to this type deserve."""
+        """Raise ChannelError 406 for a key, arguments or a destination not valid for this type."""
         ...
 
     def add(self, binding: Binding) -> None:
-        """Take a binding in."""
+        """Add a binding."""
         ...
 
     def remove(self, binding: Binding) -> None:
-        """Let a binding go, the same object that was added."""
+        """Remove a binding, given as the object that was added."""
         ...
 
     def match(self, routing_key: str, message: Message | None) -> Iterable[Binding]:
-        """List the bindings that a message matches; a destination may come more than once.
+        """Return the bindings that a message matches; a destination may occur more than once.
 
-        There may be no message where `key_decides`: a route is looked for, to be remembered. Raises
+        The message may be None if `key_decides`, for a route to be cached. Raises
         RoutingLimitError.
         """
         ...
 
     def history(self) -> Iterable[Message]:
-        """What a new binding is given at once, oldest first."""
+        """Return the messages for a new binding, oldest first."""
         ...
 
 
 class KeyRouter:
-    """Base of the types that look at nothing but the routing key."""
+    """Base class of types that look at the routing key only."""
 
     key_decides = True
     takes_each_key = False
     chooses = False
 
     def __init__(self, arguments: Arguments) -> None:
-        """Take the arguments of the exchange, for types that have any."""
+        """Store the exchange's arguments, for types that have any."""
         self.arguments = arguments
 
     def check(self, binding: Binding) -> None:
-        """Any key will do, and arguments mean nothing."""
+        """Accept any binding."""
 
     def history(self) -> Iterable[Message]:
-        """Nothing is kept."""
+        """Return no messages."""
         return ()

@@ -1,11 +1,11 @@
-"""Exchange type `topic`: patterns of words, kept as a trie.
+"""Exchange type `topic`: patterns of words, kept in a trie.
 
-A binding key is words divided by dots; `*` stands for one word, `#` for any number of words, none
-included. A message walks all its paths through the trie at once, one word at a time, so that the
-cost depends on the words of its key and on how many patterns agree with it so far, not on how many
-bindings there are.
+A binding key is words divided by dots; `*` matches one word, `#` any number of words, including
+none. A message follows all its paths through the trie at once, one word at a time, so that the cost
+depends on the words of its key and on how many patterns match so far, not on the number of
+bindings.
 
-Compiled, because publishers whose keys never repeat come here for every message: in Python a walk
+Compiled, because publishers whose keys never repeat need it for every message: in Python a walk
 among 10,000 patterns full of wildcards took six times as long.
 """
 
@@ -15,26 +15,26 @@ from cpython.object cimport PyObject
 from leveret.core.exchanges.router import RoutingLimitError
 from leveret.errors import ChannelError
 
-# Every `#` lets a walk stay where it is while others go on: more of them multiply the paths.
+# Every `#` keeps a path alive while others advance: more of them multiply the paths.
 WILDCARDS_MAX = 2
-# Places of the trie that a key may come by, some two milliseconds. Thousands of patterns that differ
-# and fit one key all the same are nobody's who knows of them.
+# Nodes of the trie that a key may visit, some two milliseconds. No reasonable set of bindings has
+# thousands of different patterns that match one key.
 WALKED_NODES_MAX = 10_000
 
 
 cdef class Node:
-    """What the words up to here have in common.
+    """Node of the trie, for all patterns with the words up to here.
 
-    Empty dictionaries are left out: a walk may pass tens of thousands of nodes, and each thing that
-    it need not look at is one that need not come from memory.
+    Empty dictionaries are None: a walk may visit tens of thousands of nodes, and objects that it
+    need not look at cost no memory access.
     """
 
-    cdef readonly dict children  # by their word, without wildcards; or None
-    cdef readonly Node one  # behind `*`
-    cdef readonly Node many  # behind `#`
-    cdef readonly bint repeats  # this node is behind a `#` and takes further words
+    cdef readonly dict children  # by word, without wildcards; or None
+    cdef readonly Node one  # after `*`
+    cdef readonly Node many  # after `#`
+    cdef readonly bint repeats  # this node is after a `#` and takes further words
     cdef readonly dict bindings  # or None
-    cdef unsigned long long reached_in  # the last step of any walk that came here
+    cdef unsigned long long reached_in  # the last step of any walk that visited it
 
     def __init__(self, bint repeats=False):
         self.repeats = repeats
@@ -43,7 +43,7 @@ cdef class Node:
         return not (self.bindings or self.children or self.one is not None or self.many is not None)
 
     cdef Node child(self, str word):
-        """What lies behind one word of a pattern, or None."""
+        """Return the child for one word of a pattern, or None."""
         if word == "*":
             return self.one
         if word == "#":
@@ -51,7 +51,7 @@ cdef class Node:
         return None if self.children is None else self.children.get(word)
 
     cdef Node grow(self, str word):
-        """What lies behind one word of a pattern, made if need be."""
+        """Return the child for one word of a pattern, created if missing."""
         cdef Node node = self.child(word)
         if node is None:
             node = Node(word == "#")
@@ -59,7 +59,7 @@ cdef class Node:
         return node
 
     cdef put(self, str word, Node node):
-        """Let `node` lie behind a word; None cuts off what does."""
+        """Set the child for a word; None removes it."""
         if word == "*":
             self.one = node
         elif word == "#":
@@ -75,15 +75,15 @@ cdef class Node:
 
 
 cdef class TopicRouter:
-    """Bindings by the words of their keys."""
+    """Router by patterns, in a trie."""
 
     cdef readonly dict arguments
     cdef readonly bint key_decides
     cdef readonly bint takes_each_key
     cdef readonly bint chooses
     cdef readonly Node root
-    cdef unsigned long long step  # of all walks so far; 64 bits last
-    cdef readonly Py_ssize_t walked  # places that the last walk came by
+    cdef unsigned long long step  # of all walks so far; 64 bits suffice
+    cdef readonly Py_ssize_t walked  # nodes visited by the last walk
 
     def __init__(self, dict arguments):
         self.arguments = arguments
@@ -93,7 +93,7 @@ cdef class TopicRouter:
         self.root = Node()
 
     def check(self, binding):
-        """Refuse (406) a key with more `#` than a walk should follow."""
+        """Raise 406 for a key with more than WILDCARDS_MAX `#`."""
         cdef str key = binding.definition.routing_key
         count = words(key).count("#")
         if count > WILDCARDS_MAX:
@@ -104,7 +104,7 @@ cdef class TopicRouter:
             )
 
     def add(self, binding):
-        """Take a binding in."""
+        """Add a binding."""
         cdef Node node = self.root
         for word in words(binding.definition.routing_key):
             node = node.grow(word)
@@ -113,7 +113,7 @@ cdef class TopicRouter:
         node.bindings[binding] = None
 
     def remove(self, binding):
-        """Let a binding go, and the branches that led to nothing else. Raises KeyError."""
+        """Remove a binding and branches without bindings. Raises KeyError."""
         cdef Node node = self.root
         cdef list path = []
         for word in words(binding.definition.routing_key):
@@ -131,13 +131,13 @@ cdef class TopicRouter:
             node.put(word, None)
 
     def history(self):
-        """Nothing is kept."""
+        """Return no messages."""
         return ()
 
     def match(self, str routing_key, message):
-        """List the bindings whose pattern fits; each once, however many ways it fits.
+        """Return the bindings whose pattern matches, each once.
 
-        Raises RoutingLimitError for a key that comes by more than WALKED_NODES_MAX places.
+        Raises RoutingLimitError for a key that visits more than WALKED_NODES_MAX nodes.
         """
         cdef Node node
         cdef PyObject* found_child
@@ -169,7 +169,7 @@ cdef class TopicRouter:
         return found
 
     cdef reach(self, Node node, list reached):
-        """Note a node, and those behind it that need no word: a `#` may stand for nothing."""
+        """Visit a node, and those after it by `#` for no words."""
         while node is not None and node.reached_in != self.step:
             node.reached_in = self.step
             reached.append(node)

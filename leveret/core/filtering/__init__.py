@@ -1,5 +1,5 @@
-"""Consumers and bindings that want only some messages: by tags, by SQL, by a stream's filter value.
+"""Filters of consumers and bindings: by tags, by SQL, by a stream's filter values.
 
-`arguments` is how they say so, `filters` what runs for each record. `filtered` offers a queue's
-messages where some consumers have filters, `search` is each one's place in the backlog.
+`arguments` parses them, `filters` evaluates them for each record. `filtered` delivers a queue's
+messages if some consumers have filters, `search` is each filter's position in the backlog.
 """

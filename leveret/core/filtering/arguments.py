@@ -1,7 +1,7 @@
-"""The arguments by which consumers and bindings say what they want.
+"""Arguments of consumers and bindings that state filters.
 
-`x-filter-tags` and `x-filter-sql` together mean that both must hold. Their languages stand in
-leveret.features, what runs for each record in leveret.core.filtering.filters.
+`x-filter-tags` and `x-filter-sql` together mean that both must match. Their languages are in
+leveret.features, their evaluation per record in leveret.core.filtering.filters.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FILTER_TAGS, FILTER_SQL = "x-filter-tags", "x-filter-sql"
 FILTER_UNMATCHED = "x-filter-unmatched"
 KEEP, SKIP = "keep", "skip"
 
-# What judging SQL costs, in steps of a walk through the routing graph (leveret.core.routing.walk):
-# a step for so many characters of its text, measured with conditions of one LIKE to sixty.
+# Cost of evaluating SQL, in steps of a walk through the routing graph (leveret.core.routing.walk):
+# characters of its text per step, measured with conditions of one to sixty LIKEs.
 CHARACTERS_A_STEP = 16
 JUDGEMENT_STEPS_MIN = 10
 
@@ -42,7 +42,7 @@ def filter_sql(value: Any, _arguments: Arguments) -> str | None:
 
 
 def filter_unmatched(value: Any, arguments: Arguments) -> str | None:
-    """Check for what becomes of messages that are not wanted; pointless where all are."""
+    """Check for `keep` or `skip`, the treatment of unmatched messages; invalid without a filter."""
     if not isinstance(value, str):
         return f"{{unacceptable_type,{field_type(value)}}}"
     if value not in {KEEP, SKIP}:
@@ -70,9 +70,9 @@ def _problem(value: Any, parse: Callable[[str], object]) -> str | None:
 
 
 def record_filter(arguments: Arguments, is_over: Callable[[], bool] = never) -> RecordFilter | None:
-    """Make the filter that arguments, which were checked, ask for; None: all is wanted.
+    """Return the filter that validated arguments state; None without one.
 
-    `is_over()` as of RecordFilter.
+    `is_over()` is that of RecordFilter.
     """
     values = stream_values(arguments)
     tags = sql = None
@@ -87,9 +87,9 @@ def record_filter(arguments: Arguments, is_over: Callable[[], bool] = never) -> 
 
 
 def binding_filter(arguments: Arguments, of: str) -> RecordFilter | None:
-    """Make the filter of a binding; None where it has none.
+    """Return the filter of a binding; None without one.
 
-    Raises the 406 that a wrong one deserves; `of` names the exchange in its text.
+    Raises ChannelError 406 for an invalid one; `of` names the exchange in its text.
     """
     for key in (FILTER_TAGS, FILTER_SQL):
         if key in arguments:
@@ -101,7 +101,7 @@ def binding_filter(arguments: Arguments, of: str) -> RecordFilter | None:
 
 
 def judgement_steps(arguments: Arguments) -> int:
-    """What it costs to judge a message by the SQL of a binding's arguments, which were checked."""
+    """Return the cost of evaluating the SQL of a binding's validated arguments, in steps."""
     condition = arguments.get(FILTER_SQL)
     if condition is None:
         return 0

@@ -1,13 +1,13 @@
-"""A queue some of whose consumers want only what passes their filters.
+"""Delivery for a queue with filtering consumers.
 
-Made for a queue when the first such consumer comes, and given up with the last: until then nothing
-of this costs anything. It takes the place of the queue's usual round of offers. In each line of
-equal priority everybody takes a step in turn: who takes everything is offered the lowest ready
-offsets, who has a filter looks at a stretch of the backlog from its own place on (`Search`), and
-takes what it wants of it. Lower priorities come after the higher ones have nothing left to look at.
+Created when the first such consumer comes, and dropped with the last, so that other queues pay
+nothing. It replaces the queue's usual round of offers. In each line of equal priority, consumers
+take steps in turn: one without a filter is offered the lowest ready offsets, one with a filter
+scans a range of the backlog from its own position on (`Search`), and takes what matches. Lower
+priorities are served when the higher ones have nothing left to scan.
 
-Looking reads ahead of what is delivered, in windows that searches at the same place share. What a
-turn looks at is bounded, so that a long backlog keeps neither other queues nor sockets waiting.
+Scanning reads ahead of deliveries, in windows shared by searches at the same position. The scan of
+a turn is bounded, so that a long backlog delays neither other queues nor sockets.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments
     from leveret.ports.records import Batch
 
-Wanted: TypeAlias = tuple[Any, ...]  # what a consumer's arguments say of its filter
+Wanted: TypeAlias = tuple[Any, ...]  # the arguments of a consumer's filter
 
 FILTER_ARGUMENTS = (FILTER_TAGS, FILTER_SQL, FILTER_UNMATCHED)
 
-# What was read last stays at hand, also for searches that are somewhere else: 256 KiB each.
+# Recently read windows kept in memory, also for searches at other positions: 256 KiB each.
 WINDOWS_MAX = 4
-# Searches that are kept for whoever comes again.
+# Searches kept for consumers that come again.
 IDLE_SEARCHES_MAX = 16
-# Looking at a record that compiled code passes over takes this part of what delivering takes. Those
-# that Python judges take what they take: the turn's clock is looked at.
+# Scanning a record in compiled code takes this fraction of a delivery. The time of records
+# evaluated in Python is measured by the turn's clock instead.
 LOOKS_PER_DELIVERY = 8
 
 
 class FilteredDelivery:
-    """The searches of one queue's consumers, and the rounds in which they are served.
+    """Searches of one queue's consumers, and the rounds that serve them.
 
-    Consumers with the same filter share a search: what one of them does not want, no other does. A
-    few searches are kept when their last consumer has gone, for the next one: whoever pulls comes
-    again and again.
+    Consumers with the same filter share a search: what does not match for one does not for the
+    others. A few searches are kept when their last consumer has left, for the next one: pulling
+    clients come again and again.
     """
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._machine = queue.machine
-        self._searches: dict[Wanted, Search] = {}  # whoever came last, last
+        self._searches: dict[Wanted, Search] = {}  # most recently used last
         self._taking: dict[QueueConsumer, Search] = {}
         self._windows: deque[LogWindow] = deque(maxlen=WINDOWS_MAX)
         self._delivered = 0  # in this turn
-        self.is_held_up = False  # whether somebody waits for what other queues' consumers take, too
-        self._next: QueueConsumer | None = None  # whose turn it is where the last turn was over
+        self.is_held_up = False  # whether a consumer waits for capacity shared with other queues
+        self._next: QueueConsumer | None = None  # who is served first in the next turn
         self._machine.ledger.came_back = RangeSet()
 
-    # -- who looks
+    # -- searches
 
     def add(self, consumer: QueueConsumer, wanted: RecordFilter) -> None:
-        """Give a consumer its place: before everything that is ready, unless others have looked."""
+        """Add a consumer; its search starts at the head, or continues one of the same filter."""
         arguments = consumer.arguments
         key = tuple(arguments.get(name) for name in FILTER_ARGUMENTS)
         skips = arguments.get(FILTER_UNMATCHED) == SKIP
@@ -77,7 +77,7 @@ class FilteredDelivery:
         self._let_go()
 
     def remove(self, consumer: QueueConsumer) -> bool:
-        """Let a consumer go. Returns whether others are left that look."""
+        """Remove a consumer. Returns whether others with filters are left."""
         self._taking.pop(consumer, None)
         self._let_go()
         if not self._taking:
@@ -85,21 +85,21 @@ class FilteredDelivery:
         return bool(self._taking)
 
     def _let_go(self) -> None:
-        """Keep as many searches that nobody needs as are worth it."""
+        """Drop unused searches beyond IDLE_SEARCHES_MAX, the least recently used first."""
         needed = set(map(id, self._taking.values()))
         idle = [key for key, search in self._searches.items() if id(search) not in needed]
         for key in idle[: max(len(idle) - IDLE_SEARCHES_MAX, 0)]:
             del self._searches[key]
 
     def looks_on(self, consumer: QueueConsumer) -> bool:
-        """Whether a consumer has not looked at everything yet."""
+        """Whether a consumer's search has not reached the end."""
         search = self._taking.get(consumer)
         return search is not None and search.next(self._machine.ledger) is not None
 
     # -- a turn
 
     def pump(self) -> tuple[int, bool]:
-        """Serve everybody: (records sent, whether another turn could do more)."""
+        """Serve all consumers. Returns (records sent, whether another turn could do more)."""
         self._note_returns()
         self._delivered = 0
         self.is_held_up = False
@@ -116,7 +116,7 @@ class FilteredDelivery:
             if left <= 0:
                 return self._delivered, True
             if any(self._waits(consumer) for consumer in line):
-                break  # what it may want is not for those behind it
+                break  # what they may match is not for lower priorities
         if not self._machine.ready_count:
             self._queue.reader.clear()
         if self._windows and self._is_caught_up:
@@ -124,10 +124,10 @@ class FilteredDelivery:
         return self._delivered, False
 
     def _serve_line(self, line: list[QueueConsumer]) -> int:
-        """Let everybody of one priority take a step, as far as the turn's time lasts.
+        """Give each consumer of one priority a step, as far as the turn's time lasts.
 
-        Returns the cost in deliveries; 0: there was nothing to do. Where time was over before all
-        had their step, `_next` is who comes first in the next turn.
+        Returns the cost in deliveries; 0 if there was nothing to do. If the time ended early,
+        `_next` comes first in the next turn.
         """
         begin = line.index(self._next) if self._next in line else 0
         self._next = None
@@ -141,14 +141,14 @@ class FilteredDelivery:
 
     @property
     def _is_caught_up(self) -> bool:
-        """Whether everybody has looked at everything."""
+        """Whether all searches have reached the end."""
         ledger = self._machine.ledger
         return all(search.next(ledger) is None for search in self._searches.values())
 
     def _note_returns(self) -> None:
-        """What came back since the last turn is looked at again by everybody."""
+        """Have all searches scan the offsets again that were returned since the last turn."""
         returned = self._machine.ledger.came_back
-        if returned is None:  # too much to be told
+        if returned is None:  # too many to be listed
             for search in self._searches.values():
                 search.start_over()
             self._machine.ledger.came_back = RangeSet()
@@ -162,7 +162,7 @@ class FilteredDelivery:
         return self._queue.reader.fetching if search is None else search.waits
 
     def _serve(self, consumer: QueueConsumer) -> int:
-        """Let one consumer take a step. Returns its cost in deliveries; 0: there was none."""
+        """Give one consumer a step. Returns its cost in deliveries; 0 if it had none."""
         capacity = consumer.capacity()
         if capacity <= 0:
             self.is_held_up = self.is_held_up or capacity < 0
@@ -179,7 +179,7 @@ class FilteredDelivery:
         return 0 if batches is None else self._look(consumer, capacity, search, stretch, batches)
 
     def _offer(self, consumer: QueueConsumer) -> int:
-        """Give what comes first to a consumer that takes everything."""
+        """Offer the next records to a consumer without a filter."""
         offer = self._machine.offer_to(consumer)
         batches = None if offer is None else self._queue.reader.read(offer.first)
         if offer is None or batches is None:
@@ -196,7 +196,7 @@ class FilteredDelivery:
         stretch: Stretch,
         batches: list[Batch],
     ) -> int:
-        """Look at what of a stretch is at hand, and deliver what is wanted."""
+        """Scan the part of a range that is in memory, and deliver what matches."""
         _, ready, first, stop = stretch
         limit = self._machine.share(consumer, capacity, stop - first)
         wanted = search.filter
@@ -213,7 +213,7 @@ class FilteredDelivery:
         return cost + self._delivered
 
     def _skip(self, ready: RangeSet, first: int, stop: int) -> None:
-        """What is left of a stretch counts as consumed by whoever did not want it."""
+        """Settle the unmatched records of a range, for a consumer that skips them."""
         unwanted = list(ready.gaps(first, stop).gaps(first, stop))
         if unwanted:
             self._queue.log.settle(self._machine.lose(unwanted))
@@ -223,7 +223,7 @@ class FilteredDelivery:
     def _deliver(
         self, consumer: QueueConsumer, runs: Runs, batches: list[Batch], reached: int
     ) -> int:
-        """Send runs of wanted records. Returns how far all was dealt with: `reached`, or less."""
+        """Send runs of matching records. Returns how far all was handled: `reached`, or less."""
         for run, redelivered in self._alike(self._queue.alive(runs, batches)):
             sent = self._queue.send_runs(consumer, run, batches, redelivered=redelivered)
             self._delivered += count(sent)
@@ -233,7 +233,7 @@ class FilteredDelivery:
         return reached
 
     def _alike(self, runs: Runs) -> list[tuple[Runs, bool]]:
-        """Gather runs that follow each other by whether they were delivered before."""
+        """Group consecutive runs by whether they were delivered before."""
         ledger = self._machine.ledger
         found: list[tuple[Runs, bool]] = []
         for first, stop in runs:
@@ -249,7 +249,7 @@ class FilteredDelivery:
     # -- reading
 
     def _batches(self, search: Search, offset: int) -> list[Batch] | None:
-        """Batches of which one holds `offset`; None after asking for it where it is not at hand."""
+        """Return batches, one of them with `offset`; None after starting a device read for it."""
         for window in self._windows:
             if window.holds(offset):
                 return window.at_hand(offset)
@@ -257,7 +257,7 @@ class FilteredDelivery:
         try:
             batches = window.at_hand(offset)
         except StorageError:
-            batches = None  # whoever fetches meets it again, and deals with it
+            batches = None  # the fetch finds the damage again and handles it
         if batches is None:
             search.waits = True
             self._queue.services.spawn(self._fetch(search, window, offset))
@@ -272,16 +272,16 @@ class FilteredDelivery:
                 self._windows.appendleft(window)
         except StorageError as error:
             queue.reader.errors.report(error)
-            return  # it goes on when the queue is touched the next time
+            return  # continues when the queue is touched the next time
         finally:
             search.waits = False
         queue.touch()
 
 
 def check_filterable(queue: OpenQueue, arguments: Arguments) -> None:
-    """Raise 406 for a filter on a queue whose messages wait for others of their group.
+    """Raise 406 for a filter on a queue with message groups.
 
-    Who passes over a group's first message would take the second out of its order.
+    Skipping the first message of a group would deliver the second out of order.
     """
     if queue.settings.group_ordering:
         for key in (FILTER_TAGS, FILTER_SQL):

@@ -9,12 +9,12 @@ cdef class Condition:
 
 
 cdef class RecordFilter:
-    cdef TagCondition tags      # each may be None: it does not matter
+    cdef TagCondition tags      # None: no such condition
     cdef Condition other
     cdef SqlCondition sql
     cdef object is_over
-    cdef int timed              # judgements in this call after which the clock was looked at
-    cdef readonly bint tired    # whether this call ended, or ends, because its time was over
+    cdef int timed              # number of evaluations in this call when the clock was last read
+    cdef readonly bint tired    # whether this call ended, or ends, because its time is over
 
     cdef int begin(self) noexcept
     cdef bint is_tired(self) except -1
@@ -25,7 +25,7 @@ cdef class RecordFilter:
 
 
 cdef class TagCondition(Condition):
-    cdef bytes joined                   # the tags, one behind the other
+    cdef bytes joined                   # the tags, concatenated
     cdef const uint8_t* texts           # its bytes
     cdef uint32_t[64] start             # of each tag there
     cdef uint32_t[64] size
@@ -44,10 +44,10 @@ cdef class TagCondition(Condition):
 
 cdef class SqlCondition(Condition):
     cdef object condition
-    cdef object headers         # the names of all that it asks for
+    cdef object headers         # names of all headers that it reads
     cdef bint asks_properties
-    cdef list names             # of headers without which it cannot hold
-    cdef list texts             # of each name, or None
-    cdef int judgements         # how often Python was asked, of late
+    cdef list names             # headers without which it cannot be true
+    cdef list texts             # required text of each name, or None
+    cdef int judgements         # evaluations in Python in this call
 
     cdef bint has_needed(self, RecordView* record) except -1

@@ -1,13 +1,13 @@
-"""Which records somebody wants, by conditions on what stands in front of their bodies.
+"""Filters of records, by conditions on the data before their bodies.
 
-A filter looks at a batch's header, then at a record's tag mask, then into its headers, and goes on
-to the next record as soon as one of these says no. Conditions are asked in the order of their cost;
-only the last, SQL, may call Python, for records that have the headers it needs. A batch that nobody
-wants anything of costs a few instructions, a record that its mask excludes about as many.
+A filter checks a batch's header, then a record's tag mask, then its headers, and continues with the
+next record as soon as one of these excludes it. Conditions are evaluated in order of cost; only the
+last, SQL, may call Python, for records that have the headers it needs. A batch without a match
+costs a few instructions, and so does a record that its mask excludes.
 
-What a call may cost is bounded: it ends with the batches that it was given, or once its time is
-over, and says how far it came. A clock is looked at behind each record that Python has judged: that
-takes ten microseconds or a millisecond, as the condition and the headers are.
+The cost of a call is bounded: it ends with its batches, or once its time is over, and returns how
+far it came. The clock is read after each record evaluated in Python, which takes ten microseconds
+up to a millisecond, depending on the condition and the headers.
 """
 
 from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
@@ -25,25 +25,25 @@ cdef extern from *:
     void __builtin_prefetch(const void*) noexcept nogil      # of GCC and Clang
 
 cdef enum:
-    # Where a record lies is known from the one before it only: a guess of where the next ones do, by
-    # its size, fetches them from memory meanwhile. Neighbours are often alike, and a wrong guess is free.
+    # A record's position is only known from the one before it: prefetching at a position guessed by
+    # its size hides the memory latency. Neighbours are often alike, and a wrong guess is harmless.
     AHEAD = 6
-    # What a mask says of a tag condition; both bits: nothing.
+    # Result of a mask for a tag condition; both bits: undecided.
     CAN_HOLD = 1
     CAN_FAIL = 2
     UNSURE = 3
-    # The program's steps, the values of leveret.features.tags.Step.
+    # Steps of programs, as in leveret.features.tags.Step.
     ANY = -1
     NOT = -2
     AND = -3
     OR = -4
     STACK_MAX = 128
-    MASK_AT = 12        # places in a record and a batch: see leveret.ports.records
+    MASK_AT = 12        # positions in a record and a batch: see leveret.ports.records
     BATCH_MASK_AT = 56
 
 
 cdef class Condition:
-    """One condition: `may_hold` of a batch, without a look at its records; `holds` of a record."""
+    """One condition: `may_hold` for a batch, without its records; `holds` for a record."""
 
     cdef bint may_hold(self, Batch batch) noexcept:
         return True
@@ -53,14 +53,14 @@ cdef class Condition:
 
 
 def never():
-    """Time is never over."""
+    """Return False: time is never over."""
     return False
 
 
 cdef class RecordFilter:
-    """Lets records through of which all conditions hold that are there: `tags`, an `other`, `sql`.
+    """Filter that accepts records for which all its conditions hold: `tags`, `other`, `sql`.
 
-    `is_over()` says whether the time of whoever calls is over: one record is judged all the same.
+    `is_over()` says whether the caller's time is over: one record is evaluated all the same.
     """
 
     def __init__(self, TagCondition tags, Condition other=None, SqlCondition sql=None, is_over=never):
@@ -71,7 +71,7 @@ cdef class RecordFilter:
 
     @property
     def judgements(self):
-        """How many records Python has judged in the last call."""
+        """Number of records evaluated in Python in the last call."""
         return 0 if self.sql is None else self.sql.judgements
 
     cdef int begin(self) noexcept:
@@ -82,16 +82,16 @@ cdef class RecordFilter:
         return 0
 
     cdef bint is_tired(self) except -1:
-        """Whether this call has cost enough; a clock is looked at for each judgement."""
+        """Whether this call's time is over; the clock is read once per evaluation."""
         if self.sql is not None and self.sql.judgements != self.timed:
             self.timed = self.sql.judgements
             self.tired = self.is_over()
         return self.tired
 
     def run(self, list batches, uint64_t first, uint64_t stop):
-        """The first run of wanted records in [first, stop), which the batches hold without a gap.
+        """Return the first run of matching records in [first, stop), which the batches contain.
 
-        (x, x) where nothing below x is wanted, and x is as far as the call came.
+        (x, x) if nothing below x matches, where x is how far the call came.
         """
         cdef Batch batch
         cdef size_t position
@@ -120,15 +120,15 @@ cdef class RecordFilter:
         return min(begin, offset), offset
 
     def find(self, list batches, RangeSet ready not None, uint64_t first, uint64_t stop, uint64_t limit):
-        """(runs, reached): what of `ready` in [first, stop) is wanted, at most `limit` records.
+        """Return (runs, reached): matching records of `ready` in [first, stop), at most `limit`.
 
-        Runs are [(first, stop)]; all that is ready below `reached` was looked at. The batches hold
-        `first`, and end where they do.
+        Runs are [(first, stop)]; everything ready below `reached` was scanned. The batches contain
+        `first`; the scan ends with them.
         """
         cdef list runs = []
         cdef Batch batch
         cdef uint64_t offset = first, end
-        cdef uint64_t begin = 0, after = 0      # of the run that grows
+        cdef uint64_t begin = 0, after = 0      # of the current run
         cdef Py_ssize_t i = ready._find(first)
         cdef size_t position
         self.begin()
@@ -146,7 +146,7 @@ cdef class RecordFilter:
                     i += 1
                 if i == ready.size or range_at(ready, i).first >= end:
                     offset = end
-                    position = 0    # that is the place of an offset before
+                    position = 0    # it belongs to a lower offset
                     break
                 if position == 0 or range_at(ready, i).first > offset:
                     offset = max(offset, range_at(ready, i).first)
@@ -177,7 +177,7 @@ cdef class RecordFilter:
         )
 
     cdef int wants(self, Batch batch, size_t* position) except -1:
-        """Whether the record at `position` is wanted, which moves on to the next."""
+        """Whether the record at `position` matches; moves `position` to the next."""
         cdef RecordView record
         cdef uint64_t mask
         cdef int judged = CAN_HOLD
@@ -193,7 +193,7 @@ cdef class RecordFilter:
         return self.holds(&record, judged)
 
     cdef bint holds(self, RecordView* record, int judged) except -1:
-        """Whether all holds of a record about which the mask of its tags has said `judged`."""
+        """Whether all conditions hold for a record, given the result `judged` of its tag mask."""
         return (
             (judged == CAN_HOLD or (judged == UNSURE and self.tags.holds(record)))
             and (self.other is None or self.other.holds(record))
@@ -201,14 +201,14 @@ cdef class RecordFilter:
         )
 
     cdef int keep_place(self, Batch batch, uint64_t offset, size_t position) except -1:
-        """Whoever asks the batch for this offset next, need not count from its beginning."""
+        """Cache a position in the batch, so that its next lookup need not start from the front."""
         if offset < batch.base_offset + batch.count:
             batch.cursor_offset = offset
             batch.cursor_position = position
         return 0
 
     def matches(self, bytes header not None):
-        """Whether a message with this content header is wanted, which is stored nowhere yet."""
+        """Whether a message with this content header, which is not stored yet, matches."""
         cdef RecordView record
         self.begin()
         record.header = <const uint8_t*><const char*>header
@@ -222,7 +222,7 @@ cdef class RecordFilter:
 
 
 cdef class TagCondition(Condition):
-    """A tag expression (leveret.features.tags): `tags` and `program`."""
+    """Tag condition: the `tags` and `program` of leveret.features.tags."""
 
     def __init__(self, tags, program):
         cdef Py_ssize_t i
@@ -258,14 +258,17 @@ cdef class TagCondition(Condition):
         return self.has_them(record.header, record.header_size)
 
     cdef int judge(self, uint64_t mask) noexcept nogil:
-        """What the mask of a record's tags says."""
+        """Return the result of a record's tag mask."""
         if mask != self.judged_mask:        # neighbours are often alike
             self.judged = self.run_on_mask(mask, False)
             self.judged_mask = mask
         return self.judged
 
     cdef int run_on_mask(self, uint64_t mask, bint joined) noexcept nogil:
-        """The program on a mask, of one record or of several `joined`: its tags are there perhaps, or not."""
+        """Evaluate the program on the mask of one record, or of several `joined`.
+
+        A bit means that its tag may be present.
+        """
         cdef uint8_t[STACK_MAX] stack
         cdef int top = -1, i, step, one, other
         for i in range(self.steps):
@@ -290,7 +293,7 @@ cdef class TagCondition(Condition):
         return stack[0]
 
     cdef bint has_them(self, const uint8_t* header, uint32_t size) noexcept nogil:
-        """Whether the expression holds of the tags themselves."""
+        """Whether the expression is true for the tags themselves."""
         cdef TagItems items
         cdef const uint8_t* tag
         cdef uint32_t tag_size
@@ -328,14 +331,14 @@ cdef class TagCondition(Condition):
 
 
 cdef enum:
-    NAMES_MAX = 16      # of the headers a condition needs, as many are looked for before Python is asked
+    NAMES_MAX = 16      # maximum of needed headers checked before Python is called
 
 
 cdef class SqlCondition(Condition):
-    """An SQL condition (leveret.features.sql): `holds(headers, properties)` is asked in Python.
+    """SQL condition (leveret.features.sql), evaluated in Python by `holds(headers, properties)`.
 
-    A record is passed over before that if it lacks one of the headers that are needed, or if one of
-    them has another text than the one that it must have. Only what is asked for is read of it.
+    A record is excluded before that if it lacks a needed header, or has another text in one that
+    needs a certain one. Only what the condition uses is decoded.
     """
 
     def __init__(self, condition):
@@ -366,7 +369,7 @@ cdef class SqlCondition(Condition):
         return self.condition.holds(headers, properties)
 
     cdef bint has_needed(self, RecordView* record) except -1:
-        """Whether each of the names is there, with its text if it must have one."""
+        """Whether all needed headers are present, with their required texts."""
         cdef HeadersPlace place
         cdef const uint8_t* field
         cdef const uint8_t* after

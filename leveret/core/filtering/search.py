@@ -1,10 +1,10 @@
-"""One taker's place in the backlog of a queue, where the taker does not want every message.
+"""Position of a filter in the backlog of a queue.
 
-Whoever takes everything always takes what comes first, and needs no place. A taker with a filter
-does: each level of the ledger (a queue without priorities has one) has been looked at up to a
-cursor, and what lies below it and is ready is not wanted, but for what has come back since: that is
-looked at again. So a message is looked at once for each taker, however often it is asked. A place
-is a few numbers, and offsets only: reading and comparing is the business of others.
+A consumer without a filter always takes the lowest offsets, and needs no position. With a filter,
+each level of the ledger (a queue without priorities has one) is scanned up to a cursor, and ready
+offsets below it do not match, except those returned since, which are scanned again. So each filter
+scans a message once, however often it is served. A position consists of a few numbers; reading and
+matching are done elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Stretch(NamedTuple):
-    """Offsets to be looked at, where `ready` says so: [first, stop) of one level."""
+    """Range [first, stop) of one level whose `ready` offsets are to be scanned."""
 
     level: int
     ready: RangeSet
@@ -31,9 +31,9 @@ class Stretch(NamedTuple):
 
 
 class Search:
-    """What was looked at for one taker, with its filter.
+    """Scan position of one filter.
 
-    `skips`: what is not wanted counts as consumed by it. `waits`: something is being read for it.
+    `skips`: unmatched messages count as consumed. `waits`: a read for it is in progress.
     """
 
     __slots__ = ("_again", "_cursors", "filter", "skips", "waits")
@@ -43,10 +43,10 @@ class Search:
         self.skips = skips
         self.waits = False
         self._cursors: dict[int, int] = {}
-        self._again = RangeSet()  # below a cursor, and not looked at since they came back
+        self._again = RangeSet()  # returned below a cursor, and not scanned since
 
     def next(self, ledger: Ledger | WeighedLedger) -> Stretch | None:
-        """Tell what is to be looked at next, in the order of service; None: all was."""
+        """Return the next range to scan, in order of service; None at the end."""
         committed = ledger.committed
         for level, ready in ledger.ready_sets():
             cursor = self._cursors.get(level, 0)
@@ -62,19 +62,19 @@ class Search:
     def _returned(
         self, level: int, ready: RangeSet, cursor: int, ledger: Ledger | WeighedLedger
     ) -> Stretch | None:
-        """Find the first of what came back that is ready on this level."""
+        """Return the first range of returned offsets that is ready on this level, or None."""
         for first, stop in list(self._again):
             if first >= cursor:
-                return None  # will be come by
+                return None  # not scanned yet anyway
             offset = ready.first_from(first)
             if offset is not None and offset < min(stop, cursor):
                 return Stretch(level, ready, offset, min(stop, cursor))
             if not ledger.ready_in(first, stop):
-                self._again.remove(first, stop)  # somebody has it; it may come back once more
+                self._again.remove(first, stop)  # leased or settled; it may be returned again
         return None
 
     def looked(self, stretch: Stretch, reached: int) -> None:
-        """Note that what is ready of a stretch below `reached` is taken, or not wanted."""
+        """Advance past a range's ready offsets below `reached`: delivered, or unmatched."""
         level, ready, first, _ = stretch
         if first < self._cursors.get(level, 0):
             for low, high in ready.gaps(first, reached).gaps(first, reached):
@@ -83,12 +83,12 @@ class Search:
             self._cursors[level] = reached
 
     def came_back(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Note that these may be ready again."""
+        """Note offsets that were returned and may be ready again."""
         seen = max(self._cursors.values(), default=0)
         for first, stop in ranges:
             self._again.add(first, min(stop, seen))
 
     def start_over(self) -> None:
-        """Look at everything again: what came back is not known."""
+        """Scan everything again: the returned offsets are unknown."""
         self._cursors.clear()
         self._again.clear()

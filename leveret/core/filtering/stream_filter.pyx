@@ -1,7 +1,7 @@
-"""Which records of a stream a consumer wants: by the header x-stream-filter-value, exactly.
+"""Stream filter by the header x-stream-filter-value, exact per message.
 
-RabbitMQ skips blocks of messages by a Bloom filter and leaves it to clients to filter again; here no
-record comes that was not asked for. Compiled because every record of the stream is looked at.
+RabbitMQ skips chunks of messages by a Bloom filter and leaves it to clients to filter again; here
+only matching records are delivered. Compiled because every record of the stream is checked.
 """
 
 from libc.stdint cimport uint8_t
@@ -19,7 +19,7 @@ cdef uint8_t FIELD_NAME_SIZE = <uint8_t>len(VALUE_FIELD)
 
 
 cdef class StreamValues(Condition):
-    """Lets records through whose filter value is one of `values`, or that have none if `unfiltered`."""
+    """Accepts records with a filter value in `values`, or without one if `unfiltered`."""
 
     cdef frozenset values
     cdef bint unfiltered
@@ -50,7 +50,7 @@ cdef class StreamValues(Condition):
 
 
 def stream_values(dict arguments not None):
-    """The condition that a consumer's arguments ask for; None where they ask for none."""
+    """Return the condition in a consumer's arguments, or None."""
     wanted = arguments.get(STREAM_FILTER)
     if isinstance(wanted, (str, bytes)):
         wanted = [wanted]

@@ -1,5 +1,5 @@
-"""Which offsets of a queue are ready and which are leased: a ledger for each order of delivery.
+"""Ledgers: the delivery state of a queue, i.e. which offsets are ready, leased or settled.
 
-`ledger` is the plain one; `priorities` and `groups` deliver in an order of their own (`number_map`
-is how groups remember), `weighing` knows bytes as well.
+`ledger` is the plain one, in order of offsets; `priorities` and `groups` deliver in other orders
+(`number_map` is their hash map), `weighing` also counts bytes.
 """

@@ -6,7 +6,7 @@ GROUP: str
 GROUP_BYTES_MAX: int
 
 class GroupLedger(Ledger):
-    """Not a subclass at run time: it has the same methods."""
+    """Stub; at run time not a subclass, but with the same methods."""
 
     def __init__(
         self, first: int, committed: int, settled: RangeSet, redelivered_stop: int = 0

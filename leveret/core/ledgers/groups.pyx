@@ -1,20 +1,22 @@
-"""The ledger of a queue with message groups: of each group one message at a time is with a consumer.
+"""Ledger of a queue with message groups: at most one message of each group is leased.
 
-Has the methods of `Ledger` (see there), `learn` and `forget` as `PriorityLedger`, and `is_open`:
-whether anything can be delivered now, since what is ready may wait for its group.
+Has the methods of `Ledger`, `learn` and `forget` as `PriorityLedger`, and `is_open`: whether
+anything can be delivered now, since ready messages may be blocked by their group.
 
-    ring    the groups that have something ready and nothing out, in the order of their turns
-    group   its waiting offsets, lowest first; how many of it are out
-    out     offset → group, of what is leased
+    ring    groups with a ready message and none leased, in round-robin order
+    group   its waiting offsets, lowest first; number of its leased ones
+    out     offset → group, of leased offsets
 
-A turn is worth one message; then the group waits until that is settled or returned, and is last in
-the ring. So a group with a million messages and one with three are served alike. What has no group
-has one place in the ring, too: its turn is worth as many messages as groups were served since the
-last one. What comes back stands at the head of its group again, and its group at the end of the ring.
+A turn delivers one message; then the group is blocked until that is settled or returned, and goes
+to the end of the ring. So a group with a million messages and one with three are served alike.
+Messages without a group share one place in the ring: its turn delivers as many as were delivered
+from groups since its last one. A returned message goes back to the head of its group, and the group
+to the end of the ring.
 
 A message with a group costs 12 bytes (up to a quarter more while the array grows), a group with
-something waiting or out some 70. Groups are known by a hash of 64 bits: two that share one only
-wait for each other. What was taken out of turn (expired, purged) is found out when its turn comes.
+waiting or leased messages some 70. Groups are identified by a hash of 64 bits: two with the same
+hash only block each other. Offsets removed out of turn (expired, purged) are skipped when they are
+reached.
 """
 
 from libc.stddef cimport size_t
@@ -33,12 +35,12 @@ GROUP_BYTES_MAX = 255
 
 cdef enum:
     NAME_BYTES = 15
-    UNGROUPED = 0               # the group of what has none
-    STALE_MIN = 1024            # so many places of what is gone are kept, or as many as of what is not
+    UNGROUPED = 0               # the group of messages without one
+    STALE_MIN = 1024            # stale places kept before weeding, beside as many live ones
     ROOM_MIN = 16
 
 cdef const uint8_t* NAME = <const uint8_t*>b"x-message-group"
-# Drawn anew by each process, so that nobody can make up groups that meet in one place.
+# Random per process, so that clients cannot construct colliding groups.
 cdef uint64_t SEED = <uint64_t>(hash("leveret.core.ledgers.groups") & 0xFFFFFFFFFFFFFFFF)
 
 
@@ -49,10 +51,10 @@ cdef struct Learned:
 
 cdef struct Group:
     uint64_t hash
-    uint32_t head               # index of its first place; NOWHERE: nothing waits
+    uint32_t head               # index of its first place; NOWHERE if nothing waits
     uint32_t tail
-    uint32_t next               # in the ring, or among the free ones
-    uint32_t out                # how many of it are leased
+    uint32_t next               # next group in the ring, or in the free list
+    uint32_t out                # number of leased offsets
     bint in_ring
 
 
@@ -64,7 +66,7 @@ cdef int _by_offset(const void* one, const void* other) noexcept nogil:
 # ----- the header
 
 cdef const uint8_t* group_field(const uint8_t* fields, const uint8_t* stop) noexcept nogil:
-    """The value of the field `x-message-group`, its letter first; NULL where there is none."""
+    """Return the value of the field `x-message-group`, type letter first; NULL if absent."""
     cdef const uint8_t* field = fields
     cdef const uint8_t* after
     while field < stop:
@@ -78,7 +80,7 @@ cdef const uint8_t* group_field(const uint8_t* fields, const uint8_t* stop) noex
 
 
 cdef int check_group(const uint8_t* fields, const uint8_t* stop) except -1:
-    """Raise ChannelError 406 unless a group among a table's fields is a string of bounded length."""
+    """Raise ChannelError 406 if a table's group is not a string of bounded length."""
     cdef const uint8_t* value = group_field(fields, stop)
     if value == NULL:
         return 0
@@ -92,13 +94,13 @@ cdef int check_group(const uint8_t* fields, const uint8_t* stop) except -1:
 
 
 def check_group_of(const unsigned char[::1] fields not None):
-    """See `check_group`, for callers in Python."""
+    """Raise ChannelError 406 for an invalid group; `check_group` for callers in Python."""
     if fields.shape[0]:
         check_group(&fields[0], &fields[0] + fields.shape[0])
 
 
 cdef bint read_group(const RecordView* record, uint64_t* group) noexcept nogil:
-    """The hash of a record's group. False where it has none."""
+    """Read the hash of a record's group. Returns False if it has none."""
     cdef HeadersPlace place
     cdef const uint8_t* value
     cdef uint64_t h = SEED
@@ -118,33 +120,36 @@ cdef bint read_group(const RecordView* record, uint64_t* group) noexcept nogil:
 # ----- the ledger
 
 cdef class GroupLedger:
-    """Ready at first: nothing. Up to `committed`, `settled` says what need not become ready."""
+    """Delivery state with groups.
 
-    cdef RangeSet free_ready            # of what has no group
+    Nothing is ready at first; `settled` is known up to `committed`.
+    """
+
+    cdef RangeSet free_ready            # without a group
     cdef RangeSet free_leased
-    cdef RangeSet ready                 # of what has one
+    cdef RangeSet ready                 # with a group
     cdef RangeSet leased
-    cdef RangeSet returned              # unsettled offsets that were delivered and came back
-    cdef uint64_t reached               # one past the highest offset that was ever leased
+    cdef RangeSet returned              # unsettled offsets that were returned
+    cdef uint64_t reached               # one past the highest offset ever leased
     cdef uint64_t first_redelivered_stop
-    cdef Learned* learned               # of offsets not yet committed, in order
+    cdef Learned* learned               # offsets and groups not yet committed, in order
     cdef Py_ssize_t learned_count
     cdef Py_ssize_t learned_room
-    cdef uint64_t* offsets              # of places
-    cdef uint32_t* nexts                # the next place of the same group, or the next free one
-    cdef uint32_t places                # ever used
+    cdef uint64_t* offsets              # offset of each place
+    cdef uint32_t* nexts                # next place of the same group, or next free place
+    cdef uint32_t places                # places ever used
     cdef uint32_t places_room
-    cdef uint32_t places_free           # the first of those that are free again
-    cdef readonly uint32_t node_count   # places in use; some may be stale
+    cdef uint32_t places_free           # first free place
+    cdef readonly uint32_t node_count   # places in use, stale ones included
     cdef Group* groups
     cdef uint32_t groups_used
     cdef uint32_t groups_room
     cdef uint32_t groups_free
     cdef NumberMap by_hash
-    cdef NumberMap out                  # offset → group, of what is leased and has left its list
+    cdef NumberMap out                  # offset → group, of leased offsets removed from their list
     cdef uint32_t ring_head
     cdef uint32_t ring_tail
-    cdef uint64_t served                # messages of groups since the last turn of what has none
+    cdef uint64_t served                # messages of groups since the last turn of ungrouped ones
     cdef RangeSet earlier               # settled in an earlier run
     cdef uint64_t earlier_stop
     cdef readonly uint64_t committed
@@ -174,7 +179,7 @@ cdef class GroupLedger:
 
     @property
     def redelivered_stop(self):
-        """Offsets below it may have been delivered before."""
+        """Offset below which messages may have been delivered before."""
         return self.reached
 
     @property
@@ -187,7 +192,7 @@ cdef class GroupLedger:
 
     @property
     def held_bytes(self):
-        """Memory that its ranges, places and groups take."""
+        """Memory of ranges, places and groups, in bytes."""
         cdef RangeSet held
         cdef size_t found = self.places_room * (sizeof(uint64_t) + sizeof(uint32_t))
         found += self.groups_room * sizeof(Group) + self.learned_room * sizeof(Learned)
@@ -198,12 +203,12 @@ cdef class GroupLedger:
 
     @property
     def group_count(self):
-        """Groups with something waiting or out, as far as is known."""
+        """Number of groups with waiting or leased messages; stale ones may be included."""
         return self.by_hash.count
 
     @property
     def is_open(self):
-        """Whether something ready need not wait for its group."""
+        """Whether a ready message can be delivered, i.e. is not blocked by its group."""
         return self._front() != NOWHERE
 
     @property
@@ -231,7 +236,7 @@ cdef class GroupLedger:
     # ----- becoming ready
 
     def learn(self, Batch batch not None):
-        """Note the groups of records that are not committed yet."""
+        """Index the groups of records that are not committed yet."""
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = batch.base_offset, group
@@ -244,7 +249,7 @@ cdef class GroupLedger:
             if record.flags & HAS_GROUP and read_group(&record, &group):
                 self._note(offset, group)
             offset += 1
-        if early:   # what an earlier run left is learned while new records are, too
+        if early:   # the backlog of an earlier run is read while new records come in
             qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
 
     cdef int _note(self, uint64_t offset, uint64_t group) except -1:
@@ -260,7 +265,7 @@ cdef class GroupLedger:
         return 0
 
     def forget(self, uint64_t offset):
-        """The records from `offset` on, not committed yet, are lost; other ones will take their numbers."""
+        """Drop the uncommitted records from `offset` on, which are lost; offsets will be reused."""
         while self.learned_count and self.learned[self.learned_count - 1].offset >= offset:
             self.learned_count -= 1
 
@@ -329,11 +334,11 @@ cdef class GroupLedger:
         return number
 
     cdef void _end_group(self, uint32_t number) noexcept:
-        """Nothing of it waits or is out."""
+        """Remove a group without waiting or leased messages."""
         self.by_hash.pop(self.groups[number].hash)
         self.groups[number].next = self.groups_free
         self.groups_free = number
-        if not self.by_hash.count:      # all memory but the first entry's can be used anew in order
+        if not self.by_hash.count:      # the arrays are empty and can be filled in order again
             self.groups_used = 1
             self.groups_free = NOWHERE
 
@@ -362,7 +367,7 @@ cdef class GroupLedger:
         return place
 
     cdef int _append(self, uint32_t number, uint64_t offset) except -1:
-        """`offset` is the last of its group."""
+        """Append an offset to its group."""
         cdef uint32_t place = self._place(offset)
         cdef Group* group = &self.groups[number]
         if group.head == NOWHERE:
@@ -373,7 +378,7 @@ cdef class GroupLedger:
         return 0
 
     cdef int _insert(self, uint32_t number, uint64_t offset) except -1:
-        """`offset` is back; few of its group stand before it, if any."""
+        """Insert a returned offset into its group, near the head."""
         cdef uint32_t place = self._place(offset), before
         cdef Group* group = &self.groups[number]
         if group.head == NOWHERE or self.offsets[group.head] > offset:
@@ -408,7 +413,7 @@ cdef class GroupLedger:
             self.places_free = NOWHERE
 
     cdef int _weed(self) except -1:
-        """Give back the places of what was taken out of turn and is settled."""
+        """Free the places of offsets that were removed out of turn and settled."""
         cdef uint32_t number, place, before, after
         cdef Group* group
         for number in range(1, self.groups_used):
@@ -433,13 +438,13 @@ cdef class GroupLedger:
         return 0
 
     cdef bint _waits(self, uint64_t offset):
-        """Whether it is ready, or was taken out of turn and may come back."""
+        """Whether an offset is ready, or was withdrawn and may come back."""
         return _has(self.ready, offset) or _has(self.leased, offset)
 
     # ----- turns
 
     cdef void _join(self, uint32_t number) noexcept:
-        """Be last in the ring, unless it is in it."""
+        """Append a group to the ring unless it is in it."""
         cdef Group* group = &self.groups[number]
         if group.in_ring:
             return
@@ -452,7 +457,7 @@ cdef class GroupLedger:
         self.ring_tail = number
 
     cdef void _leave(self) noexcept:
-        """The first of the ring leaves it."""
+        """Remove the first group from the ring."""
         cdef Group* group = &self.groups[self.ring_head]
         self.ring_head = group.next
         if self.ring_head == NOWHERE:
@@ -461,7 +466,10 @@ cdef class GroupLedger:
         group.next = NOWHERE
 
     cdef uint32_t _front(self) except? 0xFFFFFFFF:
-        """Whose turn it is; NOWHERE when nothing can be delivered. Those that cannot leave the ring."""
+        """Return the group whose turn it is; NOWHERE if none.
+
+        Removes blocked groups from the ring.
+        """
         cdef uint32_t number
         while self.ring_head != NOWHERE:
             number = self.ring_head
@@ -476,9 +484,10 @@ cdef class GroupLedger:
         return NOWHERE
 
     cdef bint _look_at_head(self, uint32_t number) except -1:
-        """Whether the group's first offset is ready, and none of it is out.
+        """Whether the group's first offset is ready, and none of it is leased.
 
-        What was taken out of turn is dropped if it is settled, and out if it may come back.
+        Offsets removed out of turn are dropped if settled, and moved to `out` if they may come
+        back.
         """
         cdef uint64_t offset
         cdef Group* group = &self.groups[number]
@@ -505,7 +514,7 @@ cdef class GroupLedger:
         first = self.offsets[self.groups[number].head]
         redelivered = self._was_delivered(first)
         stop = first + 1
-        # Neighbours of other groups, whose turns come next, make one run.
+        # Adjacent offsets of other groups whose turns come next extend the run.
         while stop - first < limit:
             number = self.groups[number].next
             if number == NOWHERE or number == UNGROUPED or self.groups[number].head == NOWHERE:
@@ -522,7 +531,7 @@ cdef class GroupLedger:
         cdef uint64_t stop = range_at(self.free_ready, 0).stop
         cdef bint redelivered = self._was_delivered(first)
         cdef uint64_t low, high
-        if self.ring_head != self.ring_tail:    # others wait for their turns
+        if self.ring_head != self.ring_tail:    # groups wait for their turns
             limit = min(limit, max(self.served, <uint64_t>1))
         stop = min(stop, first + limit)
         if first < self.first_redelivered_stop:
@@ -563,7 +572,7 @@ cdef class GroupLedger:
             offset += 1
 
     def next_ranges(self, uint64_t limit):
-        """Of what is ready, the lowest offsets: the oldest have waited longest, whatever their turns."""
+        """Return the ranges of the `limit` lowest (oldest) ready offsets, regardless of turns."""
         cdef list found = []
         cdef Py_ssize_t i = 0, j = 0
         cdef uint64_t first, stop
@@ -615,9 +624,9 @@ cdef class GroupLedger:
         return 0
 
     cdef int _come_home(self, uint64_t offset, bint returned) except -1:
-        """An offset with a group is not leased any more."""
+        """Remove an offset with a group from the leased ones; put it back if `returned`."""
         cdef uint32_t number = self.out.pop(offset)
-        if number == NOWHERE:   # it was taken out of turn, and stands in its group's list still
+        if number == NOWHERE:   # withdrawn out of turn, so it is still in its group's list
             return 0
         if returned:
             self._insert(number, offset)
@@ -632,14 +641,17 @@ cdef class GroupLedger:
     # ----- out of turn
 
     def withdraw(self, ranges):
-        """See Ledger. A group waits for what was withdrawn of it once that would have its turn."""
+        """Lease the ready part of `ranges` to no consumer, and return it.
+
+        A group is blocked by a withdrawn message once that would have its turn.
+        """
         return self._take_out(ranges, True)
 
     def lose(self, ranges):
         return self._take_out(ranges, False)
 
     cdef list _take_out(self, ranges, bint leased):
-        """Take what of `ranges` is ready out of its turn; returns its ranges."""
+        """Remove the ready part of `ranges`, whatever its turn, and return it."""
         cdef list taken = [], free_parts, parts
         cdef uint64_t first, stop, low, high
         for first, stop in ranges:
@@ -675,12 +687,12 @@ cdef inline bint _has(RangeSet held, uint64_t offset) noexcept:
 
 
 cdef inline uint32_t _more(uint32_t room) noexcept nogil:
-    """By a quarter: what is kept for each message stays near what it needs."""
+    """Return a capacity grown by a quarter, which limits the overhead per message."""
     return max(room + room // 4, <uint32_t>ROOM_MIN)
 
 
 cdef list _overlap(RangeSet held, uint64_t first, uint64_t stop):
-    """The parts of [first, stop) that are in, in order."""
+    """Return the parts of [first, stop) that are in the set, in order."""
     cdef list found = []
     cdef Py_ssize_t i = held._find(first)
     while i < held.size and range_at(held, i).first < stop:

@@ -1,8 +1,7 @@
-"""Which offsets of a queue are ready and which are leased; what is neither, is settled.
+"""Ledger: delivery state of a queue; offsets that are neither ready nor leased are settled.
 
-Compiled because one-by-one delivery touches it four times for each message: in Python that cost
-750 ns, as much as all the rest of the queue machine, and costs 170 ns now
-(`bench/queue_machine.py`).
+Compiled because delivery of single messages calls it four times for each: in Python that cost 750
+ns, as much as all the rest of the queue machine, and costs 170 ns now (`bench/queue_machine.py`).
 """
 
 from libc.stdint cimport uint64_t
@@ -10,19 +9,22 @@ from libc.stdint cimport uint64_t
 from leveret.ports.ranges cimport RangeSet, range_at
 
 
-# Ranges that are noted for whoever looks at them again: 1 MB. With more, he looks at everything.
+# Ranges kept in `came_back`: 1 MB. With more, the reader must scan everything.
 CAME_BACK_MAX = 65536
 cdef Py_ssize_t _CAME_BACK_MAX = CAME_BACK_MAX
 
 
 cdef RangeSet noted(RangeSet came_back, uint64_t first, uint64_t stop):
-    """The set with [first, stop) in it; None where that is too much."""
+    """Add [first, stop) to the set and return it; None if it became too large."""
     came_back.add(first, stop)
     return came_back if came_back.size <= _CAME_BACK_MAX else None
 
 
 cdef tuple alike(RangeSet ready, Fresh fresh, uint64_t redelivered_stop, uint64_t limit, uint64_t end):
-    """(runs, redelivered): the lowest of `ready` below `end`, at most `limit`, as far as all are of one kind."""
+    """Return (runs, redelivered): the lowest ready offsets below `end` that are of one kind.
+
+    At most `limit` offsets; the kind is whether they may have been delivered before.
+    """
     cdef list runs = []
     cdef Py_ssize_t i
     cdef uint64_t first, stop, whole
@@ -50,13 +52,13 @@ cdef tuple alike(RangeSet ready, Fresh fresh, uint64_t redelivered_stop, uint64_
 
 
 cdef class Fresh:
-    """Ready offsets that were passed over by leases of higher ones: they were never delivered."""
+    """Ready offsets skipped by leases of higher ones, and so never delivered."""
 
     def __cinit__(self):
         self.offsets = None
 
     cdef int pass_over(self, RangeSet ready, uint64_t first, uint64_t stop) except -1:
-        """What is ready in [first, stop) was not delivered, and what lies behind it is."""
+        """Add the ready offsets in [first, stop), which a lease of higher ones skips."""
         cdef Py_ssize_t i
         if first >= stop:
             return 0
@@ -69,7 +71,7 @@ cdef class Fresh:
         return 0
 
     cdef bint kind(self, uint64_t first, uint64_t* stop) noexcept:
-        """Whether the offsets from `first` on may have been delivered; `stop` is cut to those alike."""
+        """Whether offsets from `first` on may have been delivered; cuts `stop` to those alike."""
         cdef Py_ssize_t i
         if self.offsets is None:
             return True
@@ -83,7 +85,7 @@ cdef class Fresh:
         return True
 
     cdef int forget(self, uint64_t first, uint64_t stop) except -1:
-        """[first, stop) is delivered now, or gone."""
+        """Remove [first, stop), which is delivered or no longer ready."""
         if self.offsets is not None:
             self.offsets.remove(first, stop)
             if self.offsets.size == 0:
@@ -91,22 +93,22 @@ cdef class Fresh:
         return 0
 
     cdef void clear(self) noexcept:
-        """Nothing is ready."""
+        """Remove all: nothing is ready."""
         self.offsets = None
 
 
 cdef class Ledger:
-    """Ready at first: [first, committed) without `settled`; nothing is leased.
+    """Delivery state; at first [first, committed) without `settled` is ready, nothing leased.
 
-    Offsets below `redelivered_stop` may have been delivered by an earlier run. While `came_back` is a
-    RangeSet, what becomes ready again is added to it; beyond CAME_BACK_MAX ranges it is given up (None).
+    Offsets below `redelivered_stop` may have been delivered by an earlier run. While `came_back` is
+    a RangeSet, returned offsets are added to it; beyond CAME_BACK_MAX ranges it becomes None.
     """
 
     cdef readonly RangeSet ready
     cdef readonly RangeSet leased
     cdef readonly uint64_t committed
-    # Ready offsets below this one may have been delivered before, all others were not: most leases are
-    # taken in order, so that one number says it, and a set what was passed over.
+    # Ready offsets below this one may have been delivered before, all others not: most leases are
+    # taken in order, so that one number and a set of skipped offsets suffice.
     cdef readonly uint64_t redelivered_stop
     cdef Fresh fresh
     cdef public RangeSet came_back
@@ -122,7 +124,7 @@ cdef class Ledger:
 
     @property
     def first_ready(self):
-        """The lowest ready offset; None when nothing is ready."""
+        """Lowest ready offset, or None."""
         return self.ready.first
 
     @property
@@ -135,19 +137,19 @@ cdef class Ledger:
 
     @property
     def held_bytes(self):
-        """Memory that its ranges take."""
+        """Memory of the ranges, in bytes."""
         return self.ready.held_bytes + self.leased.held_bytes
 
     def commit(self, uint64_t stop):
-        """Offsets up to `stop` are ready. The committed offset does not go back."""
+        """Make offsets up to `stop` ready; `stop` must not decrease."""
         assert stop >= self.committed, "the committed offset does not go back"
         self.ready.add(self.committed, stop)
         self.committed = stop
 
     def peek(self, uint64_t limit):
-        """(first, stop, redelivered): the lowest ready offsets, at most `limit`, all of one kind.
+        """Return (first, stop, redelivered): the lowest ready offsets, at most `limit`, all alike.
 
-        Something must be ready and `limit` be at least 1.
+        They are either all redelivered or all not. Something must be ready, and `limit` at least 1.
         """
         cdef uint64_t first, stop
         cdef bint redelivered
@@ -163,7 +165,7 @@ cdef class Ledger:
         return first, stop, redelivered
 
     def peek_runs(self, uint64_t limit, uint64_t end):
-        """(runs, redelivered): as `peek`, of offsets below `end` that need not lie together.
+        """Return (runs, redelivered): as `peek`, of offsets below `end` that need not be adjacent.
 
         Runs are [(first, stop)], lowest first; the first begins where `peek` does, below `end`.
         """
@@ -171,14 +173,14 @@ cdef class Ledger:
         return alike(self.ready, self.fresh, self.redelivered_stop, limit, end)
 
     def ready_sets(self):
-        """[(level, RangeSet)]: what is ready, in the order in which levels are served; here is one.
+        """Return [(level, RangeSet)]: the ready offsets in order of service; here a single level.
 
-        Levels keep their numbers. The sets are the ledger's own: look, and change nothing.
+        A level keeps its number. The sets are the ledger's own and must not be changed.
         """
         return [(0, self.ready)]
 
     def kind(self, uint64_t first, uint64_t stop):
-        """(stop, redelivered): how far the ready offsets from `first` on are all of one kind."""
+        """Return (stop, redelivered): how far ready offsets from `first` on are of one kind."""
         cdef bint redelivered = first < self.redelivered_stop
         if redelivered:
             stop = min(stop, self.redelivered_stop)
@@ -186,7 +188,7 @@ cdef class Ledger:
         return stop, redelivered
 
     def lease(self, uint64_t first, uint64_t stop):
-        """[first, stop), which is ready, is being delivered."""
+        """Lease [first, stop), which must be ready, for a delivery."""
         cdef uint64_t moved
         assert self.ready.size, "only ready offsets can be leased"
         if first > range_at(self.ready, 0).first:
@@ -198,7 +200,7 @@ cdef class Ledger:
         self.redelivered_stop = max(self.redelivered_stop, stop)
 
     def settle(self, ranges):
-        """Leased offsets are done with. Returns how many."""
+        """Settle leased offsets. Returns their number."""
         cdef uint64_t first, stop, settled = 0
         for first, stop in ranges:
             self._end_lease(first, stop)
@@ -206,7 +208,7 @@ cdef class Ledger:
         return settled
 
     def return_(self, ranges):
-        """Leased offsets are ready again, in their old place, and will be redelivered."""
+        """Make leased offsets ready again, in their old place, for redelivery."""
         cdef uint64_t first, stop
         for first, stop in ranges:
             self._end_lease(first, stop)
@@ -220,7 +222,7 @@ cdef class Ledger:
         return 0
 
     def lose(self, ranges):
-        """What of `ranges` is ready is given up; returns its ranges. What is leased stays leased."""
+        """Drop the ready part of `ranges` and return it. Leased offsets stay leased."""
         cdef uint64_t first, stop
         cdef list lost = []
         for first, stop in ranges:
@@ -231,10 +233,7 @@ cdef class Ledger:
         return lost
 
     def withdraw(self, ranges):
-        """What of `ranges` is ready is leased without being delivered: it is to be given up.
-
-        Returns its ranges.
-        """
+        """Lease the ready part of `ranges` to no consumer, to be discarded. Returns it."""
         cdef uint64_t first, stop
         cdef list taken = self.lose(ranges)
         for first, stop in taken:
@@ -242,7 +241,7 @@ cdef class Ledger:
         return taken
 
     def next_ranges(self, uint64_t limit):
-        """The `limit` offsets that would be delivered next, or all there are: their ranges in order."""
+        """Return the ranges of the next `limit` offsets to be delivered, in order."""
         cdef list found = []
         cdef Py_ssize_t i = 0
         cdef uint64_t length
@@ -254,15 +253,15 @@ cdef class Ledger:
         return found
 
     def leased_in(self, uint64_t first, uint64_t stop):
-        """The ranges of [first, stop) that are leased."""
+        """Return the leased ranges of [first, stop)."""
         return list(self.leased.gaps(first, stop).gaps(first, stop))
 
     def ready_in(self, uint64_t first, uint64_t stop):
-        """The ranges of [first, stop) that are ready."""
+        """Return the ready ranges of [first, stop)."""
         return list(self.ready.gaps(first, stop).gaps(first, stop))
 
     def unsettled(self):
-        """All offsets, ready or leased, as a new RangeSet."""
+        """Return all ready and leased offsets, as a new RangeSet."""
         cdef RangeSet found = self.ready.copy()
         cdef uint64_t first, stop
         for first, stop in self.leased:
@@ -270,7 +269,7 @@ cdef class Ledger:
         return found
 
     def purge(self):
-        """Everything ready is settled; returns its ranges."""
+        """Settle everything ready and return its ranges."""
         purged = list(self.ready)
         self.ready.clear()
         self.fresh.clear()

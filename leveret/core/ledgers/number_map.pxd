@@ -1,7 +1,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef enum:
-    NOWHERE = 0x7FFFFFFF    # no index: what is not in a map, the end of a list
+    NOWHERE = 0x7FFFFFFF    # no index: absent from the map, or the end of a list
 
 
 cdef class NumberMap:

@@ -1,7 +1,7 @@
-"""A map from 64-bit numbers to indexes, in two flat arrays: what a dictionary costs 100 bytes for.
+"""Hash map from 64-bit numbers to indexes, in two flat arrays; a dictionary takes 100 bytes each.
 
-Open addressing with linear probing; what is removed leaves no mark, its successors move up. Twelve
-bytes for each place, and between three and six of ten are taken. Used by the ledger of groups.
+Open addressing with linear probing; removal leaves no tombstones, later entries move up. Twelve
+bytes for each place, and between three and six of ten are used. Used by the ledger of groups.
 """
 
 from libc.stddef cimport size_t
@@ -13,13 +13,13 @@ cdef enum:
 
 
 cdef inline uint64_t stirred(uint64_t key) noexcept nogil:
-    """Neighbours, such as offsets, shall not lie side by side in one long run."""
+    """Return a mixed hash: neighbours, such as offsets, must not form one long run."""
     key = (key ^ (key >> 32)) * <uint64_t>0x9E3779B97F4A7C15
     return key ^ (key >> 29)
 
 
 cdef class NumberMap:
-    """Each key once; values are below NOWHERE."""
+    """Map of unique keys to values below NOWHERE."""
 
     def __cinit__(self):
         self.keys = NULL
@@ -35,18 +35,18 @@ cdef class NumberMap:
         return self.count
 
     cdef size_t _place(self, uint64_t key) noexcept:
-        """Where `key` stands, or would be put; there is room."""
+        """Return the index of `key`, or where it would be put; there must be room."""
         cdef size_t i = stirred(key) & (self.room - 1)
         while self.values[i] != NOWHERE and self.keys[i] != key:
             i = (i + 1) & (self.room - 1)
         return i
 
     cdef uint32_t find(self, uint64_t key) noexcept:
-        """The value of `key`, or NOWHERE."""
+        """Return the value of `key`, or NOWHERE."""
         return self.values[self._place(key)] if self.count else NOWHERE
 
     cdef int put(self, uint64_t key, uint32_t value) except -1:
-        """Let `key` have this value, whether or not it had one."""
+        """Set the value of `key`."""
         cdef size_t i
         if 10 * (self.count + 1) > 6 * self.room:
             self._resize(max(2 * self.room, ROOM_MIN))
@@ -58,7 +58,7 @@ cdef class NumberMap:
         return 0
 
     cdef uint32_t pop(self, uint64_t key) noexcept:
-        """Take `key` out; its value, or NOWHERE."""
+        """Remove `key` and return its value, or NOWHERE."""
         cdef size_t hole, i, home
         cdef uint32_t value
         if not self.count:
@@ -74,7 +74,7 @@ cdef class NumberMap:
             if self.values[i] == NOWHERE:
                 break
             home = stirred(self.keys[i]) & (self.room - 1)
-            # Whoever is not reached from home past the hole moves into it.
+            # An entry that would not be found past the hole moves into it.
             if ((i - home) & (self.room - 1)) >= ((i - hole) & (self.room - 1)):
                 self.keys[hole] = self.keys[i]
                 self.values[hole] = self.values[i]
@@ -115,15 +115,15 @@ cdef class NumberMap:
     # ----- for callers in Python
 
     def get(self, uint64_t key):
-        """The value of `key`, or None."""
+        """Return the value of `key`, or None."""
         cdef uint32_t value = self.find(key)
         return None if value == NOWHERE else value
 
     def set(self, uint64_t key, uint32_t value):
-        """See `put`."""
+        """Set the value of `key`; `put` for callers in Python."""
         self.put(key, value)
 
     def take(self, uint64_t key):
-        """See `pop`."""
+        """Remove `key` and return its value, or None."""
         cdef uint32_t value = self.pop(key)
         return None if value == NOWHERE else value

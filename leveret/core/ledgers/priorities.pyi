@@ -3,7 +3,7 @@ from leveret.ports.ranges import RangeSet
 from leveret.ports.records import Batch
 
 class PriorityLedger(Ledger):
-    """Not a subclass at run time: it has the same methods."""
+    """Stub; at run time not a subclass, but with the same methods."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""The ledger of a queue whose messages have priorities: higher ones are delivered first.
+"""Ledger of a queue with priorities: higher ones are delivered first.
 
-Has the methods of `Ledger` (see there), and `learn`: the priorities of a batch's records, which must
-be told before they are committed; what was not learned has the default priority. Offsets that an
-earlier run left are not ready at once: they are learned batch by batch, and committed up to there.
+Has the methods of `Ledger`, and `learn`: the priorities of a batch's records, which must be given
+before they are committed; others have the default priority. Offsets left by an earlier run are not
+ready at once: they are learned and committed batch by batch.
 
-Within a priority offsets are delivered in order. What comes back has its old place, or, with
-`returns_first`, is delivered before everything else, in the order in which it came back.
+Within a priority offsets are delivered in order. DelayedRequeue offsets go back to their old place or,
+with `returns_first`, are delivered before all others, in the order in which they were returned.
 """
 
 from collections import deque
@@ -32,27 +32,27 @@ cdef int _by_offset(const void* one, const void* other) noexcept nogil:
 
 
 cdef class Level:
-    """The offsets of one priority."""
+    """Delivery state of one priority."""
 
     cdef int priority
     cdef RangeSet ready
     cdef RangeSet leased
-    cdef uint64_t redelivered_stop      # see Ledger: most leases of one priority are taken in order
+    cdef uint64_t redelivered_stop      # see Ledger
     cdef Fresh fresh
 
 
 cdef class PriorityLedger:
-    """Ready at first: nothing. Up to `committed`, `settled` says what need not become ready."""
+    """Delivery state with priorities. Nothing is ready at first; `settled` is up to `committed`."""
 
-    cdef list levels                    # highest priority first; made as they are needed
+    cdef list levels                    # highest priority first; created on demand
     cdef int priority_max
     cdef int otherwise
-    cdef Learned* learned               # of offsets not yet committed, in order
+    cdef Learned* learned               # priorities of offsets not yet committed, in order
     cdef Py_ssize_t learned_count
     cdef Py_ssize_t learned_room
-    cdef object returns                 # ranges in the order in which they came back; None: not wanted
-    cdef RangeSet returned              # what is in them, ready
-    cdef RangeSet leased_again          # what was delivered from them
+    cdef object returns                 # returned ranges in order; None without returns_first
+    cdef RangeSet returned              # their offsets that are ready
+    cdef RangeSet leased_again          # offsets delivered from them
     cdef RangeSet earlier               # settled in an earlier run
     cdef uint64_t earlier_stop
     cdef uint64_t first_redelivered_stop
@@ -84,7 +84,7 @@ cdef class PriorityLedger:
 
     @property
     def redelivered_stop(self):
-        """Offsets below it may have been delivered before."""
+        """Offset below which messages may have been delivered before."""
         cdef Level level
         cdef uint64_t found = self.first_redelivered_stop
         for level in self.levels:
@@ -109,7 +109,7 @@ cdef class PriorityLedger:
 
     @property
     def held_bytes(self):
-        """Memory that its ranges take."""
+        """Memory of the ranges, in bytes."""
         return sum([held.held_bytes for held in self._ready_sets() + self._leased_sets()])
 
     cdef list _leased_sets(self):
@@ -138,7 +138,7 @@ cdef class PriorityLedger:
     # ----- becoming ready
 
     def learn(self, Batch batch not None):
-        """Note the priorities of records that are not committed yet."""
+        """Index the priorities of records that are not committed yet."""
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = batch.base_offset
@@ -158,7 +158,7 @@ cdef class PriorityLedger:
             else:
                 last = self._note(offset, level)
             offset += 1
-        if early:   # what an earlier run left is learned while new records are, too
+        if early:   # the backlog of an earlier run is read while new records come in
             qsort(self.learned, self.learned_count, sizeof(Learned), &_by_offset)
 
     cdef Learned* _note(self, uint64_t offset, int level) except NULL:
@@ -174,7 +174,7 @@ cdef class PriorityLedger:
         return &self.learned[self.learned_count - 1]
 
     def forget(self, uint64_t offset):
-        """The records from `offset` on, not committed yet, are lost; other ones will take their numbers."""
+        """Drop the uncommitted records from `offset` on, which are lost; offsets will be reused."""
         while self.learned_count and self.learned[self.learned_count - 1].first >= offset:
             self.learned_count -= 1
         if self.learned_count:
@@ -259,7 +259,7 @@ cdef class PriorityLedger:
         return first, min(stop, first + limit), redelivered
 
     def peek_runs(self, uint64_t limit, uint64_t end):
-        """See Ledger. All are of one priority, or the first run of what came back to be served first."""
+        """Return (runs, redelivered) as Ledger: of one priority, or the first returned run."""
         cdef Level level
         cdef uint64_t first, stop
         assert self.ready_count and limit, "nothing is ready"
@@ -270,7 +270,10 @@ cdef class PriorityLedger:
         return alike(level.ready, level.fresh, level.redelivered_stop, limit, end)
 
     def ready_sets(self):
-        """See Ledger. What came back to be served first is level -1."""
+        """Return [(level, RangeSet)] as Ledger.
+
+        Offsets returned to be served first are level -1.
+        """
         cdef list found = [(-1, self.returned)] if self.returned.size else []
         for level in self.levels:
             found.append(((<Level>level).priority, (<Level>level).ready))
@@ -292,7 +295,7 @@ cdef class PriorityLedger:
         return stop, redelivered
 
     cdef Level _top(self):
-        """The highest priority that has something ready."""
+        """Return the highest level with a ready offset."""
         cdef Level level
         for level in self.levels:
             if level.ready.size:
@@ -300,7 +303,7 @@ cdef class PriorityLedger:
         raise AssertionError("nothing is ready")
 
     def lease(self, uint64_t first, uint64_t stop):
-        """[first, stop), which is ready and all of one level, is being delivered."""
+        """Lease [first, stop), which must be ready in one level, for a delivery."""
         cdef Level level
         cdef uint64_t moved
         if self.returned.size and self.returned.overlap(first, stop):
@@ -318,7 +321,7 @@ cdef class PriorityLedger:
         self.leased_count += moved
 
     cdef Level _level_of(self, uint64_t offset):
-        """The level in which an offset is ready; the highest ones are asked first."""
+        """Return the level in which an offset is ready, searching the highest first."""
         cdef Level level
         for level in self.levels:
             if level.ready.size and level.ready.overlap(offset, offset + 1):
@@ -326,7 +329,7 @@ cdef class PriorityLedger:
         raise AssertionError("only ready offsets can be leased")
 
     cdef uint64_t _lease_again(self, uint64_t first, uint64_t stop) except? 0xFFFFFFFFFFFFFFFF:
-        """Lease what came back, of which most is taken in the order in which it did."""
+        """Lease returned offsets, mostly in the order of return."""
         cdef uint64_t first_returned, stop_returned, moved
         cdef list taken = []
         first_returned, stop_returned = self.returns[0]
@@ -378,7 +381,7 @@ cdef class PriorityLedger:
             self.ready_count += stop - first
 
     cdef int _end_lease(self, uint64_t first, uint64_t stop, returned) except -1:
-        """Take [first, stop) from where it is leased; what is `returned` gets its old place."""
+        """Remove [first, stop) from the leased offsets; if `returned`, make it ready again."""
         cdef Level level
         cdef list parts = []
         cdef uint64_t low, high, ended = self.leased_again.remove(first, stop)
@@ -400,7 +403,10 @@ cdef class PriorityLedger:
     # ----- out of turn
 
     def withdraw(self, ranges):
-        """See Ledger. What was withdrawn comes back as if it had been delivered."""
+        """Lease the ready part of `ranges` to no consumer, and return it.
+
+        If requeued, it counts as delivered before.
+        """
         cdef Level level
         cdef uint64_t first, stop
         cdef list taken = [], parts = []
@@ -462,7 +468,7 @@ cdef class PriorityLedger:
 
 
 cdef int _overlap(RangeSet held, uint64_t first, uint64_t stop, list found) except -1:
-    """Append the ranges of [first, stop) that are in `held`."""
+    """Append the ranges of [first, stop) that are in `held` to `found`."""
     cdef Py_ssize_t i = held._find(first)
     cdef Range* item
     while i < held.size and range_at(held, i).first < stop:
@@ -473,6 +479,6 @@ cdef int _overlap(RangeSet held, uint64_t first, uint64_t stop, list found) exce
 
 
 cdef uint64_t _take(RangeSet held, uint64_t first, uint64_t stop, list taken) except? 0xFFFFFFFFFFFFFFFF:
-    """Remove what of [first, stop) is in `held`; its ranges are appended to `taken`. Returns how many."""
+    """Move the ranges of [first, stop) in `held` to `taken`. Returns the number of offsets."""
     _overlap(held, first, stop, taken)
     return held.remove(first, stop)

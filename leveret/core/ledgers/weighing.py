@@ -1,4 +1,4 @@
-"""A ledger that knows how many bytes are ready: for queues whose bytes are limited."""
+"""Ledger that also counts the ready bytes, for queues with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class WeighedLedger:
-    """Has the methods of `Ledger` and hands every call on; counts bytes on the way.
+    """Wrapper with the methods of `Ledger` that tracks the bytes of ready records.
 
-    What `sizes` does not know weighs nothing: `weigh` when it has learned of records that are
-    ready already.
+    Records unknown to `sizes` count as 0: call `weigh` when sizes of ready records were added.
     """
 
     def __init__(self, ledger: Ledger, sizes: BodySizes) -> None:
@@ -28,7 +27,7 @@ class WeighedLedger:
         self.weigh()
 
     def weigh(self) -> None:
-        """Count what is ready anew."""
+        """Recount the bytes of all ready records."""
         ready = self.inner.ready_in(0, self.inner.committed)
         self.ready_bytes = self._total(ready)
 
@@ -37,63 +36,63 @@ class WeighedLedger:
 
     @property
     def first_ready(self) -> int | None:
-        """See Ledger."""
+        """Lowest ready offset, or None."""
         return self.inner.first_ready
 
     @property
     def ready_count(self) -> int:
-        """See Ledger."""
+        """Number of ready offsets."""
         return self.inner.ready_count
 
     @property
     def leased_count(self) -> int:
-        """See Ledger."""
+        """Number of leased offsets."""
         return self.inner.leased_count
 
     @property
     def held_bytes(self) -> int:
-        """See Ledger."""
+        """Memory of ranges and sizes, in bytes."""
         return self.inner.held_bytes + self._sizes.held_bytes
 
     @property
     def committed(self) -> int:
-        """See Ledger."""
+        """Committed offset."""
         return self.inner.committed
 
     @property
     def redelivered_stop(self) -> int:
-        """See Ledger."""
+        """Offset below which messages may have been delivered before."""
         return self.inner.redelivered_stop
 
     def ready_in(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """See Ledger."""
+        """Return the ready ranges of [first, stop)."""
         return self.inner.ready_in(first, stop)
 
     def leased_in(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """See Ledger."""
+        """Return the leased ranges of [first, stop)."""
         return self.inner.leased_in(first, stop)
 
     def unsettled(self) -> RangeSet:
-        """See Ledger."""
+        """Return all ready and leased offsets, as a new RangeSet."""
         return self.inner.unsettled()
 
     def commit(self, stop: int) -> None:
-        """See Ledger."""
+        """Make offsets up to `stop` ready."""
         first = self.inner.committed
         self.inner.commit(stop)
         self.ready_bytes += self._total(self.inner.ready_in(first, stop))
 
     def peek(self, limit: int) -> tuple[int, int, bool]:
-        """See Ledger."""
+        """Return (first, stop, redelivered) of the next offsets, as Ledger.peek."""
         return self.inner.peek(limit)
 
     def peek_runs(self, limit: int, end: int) -> tuple[list[tuple[int, int]], bool]:
-        """See Ledger."""
+        """Return (runs, redelivered) of the next offsets, as Ledger.peek_runs."""
         return self.inner.peek_runs(limit, end)
 
     @property
     def came_back(self) -> RangeSet | None:
-        """See Ledger."""
+        """DelayedRequeue ranges since it was set, as in Ledger."""
         return self.inner.came_back
 
     @came_back.setter
@@ -101,47 +100,47 @@ class WeighedLedger:
         self.inner.came_back = ranges
 
     def ready_sets(self) -> list[tuple[int, RangeSet]]:
-        """See Ledger."""
+        """Return the ready offsets by level, as Ledger.ready_sets."""
         return self.inner.ready_sets()
 
     def kind(self, first: int, stop: int) -> tuple[int, bool]:
-        """See Ledger."""
+        """Return (stop, redelivered): how far ready offsets from `first` on are of one kind."""
         return self.inner.kind(first, stop)
 
     def next_ranges(self, limit: int) -> list[tuple[int, int]]:
-        """See Ledger."""
+        """Return the ranges of the next `limit` offsets to be delivered, in order."""
         return self.inner.next_ranges(limit)
 
     def lease(self, first: int, stop: int) -> None:
-        """See Ledger."""
+        """Lease [first, stop), which must be ready, for a delivery."""
         self.inner.lease(first, stop)
         self.ready_bytes -= self._sizes.total(first, stop)
 
     def settle(self, ranges: Ranges) -> int:
-        """See Ledger."""
+        """Settle leased offsets. Returns their number."""
         ranges = list(ranges)
         for first, stop in ranges:
             self._sizes.forget(first, stop)
         return self.inner.settle(ranges)
 
     def return_(self, ranges: Ranges) -> None:
-        """See Ledger."""
+        """Make leased offsets ready again, for redelivery."""
         ranges = list(ranges)
         self.inner.return_(ranges)
         self.ready_bytes += self._total(ranges)
 
     def withdraw(self, ranges: Ranges) -> list[tuple[int, int]]:
-        """See Ledger."""
+        """Lease the ready part of `ranges` to no consumer, to be discarded. Returns it."""
         taken = self.inner.withdraw(ranges)
         self.ready_bytes -= self._total(taken)
         return taken
 
     def lose(self, ranges: Ranges) -> list[tuple[int, int]]:
-        """See Ledger."""
+        """Drop the ready part of `ranges` and return it."""
         return self._leave(self.inner.lose(ranges))
 
     def purge(self) -> list[tuple[int, int]]:
-        """See Ledger."""
+        """Settle everything ready and return its ranges."""
         return self._leave(self.inner.purge())
 
     def _leave(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,7 +1,6 @@
-"""How the broker writes to its logs and reads them back, whatever they are for.
+"""Writing to and reading from the broker's logs, whatever their purpose.
 
-`log_writer` is a log with the callbacks that wait for its commits, `internal_topics` are logs that
-only the broker writes to, `atomic` writes to several at once; `publish_tags` says which publisher
-each record of a batch came from. `window` and `reading` read; `data_loss` and `error_throttle` are
-what the operator is told when that fails.
+`log_writer` is a log with waiters for its commits, `internal_topics` are logs that only the broker
+writes to, `atomic` writes to several logs at once; `publish_tags` maps records to publishes.
+`window` and `reading` read; `data_loss` and `error_throttle` report read errors to the operator.
 """

@@ -1,12 +1,12 @@
-"""Writes that take effect in several logs together, or in none: publishes and settlements.
+"""Atomic writes over several logs: publishes and settlements that take effect together or never.
 
-For transactions of clients, and for whatever in the broker moves a message from one log to another.
+For transactions of clients, and for moves of messages from one log to another by the broker.
 A write is gathered in memory. Its commit prepares a part in every log (see ports.TopicLog), has the
 store decide once all parts are durable, and resolves them. A crash before the decision leaves
-nothing of it, one behind the decision all of it (docs/decisions/0033).
+nothing of it, one after the decision all of it (docs/decisions/0033).
 
-All writes that commit within one turn of the loop are prepared together, and those that are
-prepared are decided together.
+All writes that commit in one turn of the loop are prepared together, and all prepared ones are
+decided together.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["AtomicWrite", "AtomicWrites"]
 
 @dataclass(slots=True)
 class Part:
-    """What a write does in one log."""
+    """Part of a write in one log."""
 
     records: BatchBuilder = field(default_factory=BatchBuilder)
     settles: list[tuple[int, int]] = field(default_factory=list)
-    first: int = 0  # of its records, once they are written
+    first: int = 0  # offset of its first record, once written
     stop: int = 0
     is_written: bool = False
 
 
 class AtomicWrites(TouchedQueue):
-    """All atomic writes of a broker, as one of the things that a turn works off.
+    """All atomic writes of a broker; the turn treats them as a queue.
 
-    `random_id()` gives a number of 1 … 2**64 - 1 that was never given before; `report(write,
-    error)` is told why a write could not be stored.
+    `random_id()` returns a number of 1 … 2**64 - 1 that was never returned before; errors are
+    reported with `report(write, error)`.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class AtomicWrites(TouchedQueue):
         self._undecided: set[AtomicWrite] = set()
 
     def begin(self) -> AtomicWrite:
-        """An empty write."""
+        """Return a new, empty write."""
         return AtomicWrite(self, self._random_id())
 
     def commit(self, write: AtomicWrite) -> None:
-        """Prepare a write with all others of this turn."""
+        """Schedule a write to be prepared with all others of this turn."""
         self._undecided.add(write)
         self._committing.append(write)
         self._turn.touch(self)
 
     def prepared(self, write: AtomicWrite) -> None:
-        """Decide about a write with all others that are prepared by the next turn."""
+        """Schedule a prepared write to be decided with all others prepared by the next turn."""
         self._prepared.append(write)
         self._turn.touch(self)
 
     def flush(self) -> None:
-        """Go on with all writes that can go on."""
+        """Prepare and decide all scheduled writes."""
         committing, self._committing = self._committing, []
         for write in committing:
             write.prepare()
@@ -94,29 +94,29 @@ class AtomicWrites(TouchedQueue):
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything was begun that is not decided."""
+        """Whether any write has begun to commit and is not decided."""
         return bool(self._undecided)
 
     def resolved(self, write: AtomicWrite) -> None:
-        """A write has taken effect, or never will."""
+        """Note that a write was resolved, whether committed or aborted."""
         self._undecided.discard(write)
 
     def pump(self) -> bool:
-        """Nothing is delivered here."""
+        """Deliver nothing."""
         return False
 
 
 class AtomicWrite:
-    """One write: gathered, then committed once. Each log takes part once, however much it gets."""
+    """One atomic write: gathered, then committed once. Each log has at most one part."""
 
     def __init__(self, writes: AtomicWrites, transaction: int) -> None:
         self.transaction = transaction
         self._writes = writes
         self._parts: dict[LogWriter, Part] = {}
         self._waiter: Waiter | None = None
-        self._unprepared = 0  # parts
-        self._unseen = 0  # parts, once they are carried out
-        self.error: Exception | None = None  # why it failed, where no queue refused it
+        self._unprepared = 0  # number of parts
+        self._unseen = 0  # parts carried out whose records are not committed
+        self.error: Exception | None = None  # why it failed, unless a queue refused it
         self._failed = False
 
     def __repr__(self) -> str:
@@ -133,12 +133,12 @@ class AtomicWrite:
         header: bytes,
         body: bytes,
     ) -> None:
-        """Append a record to `target`, behind what others have published there until the commit."""
+        """Append a record to `target`, after those that others publish until the commit."""
         records = self._part(target).records
         records.add(flags, self._writes.wall_ms(), exchange, routing_key, header, body)
 
     def settle(self, source: LogWriter, ranges: Sequence[tuple[int, int]]) -> None:
-        """Settle records of `source`: leased ones of a queue, which nobody else will settle."""
+        """Settle records of `source`: leased ones of a queue, which nothing else settles."""
         self._part(source).settles.extend(ranges)
 
     def _part(self, writer: LogWriter) -> Part:
@@ -148,11 +148,11 @@ class AtomicWrite:
         return part
 
     def commit(self, waiter: Waiter) -> None:
-        """Let everything take effect, but what concerns logs that were deleted meanwhile.
+        """Commit everything except parts of logs deleted meanwhile.
 
-        `waiter.done` is called, not before this returns, when all of it is durable and can be seen
-        everywhere, or nothing of it ever will: because a queue has no room for a record, or a log
-        could not be written to. What was to be settled is then leased as before.
+        `waiter.done` is called, never before this returns, when everything is durable and visible,
+        or when the write has failed: because a queue has no room for a record, or a log could not
+        be written. The records to be settled then stay leased.
         """
         self._waiter = waiter
         self._writes.commit(self)
@@ -160,11 +160,11 @@ class AtomicWrite:
     # -- committing
 
     def logs(self) -> list[TopicLog]:
-        """The logs that take part."""
+        """Return the logs with a part in it."""
         return [writer.log for writer in self._parts]
 
     def prepare(self) -> None:
-        """Write a part into every log."""
+        """Write a part to every log."""
         self._leave_out_deleted()
         for writer in self._parts:
             if writer.held:
@@ -173,7 +173,7 @@ class AtomicWrite:
         self._unprepared = 1
         try:
             self._failed = not self._has_room()
-        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001  # the waiter must be notified
             self.error = error
         if not self._failed and self.error is None:
             self._write_parts()
@@ -185,7 +185,7 @@ class AtomicWrite:
 
     def _has_room(self) -> bool:
         for writer in self._parts:
-            writer.flush()  # what others have published goes before
+            writer.flush()  # publishes of others go first
         return all(writer.has_room(part.records) for writer, part in self._parts.items())
 
     def _write_parts(self) -> None:
@@ -201,7 +201,7 @@ class AtomicWrite:
             prepared = partial(self._part_prepared, part)
             try:
                 writer.prepare(self.transaction, part.records, settles, prepared, PartCommit(self))
-            except Exception as error:  # noqa: BLE001  # whatever it is, nothing may come of it
+            except Exception as error:  # noqa: BLE001  # the write must fail, whatever the error
                 prepared(error)
                 return
 
@@ -212,7 +212,7 @@ class AtomicWrite:
         self._answered()
 
     def _answered(self) -> None:
-        """One more part is prepared, or cannot be."""
+        """Count a part that is prepared or failed; proceed after the last one."""
         self._unprepared -= 1
         if self._unprepared:
             return
@@ -222,7 +222,7 @@ class AtomicWrite:
             self._writes.prepared(self)
 
     def resolve(self, error: Exception | None) -> None:
-        """It is decided: everything takes effect, or with an `error` nothing does."""
+        """Apply all parts after the commit, or with an `error` undo them."""
         self._writes.resolved(self)
         self._leave_out_deleted()
         if error is not None:
@@ -233,14 +233,15 @@ class AtomicWrite:
                 if part.is_written:
                     writer.undo(self.transaction, part.first, part.stop)
         else:
-            # Others may stand before its records, undecided: they are seen when all are.
+            # Undecided records of others may precede its own: it is visible when all of them are
+            # decided.
             self._unseen = sum(part.first < part.stop for part in self._parts.values())
             for writer, part in self._parts.items():
                 writer.carry_out(self.transaction, part.settles)
         self._tell()
 
     def seen(self) -> None:
-        """The records of one more part can be seen, or never will be."""
+        """Count a part whose records are committed, or never will be."""
         if self._unseen:
             self._unseen -= 1
             self._tell()
@@ -252,11 +253,11 @@ class AtomicWrite:
 
 
 class PartCommit:
-    """Waits until the records of one part of a write are committed."""
+    """Waiter for the commit of one part's records."""
 
     def __init__(self, write: AtomicWrite) -> None:
         self._write = write
 
-    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write has heard already
-        """Called once."""
+    def done(self, *, failed: bool) -> None:  # noqa: ARG002  # a failed write was notified before
+        """Note the commit. Called once."""
         self._write.seen()

@@ -1,4 +1,4 @@
-"""What the operator is told of messages that cannot be read any more."""
+"""Data-loss reports for the operator, on messages that can no longer be read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["loss_error"]
 
-RANGES_SHOWN_MAX = 10  # of one report: the files beside the log tell the rest
+RANGES_SHOWN_MAX = 10  # per report; the files beside the log have the rest
 
 
 def loss_error(lost: RangeSet, kept: Sequence[str]) -> StorageError:
-    """The report on offsets that were given up, and on the files with what is left of them."""
+    """Return the report on lost offsets, and on the files with the damaged bytes."""
     if lost:
         shown = [_range_text(*piece) for piece in islice(lost, RANGES_SHOWN_MAX)]
         shown += ["…"] * (len(lost) > RANGES_SHOWN_MAX)

@@ -1,4 +1,4 @@
-"""What a queue's reading reports to the operator: each trouble once, however often it is met."""
+"""Error throttle of a queue's reads: each problem is reported once, however often it is met."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ErrorThrottle"]
 
 
 class ErrorThrottle:
-    """The complaints of one queue; `report(queue, error)` passes them on."""
+    """Error throttle of one queue; errors are reported with `report(queue, error)`."""
 
     __slots__ = (
         "_latest",
@@ -25,19 +25,19 @@ class ErrorThrottle:
     def __init__(self, queue: LogWriter, report: Callable[[object, Exception], None]) -> None:
         self._queue: LogWriter | None = queue
         self._report = report
-        self._latest = ""  # what was reported, until reading works again
+        self._latest = ""  # last report, until reading works again
 
     def report(self, error: StorageError) -> None:
-        """Report an error unless it was the latest; nobody minds those of a deleted queue."""
+        """Report an error unless it equals the last one, or the queue is deleted."""
         queue = self._queue
         if queue is not None and str(error) != self._latest and not queue.deleted:
             self._latest = str(error)
             self._report(queue, error)
 
     def end(self) -> None:
-        """Reading works: what is met from now on is news."""
+        """Note that reading works, so that the next error is reported."""
         self._latest = ""
 
     def close(self) -> None:
-        """The queue is gone, and nobody is told of it any more."""
+        """Stop reporting: the queue was deleted."""
         self._queue = None

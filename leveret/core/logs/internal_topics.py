@@ -1,7 +1,7 @@
-"""Topics that only the broker writes to: what waits for its time, what was seen before.
+"""Topics that only the broker writes to, such as delayed messages and de-duplication logs.
 
-They are kept as durably as queues are, one log each, beside those of the virtual host's queues, and
-go with the virtual host. No queue's log is met by theirs, as a queue's incarnation is unlike any.
+They are as durable as queues, one log each, stored beside those of the virtual host's queues and
+deleted with it. Their names cannot collide with queues, whose incarnations are different.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class InternalTopics:
         self._durability = durability
 
     def open(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> TopicLog:
-        """Create or recover a topic; whoever opens it closes or deletes it. May raise StorageError.
+        """Create or recover a topic, which the caller closes or deletes. May raise StorageError.
 
-        A topic that belongs to one queue carries that queue's incarnation.
+        A topic that belongs to one queue has that queue's incarnation.
         """
         return self._topics.open(vhost, topic, incarnation, 0, self._durability)
 
     def exists(self, vhost: str, topic: str, incarnation: str = INCARNATION) -> bool:
-        """Whether an earlier run has left such a topic, or it is open."""
+        """Whether a topic was left by an earlier run, or is open."""
         return self._topics.exists(vhost, topic, incarnation, 0)

@@ -1,8 +1,8 @@
-"""The writer of one log: gathers records, appends them, tells waiters when they are committed.
+"""Log writer: gathers records, appends them as batches, notifies waiters of commits.
 
-Records gather in the log's builder, a turn appends them as one batch, and whoever waits is told
-when the log has committed them. What becomes of committed records is the business of the kinds:
-queues that clients know, and topics that only the broker writes to.
+Records gather in the log's builder, a turn appends them as one batch, and waiters are notified when
+the log has committed them. Subclasses handle committed records: queues of clients, and topics that
+only the broker writes to.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class Waiter(Protocol):
-    """A waiter for the commit of records: a publisher's confirm, a barrier."""
+    """Waiter for the commit of records, such as a publisher's confirm or a barrier."""
 
     def done(self, *, failed: bool) -> None:
-        """Called once."""
+        """Handle the commit, or its failure. Called once."""
         ...
 
 
 class Committing(Protocol):
-    """A queue or topic that commits, sooner or later, every record that it was given."""
+    """Queue or topic that eventually commits every record it was given."""
 
     def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when everything taken so far is committed, perhaps at once."""
+        """Call `waiter.done` when everything taken so far is committed, possibly at once."""
         ...
 
 
@@ -44,7 +44,7 @@ Report: TypeAlias = "Callable[[object, Exception], None]"
 
 
 def tell_each(waiters: Iterable[Waiter], report: Report, *, failed: bool) -> None:
-    """Tell all waiters the outcome; `report(waiter, error)` is told of each that raises."""
+    """Notify all waiters of the outcome; exceptions are reported with `report(waiter, error)`."""
     for waiter in waiters:
         try:
             waiter.done(failed=failed)
@@ -53,7 +53,7 @@ def tell_each(waiters: Iterable[Waiter], report: Report, *, failed: bool) -> Non
 
 
 class AfterBoth:
-    """Tells waiters when it was told twice: of two logs, each of which has some of the records."""
+    """Waiter that notifies others after two commits, of two logs that share the records."""
 
     def __init__(self, waiters: list[Waiter], report: Report) -> None:
         self._waiters = waiters
@@ -62,7 +62,7 @@ class AfterBoth:
         self._failed = False
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Note one of the two commits."""
         self._failed |= failed
         self._pending -= 1
         if not self._pending:
@@ -70,12 +70,12 @@ class AfterBoth:
 
 
 class Gone:
-    """The owner of a deleted queue's builder: publishers that still have the builder hear yes."""
+    """Owner of a deleted queue's builder: publishes into it are confirmed."""
 
     touched = deleted = True
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See LogWriter: publishers to a deleted queue hear yes."""
+        """Confirm at once: the queue was deleted."""
         waiter.done(failed=False)
 
 
@@ -83,15 +83,15 @@ GONE = Gone()
 
 
 class LogWriter(ABC):
-    """One log that is appended to: by way of its builder, and by atomic writes (core.logs.atomic).
+    """Log that is appended to through its builder, and by atomic writes (core.logs.atomic).
 
-    `report(subject, error)` is told of records that could not be stored, and of waiters that
-    raise: each is told, whatever becomes of the others. Of the records that
-    become committed, those of writes that were undone are settled already: they are to be ignored.
+    `report(subject, error)` gets records that could not be stored and exceptions of waiters; all
+    waiters are notified in any case. Committed records of undone atomic writes are settled already
+    and must be ignored.
     """
 
-    # CPython keeps an instance's attributes in a dictionary of its own where they are more than
-    # thirty, and what a queue is asked for in each turn would be looked up by its hash.
+    # With more than thirty attributes CPython stores them in a dictionary per instance, and the
+    # lookups of each turn would need hashing.
     __slots__ = (
         "_opened_at",
         "_release_waiters",
@@ -109,7 +109,7 @@ class LogWriter(ABC):
         "touched",
     )
 
-    settles_in_log = True  # whether the log is told of what is settled
+    settles_in_log = True  # whether settlements are written to the log
 
     def __init__(self, log: TopicLog, turn: Turn, report: Report) -> None:
         self.log = log
@@ -119,30 +119,30 @@ class LogWriter(ABC):
         self.deleted = False
         self.passed_over_in = 0  # see turn.TouchedQueue
         self.searches = False
-        self.held = False  # what must be known to append is being learned: records wait
+        self.held = False  # something must be restored before appending: records wait
         self._turn = turn
         self._report = report
         self._opened_at = log.end
-        self._waiting: list[Waiter] = []  # for records that are still in the builder
-        # An empty deque takes 600 bytes: they are made where something waits for a flush.
-        self._uncommitted: Uncommitted | tuple[()] = ()  # (stop offset, whose waiters)
-        self._unseen: Unseen | tuple[()] = ()  # the same of parts of atomic writes
+        self._waiting: list[Waiter] = []  # waiters for records still in the builder
+        # Created on demand: an empty deque takes 600 bytes.
+        self._uncommitted: Uncommitted | tuple[()] = ()  # (stop offset, its waiters)
+        self._unseen: Unseen | tuple[()] = ()  # (stop offset, waiter) of parts of atomic writes
         self._release_waiters: list[Callable[[], None]] = []
         log.on_commit(self._committed)
         log.on_failure(self._failed)
 
     @property
     def turn(self) -> Turn:
-        """The turn that works it off."""
+        """Turn that flushes and pumps it."""
         return self._turn
 
     @property
     def appended_count(self) -> int:
-        """Records that were written since the log was opened."""
+        """Number of records written since the log was opened."""
         return max(self.log.end - self._opened_at, 0)
 
     def await_commit(self, waiter: Waiter) -> None:
-        """Call `waiter.done` when everything published so far is committed, perhaps at once."""
+        """Call `waiter.done` when everything published so far is committed, possibly at once."""
         self._await_log(waiter)
 
     def _await_log(self, waiter: Waiter) -> None:
@@ -162,16 +162,16 @@ class LogWriter(ABC):
         return not self.builder.count and self.log.committed == self.log.end
 
     def flush(self) -> None:
-        """Write what has gathered as one batch, and confirm what that commits."""
+        """Append the gathered records as one batch, and confirm what is committed by that."""
         builder, log = self.builder, self.log
         if not builder.count or self.deleted or self.held:
             return
         self._prepare()
         waiting, self._waiting = self._waiting, []
         try:
-            if builder.count:  # else all of it was refused, and those concerned have heard of it
+            if builder.count:  # otherwise all were refused, and their publishers notified
                 log.append()
-        except Exception as error:  # noqa: BLE001  # whatever it is, publishers must hear no
+        except Exception as error:  # noqa: BLE001  # publishers must be nacked, whatever the error
             self._forget_uncommitted()
             self._report(self, error)
             tell_each(waiting, self._report, failed=True)
@@ -182,42 +182,42 @@ class LogWriter(ABC):
             self._await_flush(waiting)
 
     def _await_flush(self, waiters: list[Waiter]) -> None:
-        """Tell them once what the log has now is committed."""
+        """Notify waiters once everything now in the log is committed."""
         self._uncommitted = self._uncommitted or deque()
         self._uncommitted.append((self.log.end, waiters))
 
     def _await_also(self, other: Committing) -> None:
-        """Whoever waits for what has gathered waits for what `other` has, too."""
+        """Make waiters for gathered records wait for those of `other` as well."""
         if self._waiting:
             both = AfterBoth(self._waiting, self._report)
             self._waiting = [both]
             other.await_commit(both)
 
     def _prepare(self) -> None:  # noqa: B027  # most kinds have nothing to prepare
-        """The builder's records are about to be appended; some may be refused."""
+        """Prepare the builder's records for being appended; some may be refused."""
 
     def _forget_uncommitted(self) -> None:  # noqa: B027
-        """Records from the log's end on, of which `_prepare` knew, are lost."""
+        """Drop state of records from the log's end on, which were lost after `_prepare`."""
 
     def pump(self) -> bool:
-        """Go on with what is committed. Returns whether another turn could do more."""
+        """Process committed records. Returns whether another turn could do more."""
         return False
 
     @abstractmethod
     def _show_committed(self) -> None:
-        """The log's committed offset has moved: its records may be delivered."""
+        """Make records below the log's committed offset deliverable."""
 
     def _show_to(self, waiters: Sequence[Waiter]) -> None:
-        """Make committed records deliverable, and tell the waiters that theirs are committed."""
+        """Make committed records deliverable, and notify the waiters of the commit."""
         try:
             self._show_committed()
-        except Exception as error:  # noqa: BLE001  # stored they are: those who wait hear yes
+        except Exception as error:  # noqa: BLE001  # the records are stored: confirm them anyway
             self._report(self, error)
         if waiters:
             tell_each(waiters, self._report, failed=False)
 
     def _committed(self) -> None:
-        """The log's committed offset has moved later than during `append`."""
+        """Handle an advance of the committed offset outside of `append`."""
         if self.deleted:
             return
         committed = self.log.committed
@@ -230,7 +230,7 @@ class LogWriter(ABC):
         self._turn.touch(self)
 
     def _failed(self, error: Exception) -> None:
-        """Records that were written could not be flushed: whoever waits for them hears no."""
+        """Handle a failed flush of written records: fail their waiters."""
         self._forget_uncommitted()
         self._report(self, error)
         while self._unseen and self._unseen[-1][0] > self.log.end:
@@ -238,7 +238,7 @@ class LogWriter(ABC):
         self._refuse_waiting(self.log.end + 1)
 
     def _refuse_waiting(self, stop: int) -> None:
-        """Whoever waits until all before `stop`, or more, is committed hears no."""
+        """Fail the waiters for commits up to `stop` or more."""
         refused: list[Waiter] = []
         while self._uncommitted and self._uncommitted[-1][0] >= stop:
             refused[:0] = self._uncommitted.pop()[1]
@@ -247,11 +247,11 @@ class LogWriter(ABC):
     # -- atomic writes
 
     def has_room(self, records: BatchBuilder) -> bool:  # noqa: ARG002  # most kinds have no limits
-        """Whether all of the records may be appended."""
+        """Whether the limits allow all of the records."""
         return True
 
     def when_released(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` once this is not `held` any more, or deleted."""
+        """Call `go_on` once this is no longer `held`, or is deleted."""
         self._release_waiters.append(go_on)
 
     def _release(self) -> None:
@@ -267,9 +267,9 @@ class LogWriter(ABC):
         prepared: Callable[[Exception | None], None],
         seen: Waiter,
     ) -> None:
-        """Write down a part of an atomic write (see TopicLog.prepare). May raise StorageError.
+        """Write a part of an atomic write (see TopicLog.prepare). May raise StorageError.
 
-        `take_in` was called. `seen` is told when its records are committed.
+        `take_in` must have been called. `seen` is notified when its records are committed.
         """
         record_count = records.count
         has_records = record_count > 0
@@ -285,24 +285,24 @@ class LogWriter(ABC):
             self._unseen.append((self.log.end, seen))
 
     def take_in(self, records: BatchBuilder) -> None:  # noqa: B027
-        """The records are about to be appended; some may be left out that are here already."""
+        """Prepare records for being appended; duplicates may be dropped."""
 
     def carry_out(self, transaction: int, ranges: Sequence[tuple[int, int]]) -> None:
-        """An atomic write has committed, which settles `ranges` here."""
+        """Apply a committed atomic write, which settles `ranges` here."""
         if ranges:
             self.settle(ranges)
         self.log.resolve(transaction, committed=True)
 
     def undo(self, transaction: int, first: int, stop: int) -> None:  # noqa: ARG002
-        """An atomic write has failed, whose records here were [first, stop)."""
+        """Undo a failed atomic write, whose records here are [first, stop)."""
         self.log.resolve(transaction, committed=False)
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """The records are done with."""
+        """Settle records."""
         self.log.settle(ranges)
 
     def _let_publishers_go(self) -> None:
-        """It is deleted: whoever waits for a commit hears yes, and nobody refers to it any more."""
+        """Mark it deleted: confirm all waiters, and drop references to it."""
         self.deleted = True
         self.builder.clear()
         self.builder.owner = GONE

@@ -2,8 +2,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class PublishTags:
-    cdef list runs              # finished ones: (first index, stop index, publisher, first tag)
-    cdef object publisher       # of the run that may go on
+    cdef list runs              # finished runs: (first index, stop index, publisher, first tag)
+    cdef object publisher       # of the current run, which may grow
     cdef uint32_t first
     cdef uint32_t stop
     cdef uint64_t tag           # of record `first`

@@ -2,7 +2,7 @@ from typing import Protocol
 
 class Publisher(Protocol):
     def refused(self, first: int, stop: int) -> None:
-        """The publishes with the tags [first, stop) were not taken."""
+        """Nack the publishes with the tags [first, stop), which were not accepted."""
 
 class PublishTags:
     def add(self, publisher: Publisher, tag: int, index: int) -> None: ...

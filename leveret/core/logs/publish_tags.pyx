@@ -1,20 +1,20 @@
-"""Whose publishes stand in a batch builder: for queues that may refuse some of them.
+"""Publish tags of the records in a batch builder, for queues that may refuse some of them.
 
-A confirm says of each publish whether it was taken. The frame reader notes here, next to the record
-that it packs, which publisher waits for which confirm; neighbours with consecutive tags are one run.
+A nack needs the publisher and the tag of each refused record. The frame reader notes them when it
+packs the record; neighbours with consecutive tags form one run.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class PublishTags:
-    """Runs of records by the publishers who want to hear of them; others are not noted."""
+    """Runs of records by publisher, for publishers that want to be notified."""
 
     def __init__(self):
         self.runs = []
 
     cdef int note(self, object publisher, uint64_t tag, uint32_t index) except -1:
-        """Record `index` of the builder is `publisher`'s publish number `tag`."""
+        """Note that record `index` of the builder is `publisher`'s publish with number `tag`."""
         if publisher is self.publisher and index == self.stop and tag == self.tag + (index - self.first):
             self.stop += 1
             return 0
@@ -26,7 +26,7 @@ cdef class PublishTags:
         return 0
 
     def add(self, publisher, uint64_t tag, uint32_t index):
-        """The same as `note`, for callers in Python."""
+        """Note a record; `note` for callers in Python."""
         self.note(publisher, tag, index)
 
     cdef void _close(self):
@@ -35,7 +35,7 @@ cdef class PublishTags:
             self.publisher = None
 
     def take(self):
-        """[(first index, stop index, publisher, first tag)] in order; nothing is noted then."""
+        """Return and clear the runs: [(first index, stop index, publisher, first tag)] in order."""
         self._close()
         runs = self.runs
         self.runs = []

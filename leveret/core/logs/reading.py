@@ -1,6 +1,6 @@
-"""How a queue reads its log: at once where the bytes are at hand, else from the device.
+"""Reading of a queue's log: from memory where possible, else from the device.
 
-What can be read no more is given up for lost and said once; all else near it can still be had.
+Records that can no longer be read are quarantined and reported once; all others stay readable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueueReader:
-    """Reads for one queue. `fetched` is called when what `read` had to ask for has come."""
+    """Log reader of one queue. `fetched` is called when a read started by `read` has completed."""
 
     __slots__ = (
         "_fetched",
@@ -37,26 +37,26 @@ class QueueReader:
     )
 
     def __init__(self, queue: Queue, fetched: Callable[[], None]) -> None:
-        self._queue: Queue | None = queue  # until it is gone
+        self._queue: Queue | None = queue  # until it is deleted
         self._log = queue.log
         self._spawn = queue.services.spawn
         self._fetched = fetched
-        # Groups take turns, and their messages may lie far from each other.
+        # Groups take turns, and their messages may be far apart in the log.
         scattered = queue.settings.group_ordering
         self._window = ScatteredWindow(queue.log) if scattered else LogWindow(queue.log)
         self.errors = ErrorThrottle(queue, queue.services.report)
         self.fetching = False
-        self._last: Batch | None = None  # whose records are asked for one by one
+        self._last: Batch | None = None  # of the last single-record lookup
         self.head: tuple[int, int | None] | None = None  # see core.queues.head
 
     def read(self, offset: int) -> list[Batch] | None:
-        """Batches of which one holds `offset`; None after asking for it where it is not at hand."""
+        """Return batches, one of them with `offset`; None after starting a device read for it."""
         if self.fetching:
             return None
         try:
             batches = self._window.at_hand(offset)
         except StorageError:
-            batches = None  # whoever fetches meets it again, and deals with it
+            batches = None  # the fetch finds the damage again and handles it
         if batches is None:
             self.fetching = True
             self._spawn(self._fetch(offset))
@@ -73,19 +73,19 @@ class QueueReader:
         self._fetched()
 
     def batch_at_hand(self, offset: int) -> Batch | None:
-        """The batch that holds `offset` if it can be had without waiting."""
+        """Return the batch with `offset` if that takes no waiting, else None."""
         last = self._last
         if last is not None and last.base_offset <= offset < last.stop_offset:
             return last
         try:
             batches = self._window.at_hand(offset)
         except CorruptBatchError:
-            return None  # dealing with damage takes waiting
+            return None  # handling damage requires waiting
         self._last = None if batches is None else batch_of(batches, offset)
         return self._last
 
     def in_memory(self, offset: int) -> Batch | None:
-        """The batch that holds `offset`, if it is in memory: no file is asked."""
+        """Return the batch with `offset` if it is in memory, else None; reads no file."""
         if self._window.holds(offset):
             batches = self._window.at_hand(offset)
             assert batches is not None, "a window has what it holds"
@@ -94,20 +94,20 @@ class QueueReader:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of what it has read and the log has not in memory as well."""
+        """Memory of read batches that the log's cache does not hold as well, in bytes."""
         peek = self._log.peek
         batches = self._window.held
         return sum(batch.size for batch in batches if peek(batch.base_offset) is not batch)
 
     async def leased_batch(self, offset: int) -> Batch | None:
-        """The batch that holds a leased record, wherever it lies; None: the record is lost."""
+        """Return the batch with a leased record, waiting if needed; None if the record is lost."""
         batch = self.batch_at_hand(offset)
         if batch is None and await self.fill(self._window, offset, leased=True):
             batch = self.batch_at_hand(offset)
         return batch
 
     async def fill(self, window: LogWindow, offset: int, *, leased: bool = False) -> bool:
-        """Read from `offset` on; False where it is lost: nobody shall ask for it any more.
+        """Read from `offset` on. Returns False if it is lost and must not be read again.
 
         Raises StorageError.
         """
@@ -121,9 +121,9 @@ class QueueReader:
         return True
 
     async def _set_aside(self, offset: int, *, leased: bool) -> bool:
-        """Give up what can be read no more, and say so. Returns whether `offset` is gone by that.
+        """Quarantine unreadable records and report them. Returns whether `offset` is gone.
 
-        What others hold leases on stays theirs: it was delivered.
+        Records leased by others stay theirs: they were delivered.
         """
         damage = await self._log.set_aside(offset)
         queue = self._queue
@@ -139,12 +139,12 @@ class QueueReader:
         return offset in damage.lost or offset in queue.log.settled
 
     def clear(self) -> None:
-        """Keep nothing in memory."""
+        """Drop all batches from memory."""
         self._last = None
         self._window.clear()
 
     def close(self) -> None:
-        """The queue is gone: keep nothing, and tell nobody of anything any more."""
+        """Drop everything and stop reporting: the queue was deleted."""
         self.clear()
         self.errors.close()
         self._queue, self._fetched = None, do_nothing

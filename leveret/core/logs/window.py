@@ -1,6 +1,6 @@
-"""A stretch of a queue's log in memory, which moves on as it is read.
+"""Read window: a range of a log's batches in memory, which advances as it is read.
 
-Deliveries have one and dead letters another, so that neither takes what the other has read.
+Deliveries and dead letters have windows of their own, so that neither evicts the other's batches.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from leveret.ports import TopicLog
     from leveret.ports.records import Batch
 
-# Read ahead this far: large enough that a read call costs little per message, small enough that a
-# thousand queues being drained stay within a few hundred megabytes.
+# Read-ahead: large enough that a read call costs little per message, small enough that a thousand
+# queues being drained stay within a few hundred megabytes.
 READ_BYTES_MAX = 256 * 1024
-# Where messages are taken here and there, so much is read at a time, and so much of it is kept.
+# Size of a read for scattered access, and limits of what is kept.
 STRETCH_BYTES_MAX = 16 * 1024
 STRETCHES_BYTES_MAX = 2 * 1024 * 1024
 STRETCHES_MAX = 64
 
 
 class LogWindow:
-    """The batches that were read last."""
+    """The most recently read batches of a log."""
 
     __slots__ = ("_batches", "_log")
 
@@ -35,16 +35,16 @@ class LogWindow:
 
     @property
     def held(self) -> list[Batch]:
-        """All batches that it keeps in memory."""
+        """All batches kept in memory."""
         return self._batches
 
     def holds(self, offset: int) -> bool:
-        """Whether a batch that was read last holds `offset`."""
+        """Whether the window contains `offset`."""
         window = self._batches
         return bool(window) and window[0].base_offset <= offset < window[-1].stop_offset
 
     def at_hand(self, offset: int) -> list[Batch] | None:
-        """Batches of which one holds `offset`; None where that would take waiting.
+        """Return batches, one of them with `offset`; None if that would take waiting.
 
         Raises CorruptBatchError.
         """
@@ -57,45 +57,48 @@ class LogWindow:
         return batches
 
     async def fill(self, offset: int) -> list[Batch]:
-        """The same, waiting for the device. Raises StorageError."""
+        """Return batches, one of them with `offset`, waiting for the device.
+
+        Raises StorageError.
+        """
         batches = await self._log.fetch(offset, READ_BYTES_MAX)
         self._hold(batches, offset)
         return batches
 
     def _hold(self, batches: list[Batch], offset: int) -> None:
-        """Keep what was read for `offset`, which must be in it: it is ready or leased."""
+        """Keep the batches read for `offset`, which must be in them: it is ready or leased."""
         if not batches or not batches[0].base_offset <= offset < batches[-1].stop_offset:
             raise CorruptBatchError(f"offset {offset} is missing from {self._log!r}")
         self._batches = batches
 
     def clear(self) -> None:
-        """Keep nothing: there is nobody to read for."""
+        """Drop all batches."""
         self._batches = []
 
 
 class ScatteredWindow(LogWindow):
-    """Several stretches at once, for whoever takes turns in places that lie far apart.
+    """Window of several ranges at once, for access to places that are far apart.
 
-    Each is shorter, and all together are bounded: only the newest may be larger than that.
+    Each range is shorter, and their total is bounded: only the newest may exceed that.
     """
 
     __slots__ = ("_stretches",)
 
     def __init__(self, log: TopicLog) -> None:
         super().__init__(log)
-        self._stretches: list[list[Batch]] = []  # the one used last in front
+        self._stretches: list[list[Batch]] = []  # most recently used first
 
     @property
     def held(self) -> list[Batch]:
-        """See LogWindow."""
+        """All batches kept in memory."""
         return [batch for stretch in self._stretches for batch in stretch]
 
     def holds(self, offset: int) -> bool:
-        """See LogWindow."""
+        """Whether the window contains `offset`."""
         return self._find(offset) is not None
 
     def at_hand(self, offset: int) -> list[Batch] | None:
-        """See LogWindow."""
+        """Return batches, one of them with `offset`; None if that would take waiting."""
         found = self._find(offset)
         if found is not None:
             return found
@@ -105,7 +108,7 @@ class ScatteredWindow(LogWindow):
         return batches
 
     async def fill(self, offset: int) -> list[Batch]:
-        """See LogWindow."""
+        """Return batches, one of them with `offset`, waiting for the device."""
         batches = await self._log.fetch(offset, STRETCH_BYTES_MAX)
         self._hold(batches, offset)
         return batches
@@ -129,13 +132,13 @@ class ScatteredWindow(LogWindow):
                 break
 
     def clear(self) -> None:
-        """See LogWindow."""
+        """Drop all batches."""
         super().clear()
         self._stretches = []
 
 
 def batch_of(batches: list[Batch], offset: int) -> Batch:
-    """The batch of a window that holds `offset`, which is within the window."""
+    """Return the batch of a window that contains `offset`, which must be in the window."""
     if len(batches) == 1:
         return batches[0]
     return batches[bisect_right(batches, offset, key=_base_offset) - 1]

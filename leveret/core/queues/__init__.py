@@ -1,7 +1,7 @@
-"""The kinds of queue and what they do beside handing out messages.
+"""The kinds of queue, their limits and lifetimes.
 
-`queue` and `stream` are the two kinds, `open_queue` what they have in common; `machine` decides who
-gets what, `pull` serves those who ask by batches. `arguments`, `settings` and `equivalence` are how
-a queue was declared; `expiry_and_limits`, `overflow`, `sizes`, `deadlines`, `queue_expiry` and
-`delayed_requeue` its limits and lifetimes; `backlog` what an earlier run has left in it.
+`queue` and `stream` are the two kinds, `open_queue` is their common base; `machine` decides which
+consumer gets which messages, `pull` serves batched receives. `arguments`, `settings` and
+`equivalence` handle declarations; `overflow`, `sizes`, `expiry`, `deadlines`, `delayed_requeue` and
+`expiry_and_limits` limits and lifetimes; `backlog` messages left by an earlier run.
 """

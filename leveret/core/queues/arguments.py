@@ -1,8 +1,7 @@
-"""What may stand in the arguments of a queue: one table, a line for each argument.
+"""Valid arguments of queues and consumers: a table per queue type, one check per argument.
 
-A wrong value is refused when the queue is declared, also where it would only matter later.
-Arguments that no queue type knows are ignored, as clients expect; one that only another type knows
-is refused.
+A wrong value is refused at declaration, even where it would only matter later. Arguments that no
+queue type knows are ignored, as clients expect; one that only another type knows is refused.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ VISIBILITY_TIMEOUT = "x-visibility-timeout"
 GROUP_ORDERING = "x-group-ordering"
 CONSUMER_GROUP = "x-consumer-group"
 
-# Ten years: a timer further out is a mistake in the unit.
+# Ten years: a longer time is a mistake in the unit.
 EXPIRY_MS_MAX = 315_360_000_000
 PRIORITY_MAX = 255
 
-# Says what is wrong with a value, given all arguments, in the text's own notation; None: nothing.
+# Returns what is wrong with a value, given all arguments, in the notation of reply texts, or None.
 Check: TypeAlias = Callable[[Any, Arguments], str | None]
 
 
 def integer(value: Any, _arguments: Arguments) -> str | None:
-    """Check for a whole number."""
+    """Check for an integer."""
     if isinstance(value, int) and not isinstance(value, bool):
         return None
     return f'"expected integer, got {field_type(value)}"'
 
 
 def not_negative(value: Any, arguments: Arguments) -> str | None:
-    """Check for zero or more, of 64 bits: HTTP could bring others."""
+    """Check for an integer of zero or more within 64 bits; the HTTP API could send larger ones."""
     problem = integer(value, arguments)
     if problem is None and value < 0:
         return f"{{value_negative,{value}}}"
@@ -56,13 +55,13 @@ def not_negative(value: Any, arguments: Arguments) -> str | None:
 
 
 def positive(value: Any, arguments: Arguments) -> str | None:
-    """Check for one or more."""
+    """Check for an integer of one or more."""
     problem = not_negative(value, arguments)
     return "{value_zero,0}" if problem is None and value == 0 else problem
 
 
 def time_to_live(value: Any, arguments: Arguments) -> str | None:
-    """Check for milliseconds, zero allowed."""
+    """Check for a time to live in ms, zero allowed."""
     problem = not_negative(value, arguments)
     if problem is None and value > EXPIRY_MS_MAX:
         return f"{{value_too_large,{value}}}"
@@ -70,12 +69,12 @@ def time_to_live(value: Any, arguments: Arguments) -> str | None:
 
 
 def expiry(value: Any, arguments: Arguments) -> str | None:
-    """Check for milliseconds, at least one."""
+    """Check for an expiry time in ms, at least one."""
     return time_to_live(value, arguments) or positive(value, arguments)
 
 
 def lease_term(value: Any, arguments: Arguments) -> str | None:
-    """Check for milliseconds for which somebody may have a message to himself."""
+    """Check for a visibility timeout in ms."""
     problem = positive(value, arguments)
     if problem is None and value > TERM_MS_MAX:
         return f"{{value_too_large,{value}}}"
@@ -83,7 +82,7 @@ def lease_term(value: Any, arguments: Arguments) -> str | None:
 
 
 def rate(value: Any, arguments: Arguments) -> str | None:
-    """Check for messages, a second or at once."""
+    """Check for a rate in messages per second, or a burst in messages."""
     problem = positive(value, arguments)
     if problem is None and value > RATE_MAX:
         return f"{{value_too_large,{value}}}"
@@ -91,7 +90,7 @@ def rate(value: Any, arguments: Arguments) -> str | None:
 
 
 def priority(value: Any, arguments: Arguments) -> str | None:
-    """Check the number of priority levels above zero."""
+    """Check for the highest priority, 0 to PRIORITY_MAX."""
     problem = not_negative(value, arguments)
     if problem is None and value > PRIORITY_MAX:
         return f"{{max_value_exceeded,{value}}}"
@@ -104,7 +103,7 @@ def boolean(value: Any, _arguments: Arguments) -> str | None:
 
 
 def group_ordering(value: Any, arguments: Arguments) -> str | None:
-    """Check for true or false; groups are served in turn, which leaves priorities no say."""
+    """Check for a boolean; not with priorities, since groups are served round-robin."""
     problem = boolean(value, arguments)
     if problem is None and value and "x-max-priority" in arguments:
         return '"not together with x-max-priority"'
@@ -117,7 +116,7 @@ def text(value: Any, _arguments: Arguments) -> str | None:
 
 
 def one_of(allowed: tuple[str, ...], problem: str) -> Check:
-    """Make the check of a string that must be one of a few; `problem` may quote it as `{}`."""
+    """Return a check for one of several strings; `problem` may quote the value as `{}`."""
 
     def check(value: Any, _arguments: Arguments) -> str | None:
         if not isinstance(value, str):
@@ -128,14 +127,14 @@ def one_of(allowed: tuple[str, ...], problem: str) -> Check:
 
 
 def dead_letter_routing_key(value: Any, arguments: Arguments) -> str | None:
-    """Check for a string; pointless without an exchange."""
+    """Check for a string; invalid without a dead-letter exchange."""
     if not isinstance(value, str):
         return unacceptable(value)
     return None if DEAD_LETTER_EXCHANGE in arguments else "routing_key_but_no_dlx_defined"
 
 
 def queue_version(value: Any, arguments: Arguments) -> str | None:
-    """Check for a storage version of the past; both mean the one there is."""
+    """Check for a storage version of RabbitMQ; both are treated alike."""
     problem = not_negative(value, arguments)
     if problem is None and value not in (1, 2):
         return f"\"unsupported queue version '{value}'\""
@@ -143,7 +142,7 @@ def queue_version(value: Any, arguments: Arguments) -> str | None:
 
 
 def unacceptable(value: Any) -> str:
-    """Name the wire type that cannot be."""
+    """Return the error term for a value of the wrong wire type."""
     return f"{{unacceptable_type,{field_type(value)}}}"
 
 
@@ -155,7 +154,7 @@ def max_age(value: Any, _arguments: Arguments) -> str | None:
 
 
 def dedup_window(value: Any, _arguments: Arguments) -> str | None:
-    """Check for a time within which messages are not stored twice: true, or milliseconds."""
+    """Check for a de-duplication window: true, or milliseconds."""
     if is_window(value):
         return None
     if isinstance(value, int):
@@ -164,19 +163,19 @@ def dedup_window(value: Any, _arguments: Arguments) -> str | None:
 
 
 def stream_offset(value: Any, _arguments: Arguments) -> str | None:
-    """Check for a place in a stream."""
+    """Check for a stream offset specification."""
     if parse_start(value) is not None:
         return None
     return f"{{invalid_stream_offset_arg,{{{field_type(value)},{term(value)}}}}}"
 
 
 def anything(_value: Any, _arguments: Arguments) -> str | None:
-    """Let pass what counts for nothing where it makes no sense, as in RabbitMQ."""
+    """Accept any value: invalid ones are ignored, as in RabbitMQ."""
     return None
 
 
 def not_yet(_value: Any, _arguments: Arguments) -> str | None:
-    """Refuse what is promised: a queue without it would look as if it had it."""
+    """Refuse an argument reserved for a later release, rather than ignore it silently."""
     return '"it is not supported by this release"'
 
 
@@ -191,7 +190,7 @@ quorum_overflow = one_of(("drop-head", "reject-publish"), "invalid_overflow")
 dead_letter_strategy = one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy")
 delayed_retry_type = one_of(("disabled", "all", "failed", "returned"), "invalid_delayed_retry_type")
 
-# In the order in which they are checked, and compared when a queue is declared again.
+# In the order of checks, and of comparisons when a queue is redeclared.
 CLASSIC: dict[str, Check] = {
     "x-expires": expiry,
     "x-message-ttl": time_to_live,
@@ -243,7 +242,7 @@ STREAM: dict[str, Check] = {
     QUEUE_TYPE: queue_type,
     "x-max-age": max_age,
     "x-stream-max-segment-size-bytes": not_negative,
-    "x-stream-filter-size-bytes": anything,  # see check_stream_sizes
+    "x-stream-filter-size-bytes": anything,  # checked by check_stream_sizes
     "x-initial-cluster-size": positive,
     "x-queue-leader-locator": leader_locator,
 }
@@ -254,21 +253,21 @@ def _check_of(problem_of: Callable[[Any], str | None]) -> Check:
 
 
 def retry_keep_order(value: Any, arguments: Arguments) -> str | None:
-    """Check for the order that there is; groups have an order of their own, which blocks."""
+    """Check for `key`; not with message groups, whose order blocks the group instead."""
     problem = retry.ARGUMENTS["retry-keep-order"](value)
     if problem is None and arguments.get("x-group-ordering") is True:
         return '"not together with x-group-ordering"'
     return problem
 
 
-# What every queue takes that hands each message out once.
+# Arguments of all queues except streams, for retries.
 RETRY: dict[str, Check] = {
     **{f"x-{key}": _check_of(problem_of) for key, problem_of in retry.ARGUMENTS.items()},
     "x-retry-keep-order": retry_keep_order,
 }
-# What queues take whose messages are handed out once.
+# Other arguments of all queues except streams.
 HOLDING: dict[str, Check] = {"x-celery-eta": boolean}
-# What queues of every type take beyond RabbitMQ's arguments.
+# Arguments of every queue type beyond RabbitMQ's.
 FEATURES: dict[str, Check] = {
     DEDUP_WINDOW: dedup_window,
     "x-publish-rate": rate,
@@ -283,14 +282,14 @@ TYPES = {
     "quorum": {**QUORUM, **RETRY, **HOLDING, **FEATURES},
     "stream": {**STREAM, **FEATURES},
 }
-# The names of types in reply texts are the module names of the broker that clients know.
+# Reply texts name types by RabbitMQ's module names, which clients know.
 MODULES = {
     "classic": "rabbit_classic_queue",
     "quorum": "rabbit_quorum_queue",
     "stream": "rabbit_stream_queue",
 }
 EVERY_ARGUMENT = {key for known in TYPES.values() for key in known}
-# What a consumer may ask of a queue.
+# Arguments of consumers.
 CONSUMER_TYPES: dict[str, dict[str, Check]] = {
     "classic": {
         "x-priority": integer,
@@ -316,23 +315,23 @@ CONSUMER_TYPES: dict[str, dict[str, Check]] = {
 EVERY_CONSUMER_ARGUMENT = {key for known in CONSUMER_TYPES.values() for key in known}
 
 STREAM_SEGMENT_BYTES_MAX = 3_000_000_000
-# RabbitMQ's Bloom filter for each block of messages; ours is exact, and needs no size.
+# Size of RabbitMQ's Bloom filter per chunk; validated only, since filters here are exact.
 STREAM_FILTER_BYTES_MIN, STREAM_FILTER_BYTES_MAX = 16, 255
 
 
 def type_of(arguments: Arguments) -> str:
-    """Read the queue type; absent means classic, and so does one that will be refused."""
+    """Return the queue type; classic if absent or unknown."""
     kind = arguments.get(QUEUE_TYPE)
     return kind if isinstance(kind, str) and kind in TYPES else "classic"
 
 
 def known_arguments(arguments: Arguments) -> tuple[str, ...]:
-    """List the arguments that mean something to the queue's type."""
+    """Return the arguments that the queue's type knows."""
     return tuple(TYPES[type_of(arguments)])
 
 
 def check_queue_arguments(definition: QueueDefinition) -> None:
-    """Raise 406 unless every argument suits the queue's type, and the queue its type."""
+    """Raise 406 unless every argument suits the queue's type, and its properties do."""
     name, arguments = resource("queue", definition.name, definition.vhost), definition.arguments
     check_value(QUEUE_TYPE, queue_type, name, arguments)
     kind = type_of(arguments)
@@ -360,14 +359,14 @@ def _check_known(
     every: Collection[str],
     types: Mapping[str, Collection[str]],
 ) -> None:
-    """Raise 406 for an argument that other types of queues know, but not this one."""
+    """Raise 406 for an argument that only other queue types know."""
     for key in arguments:
         if key in every and key not in types[kind]:
             raise ChannelError(406, f"invalid arg '{key}' for {name} of queue type {MODULES[kind]}")
 
 
 def check_value(key: str, check: Check, name: str, arguments: Arguments) -> None:
-    """Check one argument, if it is there."""
+    """Raise 406 if an argument is present and invalid."""
     if key in arguments:
         problem = check(arguments[key], arguments)
         if problem is not None:
@@ -375,7 +374,7 @@ def check_value(key: str, check: Check, name: str, arguments: Arguments) -> None
 
 
 def check_replicated_properties(definition: QueueDefinition, name: str) -> None:
-    """Raise 406 unless the queue outlives connections, consumers and restarts."""
+    """Raise 406 unless the queue is durable, non-exclusive and not auto-delete."""
     properties = {
         "auto-delete": definition.auto_delete,
         "exclusive-owner": definition.exclusive,
@@ -387,7 +386,7 @@ def check_replicated_properties(definition: QueueDefinition, name: str) -> None:
 
 
 def check_stream_sizes(arguments: Arguments) -> None:
-    """Raise 406 for sizes beyond what a stream may have, in texts that name no queue."""
+    """Raise 406 for invalid sizes of a stream, with RabbitMQ's texts, which name no queue."""
     segment = arguments.get("x-stream-max-segment-size-bytes", 0)
     if segment > STREAM_SEGMENT_BYTES_MAX:
         raise ChannelError(406, "Exceeded max value for x-stream-max-segment-size-bytes")
@@ -399,21 +398,21 @@ def check_stream_sizes(arguments: Arguments) -> None:
 
 
 def check_server_named(arguments: Arguments) -> None:
-    """Raise 406 for a type whose queues must be named by the client."""
+    """Raise 406 for a type that cannot be server-named."""
     kind = type_of(arguments)
     if kind != "classic":
         raise ChannelError(406, f"Cannot declare a server-named queue for type {MODULES[kind]}")
 
 
 def check_exchange_name(key: str, name: str, arguments: Arguments) -> None:
-    """Raise 406 unless the argument, if it is there, can name an exchange."""
+    """Raise 406 unless the argument, if present, can name an exchange."""
     if key in arguments and not isinstance(arguments[key], str):
         kind = field_type(arguments[key])
         raise ChannelError(406, f"invalid type '{kind}' for arg '{key}' in {name}")
 
 
 def with_default_type(arguments: Arguments, default: str, *, replicable: bool) -> Arguments:
-    """Fill in a virtual host's default queue type where none was asked for.
+    """Return the arguments with the virtual host's default queue type, if none is given.
 
     `replicable`: the queue is durable, neither exclusive nor auto-delete; others stay classic,
     since the default must not make a valid declaration fail.

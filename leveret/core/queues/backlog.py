@@ -1,7 +1,7 @@
-"""Learning of the messages that an earlier run has left in a queue.
+"""Recovery of in-memory indexes for messages that an earlier run left in a queue.
 
-The log knows which offsets are not settled. Which priority a message has, and when it expires,
-stands in its record only: the backlog is read once, a window at a time, in the background.
+The log knows which offsets are unsettled. The priority, group and expiration of a message are only
+in its record: the backlog is read once, a window at a time, in the background.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     Work = Callable[[], Coroutine[object, object, None]]
 
-# Queues whose backlogs are read at the same time. Each holds one window of its log in memory, and a
-# node may start with thousands of them.
+# Backlogs read at the same time. Each needs one window of its log in memory, and a node may start
+# with thousands of queues.
 BACKLOGS_AT_ONCE_MAX = 4
 
 
 class FewAtATime:
-    """Spawns work, but no more than `limit` pieces at once; the others wait in line."""
+    """Concurrency limiter: runs at most `limit` coroutines at once; the others wait in order."""
 
     def __init__(
         self, spawn: Callable[[Coroutine[object, object, None]], object], limit: int
@@ -38,7 +38,7 @@ class FewAtATime:
         self._waiting: deque[Work] = deque()
 
     def __call__(self, work: Work) -> None:
-        """Do `work` when its turn has come."""
+        """Run `work` now, or when a slot becomes free."""
         self._waiting.append(work)
         self._go_on()
 
@@ -56,31 +56,31 @@ class FewAtATime:
 
 
 class Backlog:
-    """What an earlier run has left in one queue, and who waits until it is known."""
+    """Backlog of one queue, and the waiters for its recovery."""
 
     __slots__ = ("_queue", "_readings", "_waiters")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._readings = 0  # under way, or in line
+        self._readings = 0  # running or queued
         self._waiters: list[Waiter] = []
 
     @property
     def is_being_read(self) -> bool:
-        """Whether it is read, or will be."""
+        """Whether the backlog is being read or about to be."""
         return self._readings > 0
 
     def read(self) -> None:
-        """Learn of it, or of what was no matter until now."""
+        """Schedule reading the unsettled records: at start, or if more must be known of them."""
         self._readings += 1
         self._queue.services.read_backlog(self._learn)
 
     def await_learned(self, waiter: Waiter) -> None:
-        """Let the queue's `await_commit` have `waiter` then."""
+        """Pass `waiter` to the queue's `await_commit` once the backlog is read."""
         self._waiters.append(waiter)
 
     def let_go(self) -> None:
-        """The queue is deleted: whoever waits hears yes."""
+        """Confirm all waiters: the queue was deleted."""
         waiters, self._waiters = self._waiters, []
         tell_each(waiters, self._queue.services.report, failed=False)
 
@@ -100,10 +100,10 @@ class Backlog:
 
 
 async def learn_backlog(queue: Queue, *, show: bool) -> None:
-    """Let `queue` learn of everything unsettled that is committed now.
+    """Read every committed, unsettled record and index it in `queue`.
 
-    `show`: what was learned becomes ready, as nothing of it was before. What cannot be read is
-    skipped, and will be dealt with by whoever must have it.
+    With `show`, what was read becomes ready, as nothing of it was before. Unreadable records are
+    skipped; deliveries handle the damage.
     """
     window = LogWindow(queue.log)
     stop = queue.log.committed

@@ -1,8 +1,8 @@
-"""When records expire that say so themselves, and which of a few records have expired.
+"""Deadlines of records with an own expiration, and expiry checks for a few records.
 
-A queue whose messages all live equally long needs no list of deadlines: its oldest message expires
-first. A message with an `expiration` of its own may expire before its elders, and must: those stand
-in `Deadlines`, neighbours that expire in the same millisecond as one entry.
+A queue with the same TTL for all messages needs no list of deadlines: its oldest message expires
+first. A message with its own `expiration` may expire before older ones: those are kept in
+`Deadlines`, neighbours with the same deadline as one entry.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -13,9 +13,9 @@ from leveret.ports.ranges cimport RangeSet
 from leveret.ports.records cimport BATCH_HEADER_BYTES, Batch, HAS_EXPIRATION, RecordView
 
 cdef uint64_t _NEVER = <uint64_t>-1
-# A record that lives so long lives for ever: added to a time, more would not fit into 64 bits.
+# Longer lifetimes count as unlimited: added to a time they might exceed 64 bits.
 LIVES_MS_MAX = 1 << 62
-# Entries that are taken at once: a millisecond of those who let them expire or come back.
+# Entries taken at once: about a millisecond of work when they expire or are requeued.
 cdef Py_ssize_t TAKEN_MAX = 256
 
 
@@ -39,14 +39,14 @@ cdef inline uint64_t _deadline(const RecordView* record, uint64_t first_time, ui
 
 
 cdef uint64_t _lives(ttl) except? 0:
-    """How long records live whose queue says `ttl`; None: for ever."""
+    """Return the lifetime for a queue's `ttl`, in ms; None: unlimited."""
     return _NEVER if ttl is None or ttl > LIVES_MS_MAX else ttl
 
 
 cdef class Deadlines:
-    """A heap of ranges of offsets by their deadlines; `len()` is the number of entries.
+    """Heap of offset ranges by their deadlines; `len()` is the number of entries.
 
-    Entries of records that were delivered meanwhile are found out when they are due, or by `prune`.
+    Entries of records delivered meanwhile are discovered when they are due, or by `prune`.
     """
 
     cdef Entry* heap
@@ -65,16 +65,16 @@ cdef class Deadlines:
 
     @property
     def held_bytes(self):
-        """Memory that it has reserved for its entries."""
+        """Memory reserved for entries, in bytes."""
         return self.capacity * sizeof(Entry)
 
     @property
     def next(self):
-        """The earliest deadline; None when there is none."""
+        """Earliest deadline, or None."""
         return self.heap[0].deadline if self.size else None
 
     def learn(self, Batch batch not None):
-        """Take in the records of a batch that have an expiration."""
+        """Add the records of a batch that have an expiration."""
         cdef RecordView record
         cdef Entry run
         cdef uint64_t deadline, offset = batch.base_offset
@@ -97,13 +97,13 @@ cdef class Deadlines:
             self._push(run)
 
     def add(self, uint64_t first, uint64_t stop, uint64_t deadline):
-        """Take in [first, stop), whatever its records say."""
+        """Add [first, stop) with a deadline, whatever its records say."""
         self._push(Entry(deadline, first, stop))
 
     def take_due(self, uint64_t now):
-        """Remove entries that are due, TAKEN_MAX at most: [(first, stop)], the earliest first.
+        """Remove due entries, at most TAKEN_MAX: [(first, stop)], the earliest first.
 
-        Of the same millisecond, the lowest offsets come first. `next` tells whether more are due.
+        With equal deadlines, the lowest offsets come first. `next` tells whether more are due.
         """
         cdef list due = []
         while self.size and self.heap[0].deadline <= now and len(due) < TAKEN_MAX:
@@ -114,7 +114,7 @@ cdef class Deadlines:
         return due
 
     def prune(self, RangeSet live not None):
-        """Forget the entries of which nothing is in `live`."""
+        """Remove entries without an offset in `live`."""
         cdef Py_ssize_t i, kept = 0
         for i in range(self.size):
             if live.overlap(self.heap[i].first, self.heap[i].stop):
@@ -123,7 +123,7 @@ cdef class Deadlines:
         self._keep(kept)
 
     def cut(self, uint64_t offset):
-        """Forget all records from `offset` on."""
+        """Remove all offsets from `offset` on."""
         cdef Py_ssize_t i, kept = 0
         for i in range(self.size):
             if self.heap[i].first < offset:
@@ -133,7 +133,7 @@ cdef class Deadlines:
         self._keep(kept)
 
     cdef void _keep(self, Py_ssize_t kept) noexcept:
-        """Only the first `kept` entries stay, in whatever order they are."""
+        """Keep the first `kept` entries and restore the heap order."""
         cdef Py_ssize_t i
         self.size = kept
         for i in range(kept // 2 - 1, -1, -1):
@@ -159,7 +159,7 @@ cdef class Deadlines:
         return 0
 
     cdef void _sink(self, Py_ssize_t i, Entry entry) noexcept:
-        """Put `entry` at index `i` or as far below as it belongs."""
+        """Insert `entry` at index `i`, or below as the heap order demands."""
         cdef Py_ssize_t child = 2 * i + 1
         while child < self.size:
             if child + 1 < self.size and _before(&self.heap[child + 1], &self.heap[child]):
@@ -173,7 +173,7 @@ cdef class Deadlines:
 
 
 def deadline(Batch batch not None, uint64_t offset, ttl):
-    """When a record expires that lives `ttl` milliseconds (None: for ever) or as it says; None: never."""
+    """Return the deadline of a record under a queue's `ttl` (None: unlimited); None: never."""
     cdef RecordView record
     cdef uint64_t found
     batch.view(batch.locate(offset), &record)
@@ -182,9 +182,9 @@ def deadline(Batch batch not None, uint64_t offset, ttl):
 
 
 def same_fate(list batches, uint64_t first, uint64_t stop, uint64_t now, ttl):
-    """(stop, expired): how far the records from `first` on have all expired, or have all not.
+    """Return (stop, expired): how far the records from `first` on are all expired, or all not.
 
-    `batches` hold `first`; records behind the last of them are not judged.
+    `batches` contain `first`; records behind the last batch are not checked.
     """
     cdef Batch batch
     cdef uint64_t lives = _lives(ttl)
@@ -202,7 +202,7 @@ def same_fate(list batches, uint64_t first, uint64_t stop, uint64_t now, ttl):
 cdef bint _judge(
     Batch batch, uint64_t* offset, uint64_t stop, uint64_t now, uint64_t ttl, bint* expired, bint* known
 ) except -1:
-    """Go through one batch. Returns whether all of it shares the fate of what came before."""
+    """Check one batch. Returns whether all of it agrees with the records before."""
     cdef RecordView record
     cdef uint64_t first_time = batch.first_time
     cdef bint own = (<int>batch.features & HAS_EXPIRATION) != 0

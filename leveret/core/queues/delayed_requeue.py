@@ -1,10 +1,9 @@
-"""Messages that were returned and must wait before they are delivered again.
+"""Delayed requeue: returned messages that wait before they are delivered again.
 
-The delay is the queue's, for what comes back to it; core.delay is about messages that come later.
-
-Owned by the queue machine, which puts offsets in when they are returned and makes them ready when
-their time has come. Until then they stay leased in its ledger, to nobody: a restart finds them
-unsettled, and ready. They cost 24 bytes for each stretch that came back together.
+The delay is the queue's; core.delay is about delayed publishes. Owned by the queue machine, which
+adds offsets when they are returned and makes them ready when they are due. Until then they stay
+leased in its ledger, to no consumer: a restart finds them unsettled, and ready. They take 24 bytes
+for each range that was returned together.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DelayedRequeue:
-    """Offsets that came back and wait. Once `weigh` was told of sizes, `bytes` are theirs."""
+    """Delayed offsets. With sizes given by `weigh`, `bytes` is their total."""
 
     def __init__(self) -> None:
         self._due = Deadlines()
@@ -29,32 +28,32 @@ class DelayedRequeue:
 
     @property
     def count(self) -> int:
-        """How many offsets wait."""
+        """Number of delayed offsets."""
         return self._offsets.count
 
     @property
     def next_ms(self) -> int | None:
-        """When the next of them have waited long enough."""
+        """Due time of the next ones, or None."""
         return self._due.next
 
     @property
     def held_bytes(self) -> int:
-        """Memory that they take, beside their messages."""
+        """Memory of the index, in bytes, without the messages."""
         return self._due.held_bytes + self._offsets.held_bytes
 
     def holds(self, offset: int) -> bool:
-        """Whether a message waits."""
+        """Whether an offset is delayed."""
         return offset in self._offsets
 
     def add(self, first: int, stop: int, due_ms: int) -> None:
-        """[first, stop) waits until then."""
+        """Delay [first, stop) until `due_ms`."""
         self._due.add(first, stop, due_ms)
         self._offsets.add(first, stop)
         if self._sizes is not None:
             self.bytes += self._sizes.total(first, stop)
 
     def take_due(self, now_ms: int) -> list[tuple[int, int]]:
-        """Remove what has waited long enough: its ranges, whose time came first in front."""
+        """Remove and return due ranges, the earliest first."""
         due = self._due.take_due(now_ms)
         for first, stop in due:
             self._offsets.remove(first, stop)
@@ -63,7 +62,7 @@ class DelayedRequeue:
         return due
 
     def clear(self) -> list[tuple[int, int]]:
-        """Remove everything; returns its ranges."""
+        """Remove everything and return its ranges."""
         ranges = list(self._offsets)
         self._offsets.clear()
         self._due = Deadlines()
@@ -71,7 +70,7 @@ class DelayedRequeue:
         return ranges
 
     def weigh(self, sizes: BodySizes | None) -> None:
-        """Count bytes from now on, by what is known now; None: do not."""
+        """Count bytes by these sizes from now on; None: do not."""
         self._sizes = sizes
         self.bytes = 0
         if sizes is not None:

@@ -1,4 +1,4 @@
-"""Declaring what exists already: equal in all that matters, or 406 with what differs."""
+"""Redeclaration: check that a declaration is equivalent to the existing object, else 406."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSING = object()
 
 
 def check_exchange(current: ExchangeDefinition, received: ExchangeDefinition) -> None:
-    """Raise 406 unless `received` describes the exchange that exists, `current`."""
+    """Raise 406 unless `received` is equivalent to the existing exchange `current`."""
     name = resource("exchange", current.name, current.vhost)
     if received.type != current.type:
         raise inequivalent("type", name, f"'{atom(received.type)}'", f"'{atom(current.type)}'")
@@ -28,10 +28,10 @@ def check_exchange(current: ExchangeDefinition, received: ExchangeDefinition) ->
 
 
 def check_queue(current: QueueDefinition, received: QueueDefinition) -> None:
-    """Raise 406 unless `received` describes the queue that exists, `current`.
+    """Raise 406 unless `received` is equivalent to the existing queue `current`.
 
-    Arguments that mean nothing to the queue's type are not compared. Who may touch an exclusive
-    queue has been checked before.
+    Arguments unknown to the queue's type are not compared. Access to an exclusive queue has been
+    checked before.
     """
     name = resource("queue", received.name, current.vhost)
     if received.name != current.name:
@@ -43,13 +43,13 @@ def check_queue(current: QueueDefinition, received: QueueDefinition) -> None:
 
 
 def check_flag(key: str, name: str, received: bool, current: bool) -> None:
-    """Compare one bit of a declaration."""
+    """Raise 406 unless both flags are equal."""
     if received != current:
         raise inequivalent(key, name, quoted(received), quoted(current))
 
 
 def check_argument(key: str, name: str, received: Arguments, current: Arguments) -> None:
-    """Compare one argument: the texts differ by whether it stands on one side or on both."""
+    """Raise 406 unless an argument is equal; the text depends on whether both sides have it."""
     new, old = received.get(key, MISSING), current.get(key, MISSING)
     if new is MISSING and old is MISSING:
         return
@@ -62,19 +62,19 @@ def check_argument(key: str, name: str, received: Arguments, current: Arguments)
 
 
 def inequivalent(key: str, name: str, received: str, current: str) -> ChannelError:
-    """Make the 406 that names what differs."""
+    """Return the 406 error that names the difference."""
     return ChannelError(
         406, f"inequivalent arg '{key}' for {name}: received {received} but current is {current}"
     )
 
 
 def quoted(value: Any) -> str:
-    """Print a value that has a counterpart on the other side."""
+    """Format a value that both sides have."""
     return f"'{plain(value)}'"
 
 
 def described(value: Any) -> str:
-    """Print a value that has none, or its absence."""
+    """Format a value that only one side has, or its absence."""
     if value is MISSING:
         return "none"
     return f"the value '{plain(value)}' of type '{field_type(value)}'"

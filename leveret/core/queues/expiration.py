@@ -1,4 +1,4 @@
-"""What a message's `expiration` says: milliseconds, as decimal digits in a short string."""
+"""Validation of a message's `expiration`: milliseconds, as decimal digits in a short string."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from leveret.core.erlang_terms import charlist
 
 NUMBER = re.compile(rb"[+-]?[0-9]+")
-# Timers of RabbitMQ, whose errors these are, count no further: 49 days.
+# The limit of RabbitMQ's timers, whose errors these are: 49 days.
 EXPIRATION_MS_MAX = 2**32 - 1
 
 
 def expiration_fault(text: bytes) -> str | None:
-    """Why `text` is no expiration, as the term that reply texts quote; None if it is one."""
+    """Return why `text` is no expiration, as the term of reply texts; None if it is valid."""
     found = NUMBER.match(text)
     if found is None:
         return "no_integer"

@@ -1,8 +1,8 @@
-"""Which of a queue's ready messages have lived long enough, and when the next will have.
+"""Expiry of a queue's ready messages.
 
-A message expires on time wherever it stands, also behind one that lives longer. Where all live
-equally long the oldest goes first, and its batch says when; those with an `expiration` of their own
-stand in `Deadlines`. What expires while it is leased does so when it comes back.
+A message expires on time wherever it is, even behind one with a longer lifetime. With one TTL for
+all, the oldest expires first, and its batch says when; messages with an own `expiration` are in
+`Deadlines`. A message whose time passes while it is leased expires when it is requeued.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from leveret.core.queues.machine import QueueMachine
     from leveret.ports.records import Batch
 
-# Deadlines of messages that were delivered meanwhile are weeded out when they are this many, and
-# more than those that can be alive.
+# Minimum number of deadlines before those of delivered messages are pruned; they must also
+# outnumber the live messages.
 DEADLINES_MIN = 1024
 
 
 class Expiry:
-    """The lifetimes of one queue's messages; `ttl_ms` is that of all of them."""
+    """Expiry of one queue's messages; `ttl_ms` applies to all of them."""
 
     def __init__(self, machine: QueueMachine, ttl_ms: int | None) -> None:
         self._machine = machine
         self.ttl_ms = ttl_ms
         self._deadlines = Deadlines()
-        self._overdue = RangeSet()  # expired while they were leased, or not committed
-        self._recheck = False  # whether some of those may be ready now
-        self._oldest: int | None = None  # whose deadline by age is known
+        self._overdue = RangeSet()  # expired while leased or uncommitted
+        self._recheck = False  # whether some of those may be ready by now
+        self._oldest: int | None = None  # oldest ready offset, whose deadline is known
         self._oldest_deadline: int | None = None
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the deadlines take."""
+        """Memory of the deadlines, in bytes."""
         return self._deadlines.held_bytes + self._overdue.held_bytes
 
     def learn(self, batch: Batch) -> None:
-        """Take in the records of a batch that say how long they live."""
+        """Add the records of a batch that have an expiration."""
         self._deadlines.learn(batch)
         if len(self._deadlines) > DEADLINES_MIN:
             ledger = self._machine.ledger
@@ -50,31 +50,31 @@ class Expiry:
                 self._deadlines.prune(live)
 
     def forget(self, offset: int) -> None:
-        """Records from `offset` on are lost; others will take their numbers."""
+        """Drop records from `offset` on: they are lost, and their offsets will be reused."""
         self._deadlines.cut(offset)
         overdue_stop = self._overdue.stop
         if overdue_stop is not None:
             self._overdue.remove(offset, overdue_stop)
 
     def set_ttl(self, ttl_ms: int | None) -> None:
-        """All messages live so long from now on, those that are there included."""
+        """Apply another TTL to all messages, present ones included."""
         self.ttl_ms = ttl_ms
         self._oldest = self._oldest_deadline = None
 
     def take_due(self, now: int) -> list[tuple[int, int]]:
-        """Withdraw what is ready and has an expiration of its own that is over, or some of it."""
+        """Withdraw ready messages whose own expiration has passed, as far as taken at once."""
         due = self._deadlines.take_due(now)
         if due or (self._recheck and self._overdue):
             return self._withdraw(RangeSet([*self._overdue, *due]))
         return []
 
     def has_due(self, now: int) -> bool:
-        """Whether `take_due` has left anything."""
+        """Whether `take_due` has left due entries."""
         due = self._deadlines.next
         return due is not None and due <= now
 
     def _withdraw(self, due: RangeSet) -> list[tuple[int, int]]:
-        """What is leased, or not committed yet, expires when it is ready."""
+        """Withdraw what is ready of `due`; remember the rest until it is ready."""
         ledger = self._machine.ledger
         taken = self._machine.withdraw(list(due))
         self._overdue = RangeSet()
@@ -88,15 +88,15 @@ class Expiry:
         return taken
 
     def more_is_ready(self) -> None:
-        """Something was committed or came back, which may have expired already."""
+        """Check overdue messages again: some were committed or requeued."""
         self._recheck = True
 
     def fate(self, batches: list[Batch], first: int, stop: int, now: int) -> tuple[int, bool]:
-        """(stop, expired): how far records from `first` on have all expired, or all not."""
+        """Return (stop, expired): how far records from `first` on are all expired, or all not."""
         return same_fate(batches, first, stop, now, self.ttl_ms)
 
     def oldest(self) -> int | None:
-        """The ready record that expires first by its age, unless its deadline is known."""
+        """Return the ready record that expires first by the TTL, or None without a TTL."""
         if self.ttl_ms is None:
             return None
         oldest = self._machine.ledger.first_ready
@@ -105,7 +105,7 @@ class Expiry:
         return oldest
 
     def note_oldest(self, offset: int, batches: list[Batch]) -> None:
-        """`offset` has not expired; remember when it will have."""
+        """Remember the deadline of `offset`, which has not expired."""
         self._oldest = offset
         self._oldest_deadline = deadline(batch_of(batches, offset), offset, self.ttl_ms)
 
@@ -114,6 +114,6 @@ class Expiry:
         return self._oldest_deadline is not None and now < self._oldest_deadline
 
     def next_deadline(self) -> int | None:
-        """When something expires next, as far as is known."""
+        """Return the next known deadline, or None."""
         found = [d for d in (self._deadlines.next, self._oldest_deadline) if d is not None]
         return min(found, default=None)

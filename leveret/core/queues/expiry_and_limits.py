@@ -1,9 +1,8 @@
-"""What a queue does besides handing out messages: lifetimes and limits.
+"""Enforcement of a queue's lifetimes and limits.
 
-Made for the queues that have them, when they have them. Called around every append (what is
-refused, what is learned of records) and after every delivery round: what nobody took may have
-expired, or be too much. A message that was just committed is offered to consumers first, however
-short its life.
+Created on demand, for queues that have any. Called around every append (refusing and indexing
+records) and after every delivery round: remaining messages may have expired, or exceed a limit. A
+message that was just committed is offered to consumers first, however short its lifetime.
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ if TYPE_CHECKING:
 
 
 class ExpiryAndLimits:
-    """The lifetimes and limits of one queue."""
+    """Lifetimes and limits of one queue."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._machine = queue.machine
         self._timers = queue.services.timers
         self._timer = self._timers.timer(queue.touch)
-        # What lies below has been offered to consumers before, and may have expired since.
+        # Messages below were offered to consumers before, and may have expired since.
         self._offered_stop = queue.machine.ledger.committed
         self.expiry = Expiry(queue.machine, queue.settings.message_ttl_ms)
         self.overflow = OverflowPolicy(queue.machine, queue.log, queue.settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Other lifetimes and limits hold from now on."""
+        """Apply other lifetimes and limits from now on."""
         self.expiry.set_ttl(settings.message_ttl_ms)
         self.overflow.reconfigure(settings)
 
     # -- around an append
 
     def admit(self, builder: BatchBuilder) -> None:
-        """Refuse what finds no room."""
+        """Refuse the records in `builder` that exceed the limits."""
         refused = self.overflow.refuse(builder)
         queue = self._queue
         if refused is not None and queue.settings.dead_letters(Reason.MAX_LENGTH):
@@ -53,29 +52,29 @@ class ExpiryAndLimits:
             queue.services.dead_letter_counters.died(queue, Reason.MAX_LENGTH, [window[1:]])
 
     def has_room(self, records: BatchBuilder) -> bool:
-        """Whether nothing of an atomic write would be refused."""
+        """Whether no record of an atomic write would be refused."""
         return self.overflow.has_room(records)
 
     @property
     def weighs(self) -> bool:
-        """Whether it must learn of every batch."""
+        """Whether it needs the sizes of all records."""
         return self.overflow.sizes is not None
 
     def learn(self, batch: Batch, settled: RangeSet | None) -> None:
-        """Take in what a batch's records say of themselves, but those that are `settled`."""
+        """Index the properties of a batch's records, except `settled` ones."""
         if batch.features & RecordFlag.HAS_EXPIRATION:
             self.expiry.learn(batch)
         self.overflow.learn(batch, settled)
 
     def forget(self, offset: int) -> None:
-        """Records from `offset` on are lost; others will take their numbers."""
+        """Drop records from `offset` on: they are lost, and their offsets will be reused."""
         self.expiry.forget(offset)
         self.overflow.forget(offset)
 
     # -- around a delivery
 
     def alive(self, first: int, stop: int, batches: list[Batch]) -> tuple[int, bool]:
-        """(stop, expired): how far [first, stop) may be sent, or has expired."""
+        """Return (stop, expired): how far [first, stop) may be sent, or has expired."""
         if first >= self._offered_stop:
             return stop, False
         now = self._timers.wall_ms()
@@ -84,7 +83,7 @@ class ExpiryAndLimits:
     def discard_expired(
         self, runs: list[tuple[int, int]], batches: list[Batch]
     ) -> list[tuple[int, int]]:
-        """Give up what has expired of these ready runs, and leave it out."""
+        """Discard the expired records of these ready runs, and return the others."""
         alive = []
         for first, stop in runs:
             at = first
@@ -98,12 +97,12 @@ class ExpiryAndLimits:
         return alive
 
     def has_expired(self, batch: Batch, offset: int) -> bool:
-        """Whether a record may not be handed out any more."""
+        """Whether a record has expired."""
         now = self._timers.wall_ms()
         return self.expiry.fate([batch], offset, offset + 1, now)[1]
 
     def enforce(self, *, delivered: bool = False) -> bool:
-        """See to what nobody took. Returns whether another turn is needed at once."""
+        """Discard expired and excess messages. Returns whether another turn is needed at once."""
         queue = self._queue
         if not queue.reader.fetching:
             self._offered_stop = self._machine.ledger.committed
@@ -125,7 +124,7 @@ class ExpiryAndLimits:
         )
 
     def _expire_oldest(self, now: int) -> bool:
-        """Give up what is too old. Returns whether there may be more of it."""
+        """Discard messages that exceed the TTL. Returns whether there may be more."""
         expired_count = 0
         while (oldest := self.expiry.oldest()) is not None and not self.expiry.is_young(now):
             if oldest >= self._offered_stop:
@@ -145,5 +144,5 @@ class ExpiryAndLimits:
         return False
 
     def close(self) -> None:
-        """The queue is gone, or served in another way."""
+        """Stop: the queue was deleted, or is rebuilt with another order."""
         self._timer.close()

@@ -1,4 +1,4 @@
-"""Tells the consumers of a deleted queue that it is gone: some at once, the rest in later turns."""
+"""Notification of a deleted queue's consumers: some at once, the rest in later turns."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 __all__ = ["CONSUMERS_A_TURN", "say_farewell"]
 
-CONSUMERS_A_TURN = 64  # ten microseconds each
+CONSUMERS_A_TURN = 64  # about ten microseconds each
 
 
 def say_farewell(turn: Turn, consumers: Iterable[QueueConsumer]) -> None:
-    """Tell every consumer, in order (QueueConsumer.queue_gone)."""
+    """Notify every consumer, in order (QueueConsumer.queue_gone)."""
     farewell = Farewell(consumers)
     if farewell.pump():
         turn.touch(farewell)
 
 
 class Farewell(TouchedQueue):
-    """Consumers that are not told yet; to the turn, a queue that delivers."""
+    """Consumers still to be notified; the turn treats it as a queue."""
 
     def __init__(self, consumers: Iterable[QueueConsumer]) -> None:
         self._untold = drain(consumers)
 
     def flush(self) -> None:
-        """Nothing was published to it."""
+        """Do nothing: there are no records."""
 
     def pump(self) -> bool:
-        """Tell some more. Returns whether others are left."""
+        """Notify some consumers. Returns whether others are left."""
         told = 0
         for consumer in islice(self._untold, CONSUMERS_A_TURN):
             consumer.queue_gone()

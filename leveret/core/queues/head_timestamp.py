@@ -1,8 +1,7 @@
-"""When the message at the head of a queue was made, as its publisher says (`timestamp`).
+"""Publish time of a queue's head message, by its `timestamp` property.
 
-Nobody keeps that: it stands in the message, and the message may lie on the disk. What was read is
-remembered until another message is at the head. Lists look into memory only; who asks for one
-queue, or for a page of them, has it read first.
+It is only in the message, which may be on disk. What was read is cached until another message is at
+the head. Listings look into memory only; requests for one queue, or a page of them, read it first.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HEADS_READ_MAX", "head_timestamp", "read_heads"]
 
-# In one answer. Each is one read of 64 KiB, most often from the page cache.
+# Heads read for one answer. Each is one read of 64 KiB, most often from the page cache.
 HEADS_READ_MAX = 100
 
 
 def head_timestamp(queue: QueueLike) -> int | None:
-    """Seconds since 1970. None where the message has no timestamp or is not in memory.
+    """Return the head's timestamp in seconds since 1970; None if it has none or is not in memory.
 
-    Streams have no head, as everybody reads them from where he likes.
+    Streams have no head, since each consumer reads at its own position.
     """
     offset = _head(queue)
     if offset is None or not isinstance(queue, Queue):
@@ -41,9 +40,9 @@ def head_timestamp(queue: QueueLike) -> int | None:
 
 
 async def read_heads(queues: Iterable[QueueLike]) -> None:
-    """Read what `head_timestamp` has to know of some queues; of more than a bound, the first.
+    """Read the heads that `head_timestamp` needs, at most HEADS_READ_MAX.
 
-    What cannot be read is left for those who deliver it.
+    Unreadable messages are skipped; deliveries handle the damage.
     """
     left = HEADS_READ_MAX
     for queue in queues:
@@ -62,7 +61,7 @@ async def read_heads(queues: Iterable[QueueLike]) -> None:
 
 
 def _head(queue: QueueLike) -> int | None:
-    """The offset of the message that is next, if any is ready."""
+    """Return the offset of the next ready message, or None."""
     if not isinstance(queue, Queue) or queue.deleted:
         return None
     ranges = queue.machine.ledger.next_ranges(1)

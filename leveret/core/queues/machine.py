@@ -1,21 +1,21 @@
-"""Which consumer gets which offsets next: one queue as a pure object.
+"""Queue state machine without I/O: decides which consumer gets which offsets next.
 
-The shell tells it what happened (the log committed more, something was settled or returned, a
-consumer came or went) and asks for offers until there are none:
+The shell reports events (the log committed more, records were settled or returned, consumers were
+added or removed) and asks for offers until there are none:
 
     while (offer := machine.offer()) is not None:
         stop = send(offer)                  # as much of it as could be sent
         machine.deliver(offer, stop)
         if stop < offer.stop: ...           # bytes not at hand: go on when they are
 
-It knows offsets only, never bytes, and its cost is per range. What is ready or leased stands in
-the ledger; who is next stands here: consumers of one priority wait in a line, whoever was served
-longest ago in front.
+It knows offsets only, never bytes, and its cost is per range. The ledger knows what is ready or
+leased; the machine knows the consumers: those of one priority form a line, the least recently
+served in front.
 
-In which order offsets are ready is the ledger's business (`Ledger`, `PriorityLedger`,
-`GroupLedger`). What expires or has no room is withdrawn: leased by nobody, until it was given up.
-How often offsets came back is counted for those that did, where there is a limit to it; with a
-retry delay they are not ready at once but when `release` is told that their time has come.
+The ledger determines the order of ready offsets (`Ledger`, `PriorityLedger`, `GroupLedger`).
+Messages that expire or exceed a limit are withdrawn: leased to no consumer until they are
+discarded. Returns are counted per offset if there is a delivery limit; with a retry delay, returned
+offsets become ready only with `release`.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ if TYPE_CHECKING:
 
 
 class Consumer(Protocol):
-    """Who can be delivered to. RecoveredState apart by identity; `priority` does not change."""
+    """Consumer as the machine sees it. Compared by identity; `priority` does not change."""
 
     @property
     def priority(self) -> int:
-        """Higher ones are served first."""
+        """Priority of the consumer; higher ones are served first."""
         ...
 
     @property
     def in_flight(self) -> int:
-        """How many of its deliveries are neither settled nor returned."""
+        """Number of deliveries neither settled nor returned."""
         ...
 
     def capacity(self) -> int:
-        """How many more deliveries it may take right now.
+        """Return how many more deliveries it may take right now.
 
-        0: it has as many as it may have; negative: it waits for what others take, too.
+        0: it has as many as it may have; negative: it waits for capacity shared with other queues.
         """
         ...
 
     def credit(self) -> int:
-        """The same, once its connection has sent what it has."""
+        """Return its capacity once its connection has sent its pending output."""
         ...
 
 
 class QueueMachine:
-    """The ready and leased offsets of one queue, and the consumers who share them.
+    """Ready and leased offsets of one queue, and its consumers.
 
-    With `single_active` only one consumer is served until it is removed; then the next in line is.
-    With `by_priority` too, one of higher priority takes over as soon as the active one holds
-    nothing any more. Offsets that come back more than `delivery_limit` times are given up;
-    `counts` says how often each did, where `counts_returns`, with `counts_every_return` also of
-    those that just were given back. `acquired` always counts both. `returns` is where both stand.
+    With `single_active` only one consumer is served until it is removed; then the next in line.
+    With `by_priority` too, one of higher priority takes over as soon as the active one holds no
+    messages. Offsets returned more than `delivery_limit` times are discarded; `counts` has the
+    number of returns, if `counts_returns` is set: of failures, or with `counts_every_return` of all
+    returns. `acquired` always counts all. `returns` holds both.
     """
 
     __slots__ = (
@@ -105,10 +105,10 @@ class QueueMachine:
         self.ledger = ledger
         self.returns = Returns() if returns is None else returns
         if counts_every_return:
-            self.returns.failures.clear()  # of an earlier run that counted otherwise
+            self.returns.failures.clear()  # counts of an earlier run with the other setting
         self.acquired = self.returns.acquired
         self.counts = self.acquired if counts_every_return else self.returns.failures
-        self._lines: list[ServiceLine] = []  # highest priority first; none is empty
+        self._lines: list[ServiceLine] = []  # highest priority first; empty ones are removed
         self._single_active = single_active
         self._by_priority = by_priority
         self.counts_returns = counts_returns
@@ -116,37 +116,37 @@ class QueueMachine:
         self.delivery_limit = delivery_limit
         self.retry_delay = retry_delay
         self.delayed = DelayedRequeue()
-        self.groups: GroupLedger | None = None  # where messages wait for others of their group
-        self._active: Consumer | None = None  # the one served, where only one is
-        self._exclusive = False  # whether the consumers are one that wants to be alone
+        self.groups: GroupLedger | None = None  # with message groups
+        self._active: Consumer | None = None  # the active consumer, with single_active
+        self._exclusive = False  # whether the only consumer is exclusive
 
     def serve(self, *, single_active: bool, by_priority: bool) -> None:
-        """Serve all consumers, or only one, from now on."""
+        """Set whether all consumers are served, or only one."""
         self._single_active, self._by_priority = single_active, by_priority
 
     @property
     def ready_count(self) -> int:
-        """Offsets that wait to be delivered."""
+        """Number of offsets ready for delivery."""
         return self.ledger.ready_count
 
     @property
     def leased_count(self) -> int:
-        """Offsets delivered and neither settled nor returned."""
+        """Number of offsets delivered and neither settled nor returned."""
         return self.ledger.leased_count - self.delayed.count
 
     @property
     def redelivered_stop(self) -> int:
-        """Offsets below it may have been delivered before."""
+        """Offset below which messages may have been delivered before."""
         return self.ledger.redelivered_stop
 
     @property
     def consumer_count(self) -> int:
-        """Consumers, whether or not they can take anything."""
+        """Number of consumers, with or without capacity."""
         return sum(map(len, self._lines))
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether the consumers are one that wants to be alone."""
+        """Whether the queue has an exclusive consumer."""
         return self._exclusive and bool(self._lines)
 
     @property
@@ -155,11 +155,10 @@ class QueueMachine:
         return [consumer for line in self._lines for consumer in line]
 
     def offer(self) -> Deliver | None:
-        """Propose the lowest ready offsets to the consumer whose turn it is, or None.
+        """Propose the next ready offsets to the consumer whose turn it is, or return None.
 
-        Of the consumers that have capacity, the highest priority is served, and within it whoever
-        was served longest ago. Changes nothing: answer with `deliver` before anything else is
-        called, or drop it.
+        Of the consumers that have capacity, the highest priority is served, and within it the least
+        recently served. Changes nothing: answer with `deliver` before any other call, or drop it.
         """
         ready_count = self.ledger.ready_count
         if ready_count == 0 or not (self.groups is None or self.groups.is_open):
@@ -176,13 +175,13 @@ class QueueMachine:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether a consumer that may be served next waits for what other queues' take, too."""
+        """Whether a consumer that could be served waits for capacity shared with other queues."""
         if self._single_active:
             return self._active is not None and self._active.capacity() < 0
         return any(line.is_held_up for line in self._lines)
 
     def _choose_active(self) -> Consumer | None:
-        """The one that is served; None while it finishes what it has, and another takes over."""
+        """Return the active consumer; None while another one waits to take over from it."""
         active = self._active
         if active is not None and self._by_priority and self._lines[0].priority > active.priority:
             if active.in_flight:
@@ -199,16 +198,17 @@ class QueueMachine:
 
     @property
     def served(self) -> list[Consumer]:
-        """The consumers who may be delivered to when they can take something."""
+        """Consumers that are served when they have capacity."""
         if self._single_active:
             return [] if self._active is None else [self._active]
         return self.consumers
 
     @property
     def lines(self) -> list[list[Consumer]]:
-        """Whoever may be served, in lines of one priority, highest first, each in order of service.
+        """Consumers that may be served, in lines of one priority, highest first.
 
-        For whoever offers to consumers one by one (`offer_to`), as not all want the lowest offsets.
+        Each line is in order of service. For callers that offer to each consumer (`offer_to`),
+        since filters may skip the lowest offsets.
         """
         if self._single_active:
             active = self._choose_active()
@@ -216,13 +216,13 @@ class QueueMachine:
         return [list(line) for line in self._lines]
 
     def share(self, consumer: Consumer, capacity: int, count: int) -> int:
-        """How many of `count` offsets one turn of `consumer` is worth."""
+        """Return how many of `count` offsets one turn of `consumer` gets."""
         if self._single_active:
             return capacity
         return self._line(consumer.priority).share(consumer, capacity, count)
 
     def offer_to(self, consumer: Consumer) -> Deliver | None:
-        """Propose the lowest ready offsets to one consumer, whoever's turn it is."""
+        """Propose the next ready offsets to one consumer, out of turn."""
         capacity, ready_count = consumer.capacity(), self.ledger.ready_count
         if capacity <= 0 or not ready_count:
             return None
@@ -230,13 +230,13 @@ class QueueMachine:
         return Deliver(consumer, limit, self.ledger.peek(limit), ready_count)
 
     def can_deliver(self) -> bool:
-        """Whether somebody could take something at once."""
+        """Whether a consumer could get a message at once."""
         return self.offer() is not None
 
     def deliver(self, offer: Deliver, stop: int) -> None:
         """Lease [offer.first, stop), which was sent; the rest of the offer stays ready.
 
-        The turn passes on unless nothing was sent.
+        The turn passes to the next consumer unless nothing was sent.
         """
         assert offer.first <= stop <= offer.stop, "more was sent than was offered"
         if stop == offer.first:
@@ -249,7 +249,7 @@ class QueueMachine:
             lines[0].served(offer.consumer)
 
     def deliver_runs(self, consumer: Consumer, runs: Iterable[tuple[int, int]]) -> None:
-        """Lease ready offsets that were sent, whichever they are; the turn passes on."""
+        """Lease ready ranges that were sent, in any order; the turn passes to the next consumer."""
         for first, stop in runs:
             self.ledger.lease(first, stop)
         self._pass_turn(consumer)
@@ -258,7 +258,7 @@ class QueueMachine:
         self._line(consumer.priority).served(consumer)
 
     def wake(self, consumer: Consumer | None = None) -> None:
-        """Ask a consumer again what it can take, or all of them: it may have become more."""
+        """Check the capacity of one consumer, or all, again: it may have grown."""
         for line in self._lines:
             if consumer is None:
                 line.wake_all()
@@ -266,11 +266,11 @@ class QueueMachine:
                 line.wake(consumer)
 
     def committed(self, stop: int) -> None:
-        """Move the log's committed offset to `stop`: what lies below it is ready."""
+        """Advance the committed offset to `stop`: records below it become ready."""
         self.ledger.commit(stop)
 
     def settle(self, ranges: Iterable[tuple[int, int]]) -> int:
-        """Be done with leased offsets. Returns how many."""
+        """Settle leased offsets. Returns their number."""
         if self.acquired:
             ranges = list(ranges)
             self.returns.forget(ranges)
@@ -284,12 +284,10 @@ class QueueMachine:
         now_ms: int = 0,
         delay_ms: int | None = None,
     ) -> list[tuple[int, int]]:
-        """Make leased offsets ready again, perhaps after a delay; they will be redelivered.
+        """Make leased offsets ready again for redelivery, possibly after a delay.
 
-        The delay is `delay_ms`, or else what the queue's returns have.
-
-        Returns those that are not, as they came back too often. They stay leased. `failed`: their
-        consumer could not cope with them.
+        The delay is `delay_ms`, else the queue's retry delay. Returns those beyond the delivery
+        limit, which stay leased. `failed`: their consumer failed to process them.
         """
         refused: Iterable[tuple[int, int]] = ()
         if self.counts_returns:
@@ -308,7 +306,7 @@ class QueueMachine:
         return list(refused)
 
     def _delay(self, ranges: Iterable[tuple[int, int]], delay: RetryDelay, now_ms: int) -> None:
-        """Let leased offsets wait, each for as long as its returns demand."""
+        """Delay leased offsets, each according to its number of returns."""
         counts = self.counts
         for first, stop in ranges:
             begin, begin_ms = first, delay.after(counts.get(first, 0))
@@ -320,13 +318,13 @@ class QueueMachine:
             self.delayed.add(begin, stop, now_ms + begin_ms)
 
     def release(self, now_ms: int) -> bool:
-        """Make ready what was delayed for long enough. Returns whether anything was."""
+        """Make offsets ready whose delay is over. Returns whether there were any."""
         due = self.delayed.take_due(now_ms)
         self.ledger.return_(due)
         return bool(due)
 
     def _count(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[tuple[int, int]], RangeSet]:
-        """Count a return of each offset: the ranges that may, and the offsets that may not."""
+        """Count a return of each offset. Returns (ranges within the limit, offsets beyond it)."""
         counts, limit = self.counts, self.delivery_limit
         accepted: list[tuple[int, int]] = []
         refused = RangeSet()
@@ -350,11 +348,11 @@ class QueueMachine:
                 acquired[offset] = acquired.get(offset, 0) + 1
 
     def withdraw(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Lease what of `ranges` is ready, to be given up. Returns its ranges."""
+        """Lease the ready part of `ranges` to no consumer, to be discarded. Returns it."""
         return self.ledger.withdraw(ranges)
 
     def get(self) -> tuple[int, bool] | None:
-        """Lease the lowest ready offset, whoever consumes: (offset, redelivered), or None."""
+        """Lease the next ready offset for basic.get: (offset, redelivered), or None."""
         if self.ledger.ready_count == 0 or not (self.groups is None or self.groups.is_open):
             return None
         first, stop, redelivered = self.ledger.peek(1)
@@ -362,29 +360,32 @@ class QueueMachine:
         return first, redelivered
 
     def purge(self) -> list[tuple[int, int]]:
-        """Settle everything ready or delayed; returns its ranges. What is leased stays leased."""
+        """Settle everything ready or delayed and return its ranges. Leased offsets stay leased."""
         self.ledger.return_(self.delayed.clear())
         purged = self.ledger.purge()
         self.returns.forget(purged)
         return purged
 
     def lose(self, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Give up what of `ranges` is ready; returns its ranges. What is leased stays leased."""
+        """Drop the ready part of `ranges`, which is lost, and return it.
+
+        Leased offsets stay leased.
+        """
         lost = self.ledger.lose(ranges)
         self.returns.forget(lost)
         return lost
 
     def admits(self, *, exclusive: bool) -> bool:
-        """Whether `add_consumer` may be called: an exclusive consumer is the only one.
+        """Whether `add_consumer` may be called: an exclusive consumer must be the only one.
 
-        Where one is served at a time anyway, none may ask to be alone.
+        With a single active consumer, exclusive ones are not admitted.
         """
         if self._single_active:
             return not exclusive
         return not self._lines or not (exclusive or self._exclusive)
 
     def add_consumer(self, consumer: Consumer, *, exclusive: bool = False) -> None:
-        """Let `consumer` take turns, as the last in its line. Ask `admits` first."""
+        """Add `consumer` at the end of its line. Call `admits` first."""
         assert self.admits(exclusive=exclusive), "an exclusive consumer is the only one"
         line = self._line(consumer.priority)
         assert consumer not in line, "a consumer is added once"
@@ -394,7 +395,7 @@ class QueueMachine:
             self._active = consumer
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Give `consumer` no more turns. Its leases stay until they are settled or returned."""
+        """Remove `consumer`. Its leases stay until they are settled or returned."""
         line = self._line(consumer.priority)
         line.remove(consumer)
         if not line:
@@ -403,7 +404,7 @@ class QueueMachine:
             self._active = self._lines[0].first() if self._lines else None
 
     def _line(self, priority: int) -> ServiceLine:
-        """Find the consumers of one priority; a line is begun where there is none."""
+        """Return the line of a priority; it is created if missing."""
         for i, line in enumerate(self._lines):
             if line.priority == priority:
                 return line

@@ -1,13 +1,13 @@
-"""The offer of a queue to one of its consumers; made for each run of deliveries."""
+"""Offer of a queue to one of its consumers, made for each run of deliveries."""
 
 from libc.stdint cimport uint64_t
 
 
 cdef class Deliver:
-    """Send the offsets [first, stop) to `consumer`; all of them are redelivered or none is.
+    """Offer of the offsets [first, stop) to `consumer`; all or none of them are redelivered.
 
-    The consumer has room for `limit` records. `is_partial`: that is room for more than is offered,
-    and more of the queue's `ready_count` records are ready, which lie apart.
+    The consumer can take `limit` records. `is_partial`: it could take more than is offered, and
+    more of the queue's `ready_count` records are ready, but not adjacent.
     """
 
     cdef readonly object consumer
@@ -18,7 +18,7 @@ cdef class Deliver:
     cdef readonly bint is_partial
 
     def __cinit__(self, consumer, limit, offered, ready_count=0):
-        """`offered` is (first, stop, redelivered), as a ledger says it."""
+        """Create an offer; `offered` is (first, stop, redelivered), as returned by a ledger."""
         self.consumer = consumer
         self.limit = limit
         self.first, self.stop, self.redelivered = <tuple?>offered
@@ -26,5 +26,5 @@ cdef class Deliver:
         self.is_partial = count < <uint64_t>ready_count and count < <uint64_t>limit
 
     def cut(self, first, stop):
-        """The same of fewer offsets."""
+        """Return the offer restricted to [first, stop)."""
         return Deliver(self.consumer, self.limit, (first, stop, self.redelivered))

@@ -1,7 +1,7 @@
-"""What every kind of queue is: a definition and an open log that publishers append to.
+"""Base class of all kinds of queue: a definition and an open log that publishers append to.
 
-Publishing is the same for all (see LogWriter). What becomes of committed records is the business of
-the kinds: `Queue` hands each out once, `Stream` keeps them for any number of readers.
+Publishing is the same for all (see LogWriter); committed records are handled by the subclasses:
+`Queue` delivers each once, `Stream` keeps them for any number of readers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import Arguments, QueueDefinition
     from leveret.ports.records import Batch, BatchBuilder
 
-# One queue's share of a turn, so that a long backlog does not keep other queues and sockets
-# waiting.
+# Records delivered by one queue in a turn, so that a long backlog does not delay other queues and
+# sockets.
 PUMP_RECORDS_MAX = 20_000
 
-# What a queue takes that is empty and rests, with its log (measured with 20,000), and a key of a
-# window of duplicates, which takes 48 to 96.
+# Memory of an idle, empty queue with its log (measured with 20,000), and of a de-duplication key,
+# which takes 48 to 96.
 QUEUE_BYTES = 8_000
 KEY_BYTES = 72
 
@@ -49,37 +49,43 @@ HANDED_OUT = (DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK)
 
 
 class QueueConsumer(Protocol):
-    """What a queue needs of a consumer beyond what its machine does."""
+    """Consumer as a queue sees it, in addition to the machine's interface."""
 
     priority: int
     no_ack: bool
-    arguments: Arguments  # what the client asked for, checked
+    arguments: Arguments  # validated arguments of basic.consume
 
     in_flight: int
 
     def capacity(self) -> int:
-        """How many more it may take now; negative where it waits for what others take, too."""
+        """Return how many more deliveries it may take now; negative: waits for shared capacity."""
         ...
 
     def credit(self) -> int:
-        """How many it may take as soon as its connection has sent what it has."""
+        """Return its capacity once its connection has sent its pending output."""
         ...
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """Write deliveries of the records [first, stop). Returns the offset behind the last."""
+        """Write deliveries of the records [first, stop).
+
+        Returns the offset behind the last one sent.
+        """
         ...
 
     def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
-        """The same of several runs, which the batches hold. Returns the offset behind the last."""
+        """Write deliveries of several runs, which the batches contain.
+
+        Returns the offset reached.
+        """
         ...
 
     def queue_gone(self) -> None:
-        """The queue was deleted: tell the client."""
+        """Notify the client that the queue was deleted."""
         ...
 
 
 class OpenQueue(LogWriter):
-    """One queue of a virtual host, open, whatever its kind."""
+    """An open queue of a virtual host, of any kind."""
 
     __slots__ = (
         "_dedup",
@@ -107,22 +113,22 @@ class OpenQueue(LogWriter):
         super().__init__(log, services.turn, services.report)
         self.definition = definition
         self.settings = settings
-        self.opened_ms = services.timers.wall_ms()  # since when it counts
+        self.opened_ms = services.timers.wall_ms()  # the start of its counters
         self.counters = self.builder.counters = Counters()
-        self.policy = NO_POLICY  # what the settings were resolved with beside the arguments
+        self.policy = NO_POLICY  # the policy that the settings were resolved with
         self.owner = owner
-        self.gone = False  # no way leads here any more
-        self.rates: QueueRates | None = None  # where the settings ask for any
+        self.gone = False  # no route leads here any more
+        self.rates: QueueRates | None = None  # if the settings have any
         self._spawn = services.spawn
         self._dedup_services = services.dedup
         self._dedup: DedupWindow | None = None
-        self.dedup: DedupWindow | None = None  # the same, while the settings ask for it
+        self.dedup: DedupWindow | None = None  # the same, while the settings enable it
         if services.dedup is not None and settings.dedup_window_ms is not None:
             self._dedup = self.dedup = self._make_window(services.dedup)
             self.dedup.restore()
 
     def _note_pump(self, *, delivered: bool, held_up: bool) -> None:
-        """Remember since when nobody could take what is ready (see turn.TouchedQueue)."""
+        """Note since which pump consumers lacked shared capacity (see turn.TouchedQueue)."""
         if delivered or not held_up:
             self.passed_over_in = 0
         elif not self.passed_over_in:
@@ -139,14 +145,14 @@ class OpenQueue(LogWriter):
         return f"{type(self).__name__}({self.definition.vhost!r}, {self.definition.name!r})"
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Behave by other settings from now on: a policy has changed."""
+        """Apply other settings from now on, after a policy change."""
         self.settings = settings
         if not self.deleted:
             self._follow_window()
             self._turn.touch(self)
 
     def _follow_window(self) -> None:
-        """What counts as a duplicate may have changed."""
+        """Enable or disable de-duplication according to the settings."""
         if self.settings.dedup_window_ms is None:
             if self.dedup is not None:
                 self.dedup.end()
@@ -159,25 +165,25 @@ class OpenQueue(LogWriter):
 
     @property
     def window_ms(self) -> int:
-        """See Windowed."""
+        """Length of the de-duplication window in ms; 0 while it is disabled."""
         return self.settings.dedup_window_ms or 0
 
     @property
     def window_id(self) -> bytes:
-        """See Windowed."""
+        """Id of the window in the state store: the queue's incarnation."""
         return self.definition.incarnation.encode()
 
     def keep_from(self, offset: int, seen_from: int) -> None:  # noqa: ARG002  # all of it is kept
-        """See Windowed."""
+        """Keep records from `offset` on in the log, settled or not, for the window."""
         self.log.keep_from = offset
 
     def resume(self) -> None:
-        """What had to be known to append is known."""
+        """Resume appending: the de-duplication window is restored."""
         self._release()
         if not self.deleted:
             self._turn.touch(self)
 
-    # -- what it holds
+    # -- contents
 
     @property
     def name(self) -> str:
@@ -187,19 +193,19 @@ class OpenQueue(LogWriter):
     @property
     @abstractmethod
     def message_count(self) -> int:
-        """Messages ready for delivery, those gathered in this turn included."""
+        """Number of ready messages, those gathered in this turn included."""
 
     @property
     @abstractmethod
     def leased_count(self) -> int:
-        """Messages delivered and neither settled nor returned."""
+        """Number of messages delivered and neither settled nor returned."""
 
     def accounts(self) -> Sequence[Account]:
-        """See Metered."""
+        """Return the accounts that the queue's usage is charged to."""
         return (Account(Subject.QUEUE, self.definition.vhost, self.name),)
 
     def total_usage(self) -> Usage:
-        """See Metered."""
+        """Return the queue's usage since it was opened."""
         value = self.counters.value
         return Usage(
             self.appended_count,
@@ -210,9 +216,9 @@ class OpenQueue(LogWriter):
 
     @property
     def held_bytes(self) -> int:
-        """Memory that it takes: an estimate, from sizes that are known without looking at messages.
+        """Estimated memory in bytes, from sizes that are known without reading messages.
 
-        Consumers count for their connections. What the page cache holds is the kernel's.
+        Consumers count for their connections, the page cache not at all.
         """
         log, series = self.log, self.counters.series
         keys = 0 if self.dedup is None else self.dedup.key_count
@@ -222,18 +228,18 @@ class OpenQueue(LogWriter):
 
     @property
     def delayed_count(self) -> int:
-        """Messages that came back and will be ready later."""
+        """Number of returned messages that are delayed."""
         return 0
 
     @property
     def dead_letters_waiting(self) -> int:
-        """Messages that it gave up, and that nobody has room for yet; they are leased."""
+        """Number of dead letters waiting for a target to accept them; they are leased."""
         return 0
 
     @property
     @abstractmethod
     def consumer_count(self) -> int:
-        """Consumers, whether or not they can take anything now."""
+        """Number of consumers, with or without capacity."""
 
     # -- publishing
 
@@ -241,12 +247,15 @@ class OpenQueue(LogWriter):
         self.take_in(self.builder)
 
     def take_in(self, records: BatchBuilder) -> None:
-        """See LogWriter."""
+        """Prepare records for being appended: drop duplicates."""
         if self.dedup is not None:
             self.dedup.admit(records)
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
-        """See LogWriter. A publish to a deleted queue is confirmed."""
+        """Undo an atomic write.
+
+        Fail the confirms that may have waited for its records as originals.
+        """
         if self.dedup is not None and first < stop:
             self.dedup.forget(first, stop)
             self._refuse_waiting(stop)
@@ -269,11 +278,11 @@ class OpenQueue(LogWriter):
 
     @abstractmethod
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
-        """Let `consumer` take part from the next turn on. Ask `admits` first."""
+        """Add `consumer`, from the next turn on. Call `admits` first."""
 
     @abstractmethod
     def remove_consumer(self, consumer: QueueConsumer) -> None:
-        """Deliver nothing more to `consumer`."""
+        """Remove `consumer`; nothing more is delivered to it."""
 
     @abstractmethod
     def pump(self) -> bool:
@@ -281,16 +290,16 @@ class OpenQueue(LogWriter):
 
     @abstractmethod
     def wake(self, consumer: QueueConsumer | None = None) -> None:
-        """A consumer can take more: this one, or any."""
+        """Note that this consumer, or any, may have more capacity."""
 
-    def used(self) -> None:  # most kinds do not mind
-        """Somebody declared it, got from it or stopped consuming from it."""
+    def used(self) -> None:  # most kinds ignore it
+        """Note a use of the queue: a declaration, basic.get, or a consumer's end."""
 
     # -- settling
 
     @abstractmethod
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """The records are done with."""
+        """Settle records."""
 
     @abstractmethod
     def return_(
@@ -300,17 +309,17 @@ class OpenQueue(LogWriter):
         failed: bool = True,
         cause: Reason | None = None,
     ) -> None:
-        """Consumers gave the records back; `failed`: because they could not cope with them.
+        """Requeue records; `failed`: their consumer failed to process them.
 
-        `cause` is why, where a queue may retry them by a retry_policy for that.
+        `cause` is the reason for which the queue may retry them by its retry policy.
         """
 
     @abstractmethod
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Consumers gave the records up."""
+        """Discard records that consumers rejected."""
 
     # -- the end
 
     @abstractmethod
     def mark_deleted(self) -> None:
-        """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
+        """Stop the queue: confirm waiting publishers, and notify its consumers."""

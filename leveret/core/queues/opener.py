@@ -1,4 +1,4 @@
-"""Opens queues as their definitions and their policies say, and lets them follow both."""
+"""Opening and reconfiguring queues according to their definitions and policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["QueueOpener"]
 
 
 class QueueOpener:
-    """`durability` is that of durable queues; `services` is what all queues share."""
+    """Opens queues. `durability` is that of durable queues; `services` are shared by all queues."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class QueueOpener:
         self._durability = durability
         self._policies = policies
         self.services = services  # of queues that are opened from now on
-        self._latest = QueueSettings()  # what was resolved last: most queues are alike
+        self._latest = QueueSettings()  # the settings resolved last, shared by equal queues
 
     def open(self, definition: QueueDefinition, owner: object | None) -> OpenQueue:
-        """Open a queue with its log, which is made or recovered. Raises StorageError."""
+        """Open a queue and create or recover its log. Raises StorageError."""
         policy = self.policy_of(definition)
         settings = self._resolve(definition, policy)
         log = self._topics.open(
@@ -57,9 +57,10 @@ class QueueOpener:
         return queue
 
     def reconfigure(self, queue: OpenQueue, *, reorder: bool = False) -> None:
-        """Let a queue follow what its definition and its policy say now.
+        """Apply the present definition and policy to a queue.
 
-        `reorder`: even in the order of messages, which the queue can change now.
+        With `reorder`, changes of the message order are applied too, which the queue must allow
+        now.
         """
         queue.policy = self.policy_of(queue.definition)
         settings = self._resolve(queue.definition, queue.policy)
@@ -69,11 +70,11 @@ class QueueOpener:
             queue.reconfigure(settings)
 
     def policy_of(self, queue: QueueDefinition) -> EffectivePolicy:
-        """What the policies say of a queue."""
+        """Return the effective policy of a queue."""
         return self._policies.for_queue(queue.vhost, queue.name, type_of(queue.arguments))
 
     def _resolve(self, definition: QueueDefinition, policy: EffectivePolicy) -> QueueSettings:
-        """The settings of a queue, which it may share with others: of queues there are many."""
+        """Return a queue's settings, shared with other queues if equal, since there may be many."""
         settings = resolve_settings(definition, policy.definition)
         if settings != self._latest:
             self._latest = settings

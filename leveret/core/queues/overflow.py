@@ -1,7 +1,7 @@
-"""How much may wait in a queue, and what becomes of what is too much.
+"""Length limits of a queue, and the overflow policy.
 
-Messages that are ready count, and those that will be after a delay. A publish is judged as if it
-came alone: what consumers can take at once does not wait. Bytes are those of the bodies.
+Ready messages count, and those delayed after a requeue. A publish is judged as if it came alone:
+messages that consumers can take at once do not count. Bytes are those of bodies.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from leveret.ports.records import Batch, BatchBuilder
 
 UNLIMITED = (1 << 64) - 1
-# So many records are looked at first when bytes must go, and more only where they are too small.
+# Records considered first when bytes must be dropped; more only if they are too small.
 NEXT_RECORDS = 256
 
 
 class OverflowPolicy:
-    """How much one queue holds. With a limit of bytes, the machine's ledger is made to weigh."""
+    """Length limits of one queue.
+
+    With a limit in bytes, its ledger is wrapped by a WeighedLedger.
+    """
 
     def __init__(self, machine: QueueMachine, log: TopicLog, settings: QueueSettings) -> None:
         self._machine = machine
@@ -35,7 +38,7 @@ class OverflowPolicy:
         self.reconfigure(settings)
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Judge by these limits from now on."""
+        """Apply the limits of these settings from now on."""
         self._rejects = settings.rejects
         self._keeps_rejected = settings.overflow is Overflow.REJECT_PUBLISH_DLX
         self._length = UNLIMITED if settings.max_length is None else settings.max_length
@@ -52,7 +55,7 @@ class OverflowPolicy:
         self._machine.delayed.weigh(self.sizes)
 
     def learn(self, batch: Batch, settled: RangeSet | None) -> None:
-        """Take in the sizes of a batch's records, but those that are `settled`."""
+        """Record the body sizes of a batch, except those of `settled` records."""
         if self.sizes is None:
             return
         self.sizes.learn(batch)
@@ -62,12 +65,12 @@ class OverflowPolicy:
                 self.sizes.forget(low, high)
 
     def forget(self, offset: int) -> None:
-        """Records from `offset` on, never ready, are lost."""
+        """Drop the sizes of records from `offset` on, which are lost and were never ready."""
         if self.sizes is not None:
             self.sizes.cut(offset)
 
     def weigh(self) -> None:
-        """`learn` was told of records that were ready before."""
+        """Recompute byte counts after `learn` was called for records that were ready already."""
         if isinstance(self._machine.ledger, WeighedLedger):
             self._machine.ledger.weigh()
             self._machine.delayed.weigh(self.sizes)
@@ -83,12 +86,12 @@ class OverflowPolicy:
         ledger = self._machine.ledger
         return ledger.ready_bytes if isinstance(ledger, WeighedLedger) else 0
 
-    # -- refusing what is published
+    # -- refusing publishes
 
     def refuse(self, builder: BatchBuilder) -> Batch | None:
-        """Take out of `builder` what finds no room, and tell its publishers.
+        """Apply the overflow policy: remove refused records from `builder`, nack their publishes.
 
-        Returns what was taken out where that goes to the dead-letter exchange.
+        Returns the refused records if they go to the dead-letter exchange.
         """
         if not self._rejects:
             return None
@@ -103,7 +106,7 @@ class OverflowPolicy:
         return kept
 
     def has_room(self, records: BatchBuilder) -> bool:
-        """Whether `refuse` would let all of these in. Where not, they are of no use any more."""
+        """Whether `refuse` would accept all of these records. If not, they are left unusable."""
         if not self._rejects:
             return True
         records_max, bytes_max = self._room(records.count)
@@ -113,17 +116,17 @@ class OverflowPolicy:
         return not refused
 
     def _room(self, wanted: int) -> tuple[int, int]:
-        """How many records may come, and bytes of bodies, where `wanted` records would."""
+        """Return how many records and bytes of bodies fit, when `wanted` records are published."""
         records_max = max(0, self._length - self._waiting_count - self._uncommitted_count())
         bytes_max = max(0, self._bytes - self._waiting_bytes() - self._uncommitted_bytes())
-        if self._length and self._bytes:  # nothing at all is taken where nothing may wait
+        if self._length and self._bytes:  # a limit of zero refuses everything
             taken_at_once = sum(consumer.credit() for consumer in self._machine.served)
             records_max += taken_at_once
             bytes_max += UNLIMITED // 2 if taken_at_once >= wanted else 0
         return min(records_max, UNLIMITED), min(bytes_max, UNLIMITED)
 
     def _uncommitted_count(self) -> int:
-        """What will be ready; of a backlog that is not known yet, some may be settled."""
+        """Number of records not ready yet; of an unread backlog, settled ones may be included."""
         first, stop = self._machine.ledger.committed, self._log.end
         return stop - first - self._log.settled.overlap(first, stop)
 
@@ -132,10 +135,10 @@ class OverflowPolicy:
             return 0
         return self.sizes.total(self._machine.ledger.committed, self._log.end)
 
-    # -- dropping what waits longest
+    # -- dropping the head
 
     def overflowing(self) -> list[tuple[int, int]]:
-        """Withdraw what must go, first what would be delivered first."""
+        """Withdraw the messages beyond the limits, in delivery order. Returns their ranges."""
         if self._rejects:
             return []
         ledger = self._machine.ledger
@@ -149,7 +152,7 @@ class OverflowPolicy:
         return ranges
 
     def _heaviest(self, excess_bytes: int) -> list[tuple[int, int]]:
-        """The next offsets that have so many bytes together."""
+        """Return the next offsets that have `excess_bytes` together."""
         assert self.sizes is not None, "bytes are limited"
         ledger, records = self._machine.ledger, NEXT_RECORDS
         while True:

@@ -1,12 +1,12 @@
-"""Pulling: messages are asked for in batches, and are invisible to others for a time.
+"""Pull API: messages are received in batches, with a visibility timeout.
 
     receive ──► messages, each with a receipt handle ──► settle, return or discard by handle
                                                      └─► extend, or let the time run out
 
-A receive that waits takes turns with the queue's consumers and is one of them meanwhile. What it is
-given is leased for as long as it said: the lease ends with its time, and not with a connection.
-While it lasts the message counts as unacknowledged; what comes back is treated as any return. A
-restart forgets leases, and the messages are delivered again.
+A waiting receive is served like a consumer of the queue. Received messages are leased for the
+visibility timeout: the lease ends by time, not with a connection. While it lasts the message counts
+as unacknowledged; afterwards it is requeued like any return. A restart ends all leases, and the
+messages are delivered again.
 
 Called by the HTTP API. Times and randomness are the broker's.
 """
@@ -50,27 +50,27 @@ __all__ = ["HANDLES_MAX", "Drawn", "Outcome", "Pulled", "Pulls", "Receive", "Wan
 
 COUNT_MAX = 1000  # messages of one receive
 HANDLES_MAX = 1000  # of one settlement
-WAIT_MS_MAX = 20_000  # as in SQS: below what proxies take for a dead connection
-BYTES_DEFAULT = 4 * 1024 * 1024  # of headers and bodies together; one message of any size is given
+WAIT_MS_MAX = 20_000  # as in SQS: shorter than the idle timeouts of proxies
+BYTES_DEFAULT = 4 * 1024 * 1024  # of headers and bodies together; a single message may be larger
 BYTES_MAX = 64 * 1024 * 1024
 TERM_MS_DEFAULT = 30 * 60_000  # RabbitMQ's consumer timeout
-# Leases of one queue that are known one by one, at some 200 bytes each; SQS has the same limit.
+# Individual leases of one queue, at some 200 bytes each; SQS has the same limit.
 LEASES_MAX = 120_000
-# Who will not wait gets what must be read from a device, or committed, if that takes no longer.
+# A receive without a wait still waits this long for a device read or a commit.
 PATIENCE_MS = 1_000
-LOOK_MS = 20  # how often it is looked whether that is still so
+LOOK_MS = 20  # interval of checks whether it still must
 ADDRESS_LENGTH_BYTES = 2  # of two short strings
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a receive asks for. Raises ValueError, with a text for its author."""
+    """Parameters of a receive. Raises ValueError, with a text for the client."""
 
     count: int = 1
     wait_ms: int = 0
     bytes_max: int = BYTES_DEFAULT
-    visibility_timeout_ms: int | None = None  # None: as the queue says, else half an hour
-    filter_tags: str | None = None  # what to receive (see core.filtering); None: everything
+    visibility_timeout_ms: int | None = None  # None: the queue's, else half an hour
+    filter_tags: str | None = None  # filter of messages (see core.filtering); None: all
     filter_sql: str | None = None
 
     def __post_init__(self) -> None:
@@ -86,12 +86,12 @@ class Wanted:
 
     @property
     def arguments(self) -> Arguments:
-        """The same as a consumer would say it."""
+        """The filters as arguments of a consumer."""
         filters = {FILTER_TAGS: self.filter_tags, FILTER_SQL: self.filter_sql}
         return {key: value for key, value in filters.items() if value is not None}
 
     def term_ms(self, queue: Queue) -> int:
-        """How long what was received is its receiver's."""
+        """Return the visibility timeout in ms."""
         own, given = self.visibility_timeout_ms, queue.settings.visibility_timeout_ms
         return own or given or TERM_MS_DEFAULT
 
@@ -102,7 +102,7 @@ def _check(name: str, value: int, minimum: int, maximum: int) -> None:
 
 
 class Pulled(NamedTuple):
-    """A message that was received. `return_count`: how often it came back, where that is known."""
+    """A received message. `return_count` is how often it was returned, None if not counted."""
 
     handle: str
     message: StoredMessage
@@ -111,41 +111,41 @@ class Pulled(NamedTuple):
 
     @property
     def stored_bytes(self) -> int:
-        """Its content header, body and address, which is what usage counts."""
+        """Size of content header, body and address, as counted for usage."""
         message = self.message
         address = len(message.exchange) + len(message.routing_key) + ADDRESS_LENGTH_BYTES
         return address + len(message.header) + len(message.body)
 
 
 class Drawn(NamedTuple):
-    """What one receive has handed out, for its user's accounts (core.telemetry.usage.Metered)."""
+    """Usage of one receive, charged to its user (core.telemetry.usage.Metered)."""
 
     vhost: str
     user: str
     usage: Usage
 
     def accounts(self) -> Sequence[Account]:
-        """See Metered."""
+        """Return the accounts that the usage is charged to."""
         return accounts_of_client(self.vhost, self.user)
 
     def total_usage(self) -> Usage:
-        """See Metered."""
+        """Return the usage of the receive."""
         return self.usage
 
 
 class Outcome(StrEnum):
-    """What became of a request about one handle."""
+    """Result of a request for one handle."""
 
     DONE = "ok"
-    STALE = "stale"  # the lease was over: nothing was changed
-    INVALID = "invalid"  # no handle of this queue's
+    STALE = "stale"  # the lease was over; nothing was changed
+    INVALID = "invalid"  # not a handle of this queue
 
 
 Done: TypeAlias = Callable[["list[Pulled] | None"], None]
 
 
 class Pulls:
-    """All that is pulled on a node. `random_name()` gives what nobody can guess."""
+    """All receives and leases of a node. `random_name()` must be unpredictable."""
 
     def __init__(
         self,
@@ -163,10 +163,10 @@ class Pulls:
         self._leases: dict[Queue, QueueLeases] = {}
 
     def receive(self, queue: Queue, wanted: Wanted, done: Done) -> Receive:
-        """Ask for messages; `done` is called once with them, or with None: the queue is deleted.
+        """Start a receive; `done` is called once with messages, or None if the queue is deleted.
 
-        Raises ChannelError 403 where a consumer wants the queue to itself, 406 where too much is
-        leased already, or for a filter where there are groups.
+        Raises ChannelError 403 if the queue has an exclusive consumer, 406 if too many messages are
+        leased already, or for a filter on a queue with message groups.
         """
         check_filterable(queue, wanted.arguments)
         if not queue.admits(exclusive=False):
@@ -182,13 +182,13 @@ class Pulls:
         return receive
 
     def close(self) -> None:
-        """The node stops: nobody waits any longer."""
+        """Finish all receives: the node stops."""
         self._closing = True
         for receive in list(self.under_way):
             receive.finish()
 
     def leases(self, queue: Queue) -> QueueLeases:
-        """Those of one queue."""
+        """Return the leases of one queue."""
         leases = self._leases.get(queue)
         if leases is None:
             leases = self._leases[queue] = QueueLeases(
@@ -203,12 +203,12 @@ class Pulls:
         self._leases.pop(queue, None)
 
     def draw_token(self) -> int:
-        """What tells the leases of one receive from all others."""
+        """Return a token that identifies the leases of one receive."""
         return token_from(self._random_name())
 
 
 class Receive:
-    """One receive under way: a consumer of its queue until it has something, or its time is up."""
+    """A receive in progress: a consumer until it gets messages or its time is up."""
 
     priority = 0
     no_ack = False
@@ -222,7 +222,7 @@ class Receive:
         self._bytes_left = wanted.bytes_max
         self._done = done
         self._records: list[tuple[int, StoredMessage, bool]] = []
-        self._times_ms: list[int] = []  # when they were taken in
+        self._times_ms: list[int] = []  # when the records were stored
         self.in_flight = 0
         self._timer = pulls.timers.timer(self._look)
         self._until_ms = 0
@@ -230,7 +230,7 @@ class Receive:
         self.open = True
 
     def begin(self) -> None:
-        """Take part in the next turn."""
+        """Start as a consumer, from the next turn on."""
         queue, wait_ms = self._queue, self._wanted.wait_ms
         self._pulls.under_way.add(self)
         queue.used()
@@ -240,15 +240,15 @@ class Receive:
         self._pulls.turn.touch_sender(self)
 
     def capacity(self) -> int:
-        """See QueueConsumer."""
+        """Return how many more messages it may take."""
         return self._missing
 
     def credit(self) -> int:
-        """See QueueConsumer."""
+        """Return how many more messages it may take."""
         return self._missing
 
     def send(self, batches: list[Batch], first: int, stop: int, *, redelivered: bool) -> int:
-        """See QueueConsumer: keep copies, as far as the bytes reach, and at least one."""
+        """Copy records, within the limit of bytes, but at least one. Returns the offset reached."""
         self._pulls.turn.touch_sender(self)
         for batch in batches:
             for offset in range(max(first, batch.base_offset), min(stop, batch.stop_offset)):
@@ -257,7 +257,7 @@ class Receive:
         return min(stop, batches[-1].stop_offset)
 
     def send_runs(self, batches: list[Batch], runs: Runs, *, redelivered: bool) -> int:
-        """See QueueConsumer."""
+        """Copy records of several runs. Returns the offset reached."""
         return send_each(self.send, batches, runs, redelivered=redelivered)
 
     def _keep(self, batch: Batch, offset: int, *, redelivered: bool) -> bool:
@@ -277,12 +277,12 @@ class Receive:
         return True
 
     def send_pending(self) -> None:
-        """The turn has offered what there is (see turn.Sender)."""
+        """Check for results after the turn has offered what is ready (see turn.Sender)."""
         if self.open:
             self._look()
 
     def _look(self) -> None:
-        """Come to an end if there is something, or nothing to wait for."""
+        """Finish if there are messages, or nothing to wait for."""
         now_ms = self._pulls.timers.wall_ms()
         in_vain = not self._wanted.wait_ms and not self._queue.may_offer(self)
         if self._records or in_vain or now_ms >= self._until_ms:
@@ -291,7 +291,7 @@ class Receive:
             self._timer.set(min(now_ms + LOOK_MS, self._until_ms))
 
     def finish(self) -> None:
-        """Hand over what there is, perhaps nothing."""
+        """Return the messages taken so far, possibly none."""
         queue, records = self._queue, self._records
         self._close()
         queue.remove_consumer(self)
@@ -317,7 +317,7 @@ class Receive:
         )
 
     def cancel(self) -> None:
-        """Whoever asked is gone: nothing is held for him."""
+        """Requeue everything: the client has disconnected."""
         if not self.open:
             return
         self._close()
@@ -326,7 +326,7 @@ class Receive:
         self._queue.return_(_ranges(offsets), failed=False)
 
     def queue_gone(self) -> None:
-        """See QueueConsumer."""
+        """End without messages: the queue was deleted."""
         self._close()
         self._done(None)
 
@@ -338,7 +338,7 @@ class Receive:
 
 
 class QueueLeases:
-    """What was pulled from one queue and is neither settled nor returned.
+    """Leases of messages received from one queue.
 
     `idle(queue)` is called when nothing is leased any more.
     """
@@ -363,16 +363,16 @@ class QueueLeases:
         return len(self._table)
 
     def receipt(self, offset: int, token: int) -> str:
-        """The handle of a lease."""
+        """Return the handle of a lease."""
         return Receipt(self._digest, offset, token).text
 
     def begin(self, offsets: list[int], token: int, term_ms: int) -> None:
-        """These were received together."""
+        """Lease messages that were received together."""
         self._table.begin(offsets, token, self._timers.wall_ms() + term_ms)
         self._timer.set(self._table.next_ms)
 
     def settle(self, handles: Sequence[object]) -> list[Outcome]:
-        """The messages are done with."""
+        """Settle messages by their handles."""
         outcomes, ended = self._end(handles)
         if ended:
             self.counted.acknowledged(len(ended))
@@ -380,10 +380,10 @@ class QueueLeases:
         return outcomes
 
     def return_(self, handles: Sequence[object], delay_ms: int = 0) -> list[Outcome]:
-        """The messages are others' again, after a delay."""
+        """Requeue messages by their handles, after a delay."""
         outcomes, ended = self._end(handles)
         if ended:
-            # A retry policy has its own delays: whoever states one wants that.
+            # A stated delay overrides those of the queue's retry policy.
             cause = None if delay_ms else Reason.REQUEUED
             self._queue.return_(
                 _ranges(ended), failed=False, cause=cause, delay_ms=delay_ms or None
@@ -391,14 +391,14 @@ class QueueLeases:
         return outcomes
 
     def discard(self, handles: Sequence[object]) -> list[Outcome]:
-        """The messages are given up: dead-lettered, or dropped."""
+        """Discard messages by their handles: dead-letter or drop them."""
         outcomes, ended = self._end(handles)
         if ended:
             self._queue.discard(_ranges(ended))
         return outcomes
 
     def extend(self, handles: Sequence[object], for_ms: int) -> list[Outcome]:
-        """The leases end so long from now, sooner or later than they would; 0: now."""
+        """Extend or shorten leases to end in `for_ms`; 0: return the messages now."""
         if for_ms == 0:
             return self.return_(handles)
         end_ms = self._timers.wall_ms() + for_ms
@@ -417,7 +417,10 @@ class QueueLeases:
         return receipt if receipt is not None and receipt.queue == self._digest else None
 
     def _end(self, handles: Sequence[object]) -> tuple[list[Outcome], list[int]]:
-        """End leases by their handles; returns the offsets of those that were not over."""
+        """End leases by their handles.
+
+        Returns outcomes, and the offsets of leases that were active.
+        """
         outcomes, ended = [], []
         for receipt in map(self._receipt, handles):
             outcome = Outcome.INVALID
@@ -431,7 +434,7 @@ class QueueLeases:
         return outcomes, ended
 
     def _end_due(self) -> None:
-        """The time of some is over: they are to be delivered again, and their receivers failed."""
+        """Requeue the messages whose visibility timeout is over; it counts as a failure."""
         due = self._table.take_due(self._timers.wall_ms())
         self._mind_time()
         if due:

@@ -1,9 +1,8 @@
-"""A queue: its definition, its log, its machine and its consumers, tied together.
+"""Queue: its definition, log, state machine and consumers combined.
 
 Called by the channels (declare, get, settle), by the turn (flush, pump) and by the log when a flush
-to disk has moved the committed offset. It decides nothing about order or turns: that is the
-machine's; it touches no file: that is the log's; and what it has in common with streams is
-`OpenQueue`'s.
+to disk has advanced the committed offset. The order of deliveries is decided by the machine, files
+are the log's; what it shares with streams is in `OpenQueue`.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ __all__ = ["DeadLetterSink", "Queue", "QueueServices", "Reason", "Window", "drop
 
 @dataclass(frozen=True, slots=True)
 class QueueServices:
-    """What the queues of a broker share.
+    """Services shared by the queues of a broker.
 
-    `spawn` runs reads that must wait for a device; `report` is told of storage errors; `unused` of
-    a queue that nobody has used for as long as it said.
+    `spawn` runs reads that wait for a device; `report` gets storage errors; `unused` gets queues
+    whose expiry time (`x-expires`) has passed.
     """
 
     turn: Turn
@@ -66,8 +65,8 @@ class QueueServices:
     timers: Timers
     unused: Callable[[Queue], None]
     dead_letter: DeadLetterSink = drop
-    counts_every_return: bool = True  # against the limit of deliveries; else only failures
-    dedup: DedupServices | None = None  # None: no window is kept, as in tests
+    counts_every_return: bool = True  # against the delivery limit; else only failures
+    dedup: DedupServices | None = None  # None: no de-duplication, as in tests
     retry_topics: RetryTopics | None = None
     eta_holds: EtaHolds | None = None
     dead_letter_counters: DeadLetterCounters = field(default_factory=DeadLetterCounters)
@@ -77,11 +76,11 @@ class QueueServices:
 
     def __post_init__(self) -> None:
         readers = FewAtATime(self.spawn, BACKLOGS_AT_ONCE_MAX)
-        object.__setattr__(self, "read_backlog", readers)  # frozen for everybody else
+        object.__setattr__(self, "read_backlog", readers)  # set once in spite of frozen=True
 
 
 class Queue(OpenQueue):
-    """One queue of a virtual host, open."""
+    """An open queue that delivers each message once."""
 
     __slots__ = (
         "_backlog",
@@ -117,30 +116,30 @@ class Queue(OpenQueue):
     ) -> None:
         super().__init__(definition, settings, owner, log, services)
         self.services = services
-        self.died_count = 0  # messages given up since it was opened, for whatever reason
-        self.is_learning = False  # what the backlog's priorities are: until then nothing is offered
-        # What few queues need is made when it is needed: of queues there are many.
+        self.died_count = 0  # messages discarded since it was opened, for any reason
+        self.is_learning = False  # the backlog is being read: nothing is offered until then
+        # Parts that few queues need are created on demand, since there may be many queues.
         self._backlog: Backlog | None = None
         self._dead_letter_worker: DeadLetterWorker | None = None
         self._queue_expiry: QueueExpiry | None = None
         self._retry_timer: Timer | None = None
-        self._rests = False  # nothing is handed out: it learns, or is paused
-        self._undone_stop = 0  # some records before it are of atomic writes that were undone
+        self._rests = False  # no deliveries: the backlog is being read, or it is paused
+        self._undone_stop = 0  # records of undone atomic writes are below this offset
         self.machine = self._make_machine()
         self.reader = QueueReader(self, self.touch)
         self.retry_topic = self._find_retry_topic()
-        self.order: KeyOrder | None = None  # by key, while failed messages are tried again
+        self.order: KeyOrder | None = None  # per-key ordering during retries
         self._keep_order()
         self.eta_hold = self._find_eta_hold()
         self._expiry_and_limits: ExpiryAndLimits | None = None
-        self._searching: FilteredDelivery | None = None  # once somebody came with a filter
-        self._filtered: FilteredDelivery | None = None  # while such a consumer is there
+        self._searching: FilteredDelivery | None = None  # kept once a consumer had a filter
+        self._filtered: FilteredDelivery | None = None  # while a consumer has a filter
         self.used()
         self._keep_up()
         self._take_up_backlog()
 
     def _take_up_backlog(self) -> None:
-        """Offer what is there already, once it is known what must be known of it."""
+        """Make the messages left by an earlier run ready, once their records are indexed."""
         log = self.log
         if log.settled.gaps(0, log.committed):
             self.is_learning = self._learner is not None or self.order is not None
@@ -153,14 +152,14 @@ class Queue(OpenQueue):
         self._follow_pause()
 
     def _read_backlog(self) -> Backlog:
-        """Learn of what is there already, or of what was no matter until now."""
+        """Read unsettled records whose properties must be known."""
         if self._backlog is None:
             self._backlog = Backlog(self)
         self._backlog.read()
         return self._backlog
 
     def backlog_learned(self) -> None:
-        """All is known of it that must be: it may be handed out."""
+        """Make the backlog ready for delivery, now that it is indexed."""
         if self._expiry_and_limits is not None:
             self._expiry_and_limits.overflow.weigh()
         self.is_learning = False
@@ -168,16 +167,16 @@ class Queue(OpenQueue):
         self._show_committed()
 
     def _follow_pause(self) -> None:
-        """Whether messages are handed out may have changed."""
+        """Update whether messages may be delivered."""
         self._rests = self.is_learning or self.settings.is_paused
         self._lease_next = _nothing if self.settings.is_paused else self.machine.get
 
     def _make_machine(self) -> QueueMachine:
-        """Who gets what, in the order that the settings ask for; nobody consumes yet."""
-        # The ledger, where it must learn of records what they are.
+        """Return a new machine for the settings, without consumers."""
+        # The ledger, if it needs properties of records.
         self._learner: PriorityLedger | GroupLedger | None = None
-        self._learns = RecordFlag(0)  # of which records
-        self._noted = RecordFlag.HAS_EXPIRATION  # what records may carry that must be learned
+        self._learns = RecordFlag(0)  # flags of those records
+        self._noted = RecordFlag.HAS_EXPIRATION  # flags of records that must be indexed
         settings = self.settings
         machine = QueueMachine(
             self._make_ledger(),
@@ -195,7 +194,7 @@ class Queue(OpenQueue):
 
     @property
     def can_reorder(self) -> bool:
-        """Whether `reorder` may be called: nobody holds anything, all is known and committed."""
+        """Whether `reorder` may be called: nothing is leased, everything is read and committed."""
         return (
             self.is_caught_up
             and (self._backlog is None or not self._backlog.is_being_read)
@@ -204,7 +203,7 @@ class Queue(OpenQueue):
         )
 
     def reorder(self, settings: QueueSettings) -> None:
-        """Serve messages in another order from now on. The backlog is learned as at a start."""
+        """Change the order of messages. The backlog is read again, as at a start."""
         assert self.can_reorder, "what is leased would be forgotten"
         consumers, exclusive = self.machine.consumers, self.machine.is_exclusive
         if self._expiry_and_limits is not None:
@@ -237,8 +236,8 @@ class Queue(OpenQueue):
         return self._learner
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """See OpenQueue."""
-        # Groups come and go when the queue is opened: its ledger is what it is.
+        """Apply other settings from now on, except message groups."""
+        # Message groups can only change when the queue is opened: its ledger depends on them.
         settings = replace(settings, group_ordering=self.machine.groups is not None)
         super().reconfigure(settings)
         if self.eta_hold is None and settings.celery_eta:
@@ -260,22 +259,22 @@ class Queue(OpenQueue):
         self.used()
 
     def _keep_up(self) -> None:
-        """See to lifetimes and limits, if there are any."""
+        """Create or update what enforces lifetimes and limits, if there are any."""
         if self._expiry_and_limits is not None:
             self._expiry_and_limits.reconfigure(self.settings)
         elif self.settings.message_ttl_ms is not None or self.settings.is_limited:
             self._expiry_and_limits = ExpiryAndLimits(self)
 
     def touch(self) -> None:
-        """Something is to be looked at in the next turn."""
+        """Schedule the queue for the next turn."""
         if not self.deleted:
             self._turn.touch(self)
 
-    # -- what it holds
+    # -- contents
 
     @property
     def message_count(self) -> int:
-        """Messages ready for delivery, those gathered in this turn included."""
+        """Number of ready messages, those gathered in this turn included."""
         log, committed = self.log, self.machine.ledger.committed
         hidden = log.end - committed
         if self.is_learning:
@@ -284,7 +283,7 @@ class Queue(OpenQueue):
 
     @property
     def leased_count(self) -> int:
-        """Messages delivered and neither settled nor returned."""
+        """Number of messages delivered and neither settled nor returned."""
         return self.machine.leased_count - self._parked_count
 
     @property
@@ -293,37 +292,37 @@ class Queue(OpenQueue):
 
     @property
     def delayed_count(self) -> int:
-        """Messages that came back and are not ready yet."""
+        """Number of returned messages that are delayed, and of messages blocked by their key."""
         return self.machine.delayed.count + self._parked_count
 
     @property
     def dead_letters_waiting(self) -> int:
-        """See OpenQueue."""
+        """Number of dead letters waiting for a target to accept them; they are leased."""
         return 0 if self._dead_letter_worker is None else self._dead_letter_worker.waiting_count
 
     @property
     def held_bytes(self) -> int:
-        """See OpenQueue."""
+        """Estimated memory in bytes, see OpenQueue."""
         machine, rules = self.machine, self._expiry_and_limits
         known = machine.ledger.held_bytes + machine.delayed.held_bytes
         known += 0 if rules is None else rules.expiry.held_bytes
         return super().held_bytes + known + self.reader.held_bytes
 
     def waits(self, offset: int) -> bool:
-        """Whether a leased message is nobody's: it is delayed, as `delayed_count` counts."""
+        """Whether a leased message belongs to no consumer because it is delayed or blocked."""
         if self.machine.delayed.holds(offset):
             return True
         return self.order is not None and self.order.has_parked(offset)
 
     @property
     def consumer_count(self) -> int:
-        """Consumers, whether or not they can take anything now."""
+        """Number of consumers, with or without capacity."""
         return self.machine.consumer_count
 
     # -- publishing
 
     def _prepare(self) -> None:
-        """Refuse what finds no room, and learn what is to be known of the rest."""
+        """Apply the overflow policy, and index the accepted records."""
         builder = self.builder
         if self._expiry_and_limits is None:
             noted = builder.features & self._noted
@@ -338,11 +337,11 @@ class Queue(OpenQueue):
         self.take_in(builder)
 
     def has_room(self, records: BatchBuilder) -> bool:
-        """See LogWriter."""
+        """Whether the limits allow all of the records."""
         return self._expiry_and_limits is None or self._expiry_and_limits.has_room(records)
 
     def take_in(self, records: BatchBuilder) -> None:
-        """See LogWriter."""
+        """Prepare records for being appended: drop duplicates, and index the others."""
         if not records.count:
             return
         super().take_in(records)
@@ -353,7 +352,7 @@ class Queue(OpenQueue):
             self.learn(records.preview(self.log.end))
 
     def learn(self, batch: Batch, settled: RangeSet | None = None) -> None:
-        """Take in what a batch's records say of themselves, but those that are `settled`."""
+        """Index the properties of a batch's records, except `settled` ones."""
         if self._learner is not None and batch.features & self._learns:
             self._learner.learn(batch)
         if self._expiry_and_limits is None and batch.features & RecordFlag.HAS_EXPIRATION:
@@ -381,12 +380,12 @@ class Queue(OpenQueue):
             self.machine.ledger.commit(self.log.committed)
         if self._expiry_and_limits is not None:
             self._expiry_and_limits.expiry.more_is_ready()
-            # Whoever asks for a count before the next turn must not see what nobody will get.
+            # A message count before the next turn must not include expired or excess messages.
             if not self.machine.can_deliver():
                 self._expiry_and_limits.enforce()
 
     def _pass_over_undone(self) -> None:
-        """Nothing becomes ready that was undone."""
+        """Make committed records ready, except those of undone atomic writes."""
         first, stop = self.machine.ledger.committed, self.log.committed
         self.machine.committed(stop)
         self.machine.lose(self.log.undone.gaps(first, stop).gaps(first, stop))
@@ -394,12 +393,12 @@ class Queue(OpenQueue):
             self._undone_stop = 0
 
     def undo(self, transaction: int, first: int, stop: int) -> None:
-        """See LogWriter."""
+        """Undo an atomic write; its records will not become ready."""
         self._undone_stop = max(self._undone_stop, stop)
         super().undo(transaction, first, stop)
 
     def await_commit(self, waiter: Waiter) -> None:
-        """See LogWriter. Until the backlog is known, nothing can be said to be committed."""
+        """Call `waiter.done` when all publishes so far are committed and the backlog is read."""
         if self.is_learning and not self.deleted:
             assert self._backlog is not None, "it learns"
             self._backlog.await_learned(waiter)
@@ -412,18 +411,21 @@ class Queue(OpenQueue):
 
     @property
     def is_caught_up(self) -> bool:
-        """See LogWriter; said anew, as basic.get asks each time."""
+        """Whether everything published is committed.
+
+        Overridden for speed: basic.get calls it each time.
+        """
         log = self.log
         return not (self.is_learning or self.builder.count) and log.committed == log.end
 
     # -- consuming
 
     def admits(self, *, exclusive: bool) -> bool:
-        """Whether nobody consumes who wants to be alone, or else would have to be."""
+        """Whether `add_consumer` may be called; see QueueMachine.admits."""
         return self.machine.admits(exclusive=exclusive)
 
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:
-        """Let `consumer` take part from the next turn on. Ask `admits` first."""
+        """Add `consumer`, from the next turn on. Call `admits` first."""
         self.machine.add_consumer(consumer, exclusive=exclusive)
         wanted = (
             record_filter(consumer.arguments, self._turn.is_over) if consumer.arguments else None
@@ -435,7 +437,7 @@ class Queue(OpenQueue):
         self._turn.touch(self)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
-        """Deliver nothing more to `consumer`; what it holds stays leased."""
+        """Remove `consumer`; what it holds stays leased."""
         self.machine.remove_consumer(consumer)
         if self._filtered is not None and not self._filtered.remove(consumer):
             self._filtered = None
@@ -444,13 +446,13 @@ class Queue(OpenQueue):
         self._turn.touch(self)
 
     def may_offer(self, consumer: QueueConsumer) -> bool:
-        """Whether a consumer may still get something of what is there, without anybody's doing."""
+        """Whether a consumer may still get some of the present messages without outside events."""
         if not self.is_caught_up or self.reader.fetching:
             return True
         return self._filtered is not None and self._filtered.looks_on(consumer)
 
     def pump(self) -> bool:
-        """Deliver what is ready to who can take it. Returns whether another turn could do more."""
+        """Deliver ready messages to consumers. Returns whether another turn could do more."""
         delivered = 0
         if self._rests:
             return self._pump_resting()
@@ -469,7 +471,7 @@ class Queue(OpenQueue):
         else:
             self.passed_over_in = 0
             return True
-        if self.passed_over_in or not delivered:  # else there is nothing to note
+        if self.passed_over_in or not delivered:  # otherwise there is nothing to note
             held_up = self.machine.ledger.ready_count > 0 and self.machine.is_held_up
             self._note_pump(delivered=delivered > 0, held_up=held_up)
         return self._expiry_and_limits is not None and self._expiry_and_limits.enforce(
@@ -477,7 +479,7 @@ class Queue(OpenQueue):
         )
 
     def _pump_resting(self) -> bool:
-        """Lifetimes and limits go on while nothing is handed out."""
+        """Enforce lifetimes and limits while nothing is delivered."""
         return (
             not self.is_learning
             and self._expiry_and_limits is not None
@@ -493,7 +495,7 @@ class Queue(OpenQueue):
         return self._expiry_and_limits.enforce(delivered=delivered > 0)
 
     def alive(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
-        """What of these ready runs has not expired, and waits for nobody."""
+        """Return these ready runs without expired records and those blocked by their key."""
         if self._expiry_and_limits is not None:
             runs = self._expiry_and_limits.discard_expired(runs, batches)
         return runs if self.order is None else self.order.let_pass(runs, batches)
@@ -521,7 +523,7 @@ class Queue(OpenQueue):
         return stop - offer.first
 
     def _deliver_runs(self, offer: Deliver, batches: list[Batch]) -> int:
-        """Send what comes next and lies apart, as far as the batches hold it, as `deliver` does."""
+        """Send the next ready records that are not adjacent, as far as the batches contain them."""
         consumer: QueueConsumer = offer.consumer  # type: ignore[assignment]  # by add_consumer
         limit = min(offer.limit, PUMP_RECORDS_MAX)
         found, redelivered = self.machine.ledger.peek_runs(limit, batches[-1].stop_offset)
@@ -534,7 +536,7 @@ class Queue(OpenQueue):
     def send_runs(
         self, consumer: QueueConsumer, runs: Runs, batches: list[Batch], *, redelivered: bool
     ) -> Runs:
-        """Send ready runs that the batches hold, and lease what was sent. Returns its runs."""
+        """Send ready runs that the batches contain, and lease what was sent. Returns its runs."""
         sent = cut(runs, consumer.send_runs(batches, runs, redelivered=redelivered))
         if sent:
             self.machine.deliver_runs(consumer, sent)
@@ -543,7 +545,7 @@ class Queue(OpenQueue):
         return sent
 
     def get(self) -> tuple[int, bool] | None:
-        """Lease the next ready message for basic.get: (offset, redelivered)."""
+        """Lease the next ready message for basic.get: (offset, redelivered), or None."""
         if self.settings.expires_ms is not None:
             self.used()
         while not self.deleted and (leased := self._lease_next()) is not None:
@@ -555,7 +557,7 @@ class Queue(OpenQueue):
         return None
 
     def _gives_up(self, batch: Batch, offset: int) -> bool:
-        """Whether a leased record is not to be handed out: it has expired, or waits for another."""
+        """Whether a leased record must not be delivered: it has expired, or its key is blocked."""
         if self._expiry_and_limits is not None and self._expiry_and_limits.has_expired(
             batch, offset
         ):
@@ -564,19 +566,19 @@ class Queue(OpenQueue):
         return self.order is not None and self.order.parks(batch, offset)
 
     async def record_batch(self, offset: int) -> Batch | None:
-        """The batch that holds a leased record, from memory or from the device.
+        """Return the batch with a leased record, from memory or from the device.
 
-        None where it is not to be handed out: it is lost or has expired, and was given up.
+        None if the record must not be delivered: it is lost, expired or blocked.
         """
         batch = await self.reader.leased_batch(offset)
         return None if batch is None or self._gives_up(batch, offset) else batch
 
     def batch_at_hand(self, offset: int) -> Batch | None:
-        """The batch that holds `offset` if it can be had without waiting."""
+        """Return the batch with `offset` if that takes no waiting, else None."""
         return self.reader.batch_at_hand(offset)
 
     def used(self) -> None:
-        """See OpenQueue: a queue that expires begins its time anew."""
+        """Restart the expiry time of a queue with `x-expires`."""
         if self.settings.expires_ms is not None and not self.deleted:
             if self._queue_expiry is None:
                 self._queue_expiry = QueueExpiry(self)
@@ -585,14 +587,14 @@ class Queue(OpenQueue):
     # -- settling
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """The records are done with."""
+        """Settle leased records."""
         if self.deleted:
             return
         self.machine.settle(ranges)
         self.log.settle(ranges)
         if self.order is not None:
             self.order.settled(ranges)
-        if self.machine.groups is not None:  # others of theirs may have waited for this
+        if self.machine.groups is not None:  # other messages of their groups may be ready now
             self.wake()
 
     def return_(
@@ -603,10 +605,10 @@ class Queue(OpenQueue):
         cause: Reason | None = None,
         delay_ms: int | None = None,
     ) -> None:
-        """The records are to be delivered again, after `delay_ms` where that was asked for.
+        """Requeue leased records, after `delay_ms` if given.
 
-        `failed`: their consumer could not cope with them, and did not just give them back. Of
-        some causes they go to the retry topic, if the queue says so.
+        `failed`: their consumer failed to process them. For some causes the records go to the retry
+        topic, if the settings say so.
         """
         if self.deleted:
             return
@@ -624,7 +626,7 @@ class Queue(OpenQueue):
         self._more_is_ready()
 
     def _await_delayed(self) -> None:
-        """Look again when the first of what came back may be delivered."""
+        """Set the timer for the first delayed message."""
         next_ms = self.machine.delayed.next_ms
         if self._retry_timer is None and next_ms is not None:
             self._retry_timer = self.services.timers.timer(self._release_delayed)
@@ -632,7 +634,7 @@ class Queue(OpenQueue):
             self._retry_timer.set(next_ms)
 
     def _release_delayed(self) -> None:
-        """Some of what came back may have waited for long enough."""
+        """Make messages ready whose delay is over."""
         if self.deleted:
             return
         released = self.machine.release(self.services.timers.wall_ms())
@@ -646,7 +648,7 @@ class Queue(OpenQueue):
         self._turn.touch(self)
 
     def give_up(self, ranges: Sequence[tuple[int, int]], reason: Reason) -> None:
-        """Records that are leased, and belong to no consumer, are dead, or are to be retried."""
+        """Discard or retry records that are leased to no consumer."""
         if not ranges:
             return
         if self._dead_letter_worker is None:
@@ -656,44 +658,44 @@ class Queue(OpenQueue):
         self._dead_letter_worker.add(ranges, reason)
 
     def retry_dead_letters(self) -> None:
-        """Somebody takes dead letters now that could not before."""
+        """Retry dead letters now: a target may accept them."""
         if self._dead_letter_worker is not None:
             self._dead_letter_worker.try_again()
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Consumers gave the records up."""
+        """Discard records that consumers rejected."""
         if not self.deleted:
             self.give_up(ranges, Reason.REJECTED)
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
-        """A consumer can take more."""
+        """Note that this consumer, or any, may have more capacity."""
         machine = self.machine
         machine.wake(consumer)
         if machine.ledger.ready_count and not self.deleted:
             self._turn.touch(self)
 
     def purge(self) -> int:
-        """Settle everything ready or delayed. Returns how many messages that were."""
+        """Settle everything ready or delayed. Returns the number of messages."""
         if self.deleted:
             return 0
         ranges = list(self.machine.purge())
-        self.counters.moved = True  # fewer messages are sampled, too
+        self.counters.moved = True  # so that the lower message count is sampled
         self._await_delayed()
         self.log.settle(ranges)
         if self.order is not None:
             self.order.settled(ranges)
         return sum(stop - first for first, stop in ranges)
 
-    # -- what waits to be tried again
+    # -- retries
 
     def _find_retry_topic(self) -> RetryTopic | None:
         topics = self.services.retry_topics
         return None if topics is None else topics.find(self)
 
     def _keep_order(self) -> None:
-        """See to order by key, if somebody wants it."""
+        """Enable or disable per-key ordering according to the settings."""
         retry_policy = self.settings.retry
-        # A group waits for what is parked of it, and so would who comes back.
+        # A message group waits for its blocked messages, and would block those that are retried.
         if retry_policy is None or not retry_policy.keeps_order or self.settings.group_ordering:
             if self.order is not None:
                 order, self.order = self.order, None
@@ -703,18 +705,18 @@ class Queue(OpenQueue):
             self._noted |= RecordFlag.RETRIED
 
     def unpark(self, ranges: list[tuple[int, int]]) -> None:
-        """What waited for another message of its key may be delivered."""
+        """Make messages ready that were blocked by their key."""
         self.machine.ledger.return_(ranges)
         self._more_is_ready()
 
     def open_retry_topic(self) -> RetryTopic:
-        """Where failed messages wait; it comes with the first. Raises StorageError."""
+        """Return the topic of messages to be retried, created on demand. Raises StorageError."""
         if self.retry_topic is None:
             assert self.services.retry_topics is not None, "a broker's queues can retry"
             self.retry_topic = self.services.retry_topics.open(self)
         return self.retry_topic
 
-    # -- what is held until it is due
+    # -- messages delayed by a Celery ETA
 
     def _find_eta_hold(self) -> EtaHold | None:
         holds = self.services.eta_holds
@@ -723,7 +725,7 @@ class Queue(OpenQueue):
     # -- the end
 
     def mark_deleted(self) -> None:
-        """Nothing more happens here: publishers hear yes, consumers that the queue is gone."""
+        """Stop the queue: confirm waiting publishers, and notify its consumers."""
         self._let_publishers_go()
         self._let_parts_go()
         if self.retry_topic is not None:
@@ -734,10 +736,10 @@ class Queue(OpenQueue):
         say_farewell(self._turn, consumers)
 
     def _let_parts_go(self) -> None:
-        """Refer to nothing that refers to the queue: it goes with the last who has it.
+        """Drop all references to parts that refer to the queue, so that it is freed at once.
 
-        A cycle would stay until the garbage collector looks at all objects, and queues may come and
-        go by the thousand.
+        Cycles would stay until the garbage collector has looked at all objects, and queues may be
+        created and deleted by the thousand.
         """
         if self._backlog is not None:
             self._backlog.let_go()
@@ -757,4 +759,4 @@ class Queue(OpenQueue):
 
 
 def _nothing() -> None:
-    """What a paused queue has to hand out."""
+    """Return None: a paused queue has nothing to get."""

@@ -1,4 +1,4 @@
-"""A queue that goes when nobody has used it for as long as it says (`x-expires`)."""
+"""Queue expiry: deletion of a queue that was unused for its `x-expires`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class QueueExpiry:
-    """How long one queue has rested. Whoever has a consumer is in use all the time.
+    """Expiry timer of one queue. A queue with a consumer is always in use.
 
-    The timer is not set anew with each use: when it comes, it looks how much is left.
+    The timer is not reset with each use: when it fires, it checks how much time is left.
     """
 
     __slots__ = ("_queue", "_timer", "_timers", "_used_ms")
@@ -23,7 +23,7 @@ class QueueExpiry:
         self._used_ms = 0
 
     def end(self) -> None:
-        """The queue, which expires, is used: its time begins anew."""
+        """Note that the queue was used: its expiry time starts again."""
         expires_ms = self._queue.settings.expires_ms
         assert expires_ms is not None, "it does not expire"
         self._used_ms = self._timers.wall_ms()
@@ -31,11 +31,11 @@ class QueueExpiry:
             self._timer.set(self._used_ms + expires_ms)
 
     def forget(self) -> None:
-        """Another time may hold from now on, or none: the next use tells."""
+        """Stop the timer: the expiry time has changed; the next use starts it again."""
         self._timer.set(None)
 
     def close(self) -> None:
-        """The queue is gone."""
+        """Stop the timer for good: the queue was deleted."""
         self._timer.close()
 
     def _look(self) -> None:

@@ -1,7 +1,7 @@
-"""Runs of records that are sent to a consumer and need not lie together.
+"""Runs of records sent to a consumer that need not be adjacent.
 
-Used by queues whose next offsets lie apart, as with priorities, and by those of whose consumers
-some have filters.
+Used by queues whose next offsets are not adjacent, as with priorities, and by those with filtering
+consumers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Runs: TypeAlias = list[tuple[int, int]]  # (first, stop) of each, in order
 def send_each(
     send: Callable[..., int], batches: list[Batch], runs: Runs, *, redelivered: bool
 ) -> int:
-    """`QueueConsumer.send_runs` of whoever takes one run at a time, by its `send`."""
+    """Implement `QueueConsumer.send_runs` by calling `send` for each run."""
     reached = runs[0][0]
     for first, stop in runs:
         reached = send(batches, first, stop, redelivered=redelivered)
@@ -29,12 +29,12 @@ def send_each(
 
 
 def cut(runs: Runs, stop: int) -> Runs:
-    """What of these runs lies below `stop`."""
+    """Return the part of the runs below `stop`."""
     if runs[-1][1] <= stop:
         return runs
     return [(low, min(high, stop)) for low, high in runs if low < stop]
 
 
 def count(runs: Runs) -> int:
-    """How many records these runs have."""
+    """Return the number of records in the runs."""
     return sum(stop - first for first, stop in runs)

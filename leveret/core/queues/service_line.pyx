@@ -1,8 +1,8 @@
-"""The consumers of one priority: whoever was served longest ago is next.
+"""Round-robin among the consumers of one priority: the least recently served is next.
 
-Who can take nothing is set aside when its turn comes, and keeps its place: it is not asked again
-until somebody says that it can take more (`wake`). So a queue costs what its consumers can take,
-however many wait for their acknowledgements.
+A consumer without capacity is set aside when its turn comes, and keeps its place: it is not asked
+again until `wake` says that it has capacity. So a queue's cost depends on the consumers with
+capacity, however many wait for acknowledgements.
 
 Compiled because consumers that share a short backlog take turns with each message.
 """
@@ -11,8 +11,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from libc.stdint cimport uint64_t
 
-# Entries of consumers that were served out of their turn, or are gone, are left in the heap; with
-# more than these, and as many again as there are consumers, it is made anew.
+# Entries of consumers that were served out of turn or removed stay in the heap; it is rebuilt when
+# they exceed this number plus the number of consumers.
 STALE_ENTRIES_MAX = 64
 # A backlog of at most this many offsets for each consumer is dealt one by one, so that slow and
 # fast consumers share it as they would in RabbitMQ.
@@ -29,21 +29,21 @@ cdef uint64_t _SHARE_PARTS = SHARE_PARTS
 
 
 cpdef uint64_t chunk_offsets(uint64_t ready_count, uint64_t consumer_count):
-    """How many of `ready_count` offsets one turn deals while `consumer_count` share them."""
+    """Return how many of `ready_count` offsets one of `consumer_count` sharers gets per turn."""
     if ready_count <= _DEAL_SINGLY_MAX * consumer_count:
         return 1
     return min(ready_count // (_SHARE_PARTS * consumer_count), _CHUNK_OFFSETS_MAX)
 
 
 cdef class ServiceLine:
-    """A heap of places, by the turn in which each consumer was served last."""
+    """Heap of consumers by the turn in which each was served last."""
 
     cdef readonly object priority
-    cdef uint64_t turns                 # places given out so far
-    cdef dict places                    # of all consumers
-    cdef list entries                   # (place, consumer), a heap; no two have the same place
-    cdef set aside                      # consumers with no entry, until they are woken
-    # Whether, since one was served, another was found to wait for what other queues' take, too.
+    cdef uint64_t turns                 # turn numbers given out so far
+    cdef dict places                    # turn number of each consumer
+    cdef list entries                   # (turn number, consumer), a heap; turn numbers are unique
+    cdef set aside                      # consumers without an entry, until they are woken
+    # Whether, since the last delivery, a consumer was found to wait for shared capacity.
     cdef readonly bint is_held_up
 
     def __init__(self, priority):
@@ -58,7 +58,7 @@ cdef class ServiceLine:
         return len(self.places)
 
     def __iter__(self):
-        """Go through all in the order in which they would be served."""
+        """Iterate over all consumers in order of service."""
         return iter(sorted(self.places, key=self.places.__getitem__))
 
     def __contains__(self, consumer):
@@ -66,28 +66,28 @@ cdef class ServiceLine:
 
     @property
     def is_shared(self):
-        """Whether several consumers take turns."""
+        """Whether there are several consumers."""
         return len(self.places) > 1
 
     def first(self):
-        """Return who is next, whatever it can take. There must be somebody."""
+        """Return the next consumer, with or without capacity. There must be one."""
         self.wake_all()
         while not self.is_place(self.entries[0]):
             heappop(self.entries)
         return self.entries[0][1]
 
     def add(self, consumer):
-        """Let a consumer take turns, as the last."""
+        """Add a consumer at the end."""
         self.stand_last(consumer)
 
     def remove(self, consumer):
-        """Give a consumer no more turns."""
+        """Remove a consumer."""
         del self.places[consumer]
         self.aside.discard(consumer)
         self.tidy()
 
     cpdef tuple next_able(self):
-        """Return who is next of those who can take something, and how much; None: nobody can."""
+        """Return (next consumer with capacity, its capacity), or None."""
         cdef tuple entry
         while self.entries:
             entry = self.entries[0]
@@ -102,12 +102,12 @@ cdef class ServiceLine:
         return None
 
     cdef bint another_is_able(self, consumer) except -1:
-        """Whether somebody else can take something, too."""
+        """Whether any other consumer has capacity."""
         cdef tuple entry
         cdef Py_ssize_t i
         cdef bint able
         if self.entries and self.entries[0][1] is consumer:
-            for i in range(1, min(3, len(self.entries))):   # of a heap: one of them is next
+            for i in range(1, min(3, len(self.entries))):   # in a heap, one of these is next
                 entry = self.entries[i]
                 if entry[1] is not consumer and self.is_place(entry) and entry[1].capacity() > 0:
                     return True
@@ -120,9 +120,9 @@ cdef class ServiceLine:
         return able
 
     def share(self, consumer, capacity, uint64_t ready_count):
-        """How many of `ready_count` offsets one turn of a consumer is worth, who can take `capacity`.
+        """Return how many of `ready_count` offsets one turn of a consumer gets.
 
-        All that it can take when nobody else can.
+        At most `capacity`, and exactly that if no other consumer has capacity.
         """
         cdef uint64_t sharers = len(self.places), limit
         if sharers == 1 or capacity == 1:
@@ -133,7 +133,7 @@ cdef class ServiceLine:
         return limit
 
     def served(self, consumer):
-        """Let a consumer stand last that was served."""
+        """Move a consumer that was served to the end."""
         self.is_held_up = False
         if self.entries and self.entries[0][1] is consumer:
             heapreplace(self.entries, self.last_place(consumer))
@@ -142,19 +142,19 @@ cdef class ServiceLine:
             self.stand_last(consumer)
 
     def wake(self, consumer):
-        """Ask a consumer again, in its old place: it may be able to take something."""
+        """Check a consumer again, in its old place: it may have capacity."""
         if consumer in self.aside:
             self.aside.discard(consumer)
             heappush(self.entries, (self.places[consumer], consumer))
 
     def wake_all(self):
-        """Ask everybody again."""
+        """Check all consumers again."""
         if self.aside:
             self.aside.clear()
             self.make_anew()
 
     cdef bint is_place(self, tuple entry) except -1:
-        """Whether an entry still says where its consumer stands."""
+        """Whether an entry is its consumer's current one."""
         return self.places.get(entry[1]) == entry[0]
 
     cdef tuple last_place(self, consumer):

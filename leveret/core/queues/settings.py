@@ -1,7 +1,7 @@
-"""What a queue does beyond holding messages, resolved from its arguments and its policy.
+"""Settings of a queue, resolved from its arguments and its policy.
 
-Made when a queue is opened and again whenever a policy changes (`Queue.reconfigure`). Values were
-checked before they came here: arguments when the queue was declared, policies when they were set.
+Resolved when a queue is opened and again whenever a policy changes (`Queue.reconfigure`). Values
+are valid: arguments were checked at declaration, policies when they were set.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 NO_POLICY: Mapping[str, Any] = {}
 
-# A message that came back this often makes its consumers fail: quorum queues give it up then.
+# Default delivery limit of quorum queues: such a message makes its consumers fail.
 DELIVERY_LIMIT = 20
-# The highest priority that a quorum queue tells apart, and what a message without one has there.
+# Highest priority that a quorum queue distinguishes, and its default.
 QUORUM_PRIORITY_MAX = 31
 QUORUM_PRIORITY = 4
-# What a stream keeps that says nothing of it: long enough for a holiday, short enough for a disk.
+# Default retention of streams: long enough for a holiday, short enough for a disk.
 STREAM_AGE_MS_MAX = 14 * 86_400_000
 
 
-# Keys of policies that let a queue give messages up which its consumers fail.
+# Policy keys that make a queue discard messages after failures.
 GIVES_UP = frozenset({*RETRY_KEYS, "dead-letter-topic", "delivery-limit"})
 
 
 class Overflow(StrEnum):
-    """What a full queue does."""
+    """Overflow policy of a full queue."""
 
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
@@ -50,13 +50,13 @@ class Overflow(StrEnum):
 
 
 class DeadLetterStrategy(StrEnum):
-    """Whether a dead letter leaves its queue before its targets have it for certain."""
+    """Whether a dead letter is settled before or after its targets have committed it."""
 
     AT_MOST_ONCE = "at-most-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
-# Which dead letters are kept in a topic: the same objects for all queues, as a set takes 216 bytes.
+# Reasons for the dead-letter topic; shared by all queues, as a set takes 216 bytes.
 ALL_DEATHS = frozenset(deaths.REASONS)
 UNHELPED_DEATHS = frozenset({deaths.REJECTED, deaths.DELIVERY_LIMIT})
 LIMITED_DEATHS = frozenset({deaths.DELIVERY_LIMIT})
@@ -65,10 +65,10 @@ NO_DEATHS: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class RetryDelay:
-    """How long messages that came back wait before they are ready again.
+    """Delay before returned messages are ready again.
 
-    Either kind may be delayed: those that `failed`, as their consumer could not cope with them, and
-    those that it just `returned`.
+    It may apply to messages that `failed`, i.e. that their consumer failed to process, and to those
+    merely `returned`.
     """
 
     failed: bool
@@ -77,79 +77,79 @@ class RetryDelay:
     max_ms: int = EXPIRY_MS_MAX
 
     def applies(self, *, failed: bool) -> bool:
-        """Whether messages wait that came back in this way."""
+        """Whether the delay applies to this kind of return."""
         return self.failed if failed else self.returned
 
     def after(self, count: int) -> int:
-        """Milliseconds to wait for who came back so often (0: in a way that is not counted)."""
+        """Return the delay in ms after `count` returns (0: not counted)."""
         return min(self.min_ms * max(count, 1), self.max_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """One queue's behaviour. None: without that limit, or without that feature."""
+    """Settings of one queue. None: without that limit or feature."""
 
     message_ttl_ms: int | None = None
-    expires_ms: int | None = None  # of the queue itself, while nobody uses it
+    expires_ms: int | None = None  # of the queue itself, while it is unused
     max_length: int | None = None  # ready messages
     max_length_bytes: int | None = None  # of the bodies of ready messages
     overflow: Overflow = Overflow.DROP_HEAD
     dead_letter_exchange: str | None = None  # "" is the default exchange
     dead_letter_routing_key: str | None = None
     dead_letter_strategy: DeadLetterStrategy = DeadLetterStrategy.AT_MOST_ONCE
-    # Why messages die that go to the queue's dead-letter topic; only without an exchange.
+    # Reasons for which messages go to the queue's dead-letter topic; only without an exchange.
     dead_letter_topic: frozenset[str] = frozenset()
-    max_priority: int | None = None  # of messages: higher ones count as this one
-    default_priority: int = 0  # of a message that states none
-    returns_first: bool = False  # before all others, in the order in which they came back
-    group_ordering: bool = False  # one message of a group at a time, whatever their priorities
+    max_priority: int | None = None  # higher priorities count as this one
+    default_priority: int = 0  # of a message without a priority
+    returns_first: bool = False  # requeued messages before all others, in order of return
+    group_ordering: bool = False  # at most one message of a group is leased
     single_active: bool = False
     single_active_by_priority: bool = False  # a consumer of higher priority takes over
-    delivery_limit: int | None = None  # how often a message may come back
-    retry_delay: RetryDelay | None = None  # of messages that came back
+    delivery_limit: int | None = None  # maximum number of returns of a message
+    retry_delay: RetryDelay | None = None  # of requeued messages
     retry: RetryPolicy | None = None  # of messages that failed
-    counts_deliveries: bool = False  # consumers are told how often a message came back
+    counts_deliveries: bool = False  # deliveries carry the number of returns
     consumer_timeout_ms: int | None = None  # None: the node's
-    visibility_timeout_ms: int | None = None  # what is not settled by then comes back
-    celery_eta: bool = False  # whether tasks are held until the time in their header
+    visibility_timeout_ms: int | None = None  # unsettled messages are requeued after this
+    celery_eta: bool = False  # whether messages are delayed until the ETA in their headers
     dedup_window_ms: int | None = None  # within which no message is stored twice
-    publish_rate: Rate | None = None  # at which messages come in
-    consume_rate: Rate | None = None  # at which they are delivered, to all consumers together
-    retention: Retention | None = None  # of a stream; all other queues settle what was consumed
-    is_paused: bool = False  # whether nobody is handed anything
+    publish_rate: Rate | None = None  # of publishes
+    consume_rate: Rate | None = None  # of deliveries, to all consumers together
+    retention: Retention | None = None  # of a stream; other queues have none
+    is_paused: bool = False  # whether deliveries are paused
 
     @property
     def is_limited(self) -> bool:
-        """Whether the queue can be full."""
+        """Whether the queue has a length limit."""
         return self.max_length is not None or self.max_length_bytes is not None
 
     def retries(self, reason: str) -> bool:
-        """Whether what fails for `reason` is tried again."""
+        """Whether messages that fail for `reason` are retried."""
         return self.retry is not None and reason in self.retry.on
 
     def keeps(self, reason: str) -> bool:
-        """Whether what is given up for `reason` goes anywhere."""
+        """Whether messages discarded for `reason` are retried or dead-lettered."""
         return self.retries(reason) or self.dead_letters(reason)
 
     def dead_letters(self, reason: str) -> bool:
-        """Whether what dies of `reason` goes anywhere."""
+        """Whether messages that die for `reason` are dead-lettered."""
         return self.dead_letter_exchange is not None or reason in self.dead_letter_topic
 
     @property
     def rejects(self) -> bool:
-        """Whether a full queue refuses what is published to it."""
+        """Whether the queue refuses publishes when full."""
         return self.is_limited and self.overflow is not Overflow.DROP_HEAD
 
 
 def resolve_settings(
     definition: QueueDefinition, policy: Mapping[str, Any] = NO_POLICY
 ) -> QueueSettings:
-    """Read the settings of a queue; `policy` has the keys of policies, without `x-`.
+    """Resolve the settings of a queue; `policy` has the keys of policies, without `x-`.
 
-    The queue's own arguments win over its policy; of times and lengths the smaller one counts.
+    The queue's own arguments override its policy; for times and lengths the smaller one counts.
     """
     if definition.name.endswith(deaths.TOPIC_SUFFIX):
-        # A policy for all queues must not give dead letters up once more, to topics of topics.
+        # A policy for all queues must not dead-letter dead letters again, to topics of topics.
         policy = {key: value for key, value in policy.items() if key not in GIVES_UP}
     settings = _resolve(definition, policy)
     if definition.paused is Paused.NOTHING:
@@ -157,23 +157,23 @@ def resolve_settings(
     settings = replace(settings, is_paused=True)
     if definition.paused is Paused.DELIVERIES:
         return settings
-    # Whoever publishes to a queue that takes nothing hears what one of a full queue does.
+    # Publishers to a queue paused for publishes are answered as if it were full.
     return replace(settings, max_length=0, max_length_bytes=None, overflow=Overflow.REJECT_PUBLISH)
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What a queue's arguments and its policy say, by the keys of policies; None: nothing."""
+    """Stated arguments and policy of a queue, looked up by policy key; None if absent."""
 
     arguments: Arguments
     policy: Mapping[str, Any]
 
     def __call__(self, key: str) -> Any:
-        """What counts of the two: the queue's own word."""
+        """Return the value of a key: the queue's argument, else its policy."""
         return _of_64_bits(self.arguments.get(f"x-{key}", self.policy.get(key)))
 
     def least(self, key: str, choose: Callable[[int, int], int] = min) -> int | None:
-        """The smaller of two numbers; `choose` picks it where not every number is a limit."""
+        """Return the smaller of both values; `choose` replaces min where special values exist."""
         own, given = self.arguments.get(f"x-{key}"), self.policy.get(key)
         if own is None or given is None:
             least = own if given is None else given
@@ -182,7 +182,7 @@ class Stated:
         return None if least is None else _of_64_bits(least)
 
     def rate(self, what: str) -> Rate | None:
-        """The smaller rate, and the smaller burst."""
+        """Return the smaller rate and the smaller burst."""
         values = {}
         for key in (f"{what}-rate", f"{what}-burst"):
             number = self.least(key)
@@ -191,7 +191,7 @@ class Stated:
 
 
 def _of_64_bits(value: Any) -> Any:
-    """Cut down a number that was stored when larger ones were accepted."""
+    """Limit a stored number to 64 bits: earlier releases accepted larger ones."""
     return min(value, INT64_MAX) if isinstance(value, int) else value
 
 
@@ -249,7 +249,7 @@ def _of_quorum_queue(stated: Stated, default_limit: int | None) -> QueueSettings
 
 
 def _of_any_queue(stated: Stated) -> QueueSettings:
-    """What classic and quorum queues have in common."""
+    """Return the settings common to classic and quorum queues."""
     return QueueSettings(
         message_ttl_ms=stated.least("message-ttl"),
         expires_ms=stated.least("expires"),
@@ -269,7 +269,7 @@ def _of_any_queue(stated: Stated) -> QueueSettings:
 
 
 def _with_dead_letters(settings: QueueSettings, stated: Stated, *, limited: bool) -> QueueSettings:
-    """Where dead letters go: to an exchange, or else to the queue's topic, which loses none."""
+    """Set the dead-letter target: an exchange, else the queue's topic, at-least-once."""
     key = stated("dead-letter-routing-key")
     exchange = stated("dead-letter-exchange")
     if exchange is not None:
@@ -289,7 +289,7 @@ def _with_dead_letters(settings: QueueSettings, stated: Stated, *, limited: bool
 
 
 def _retention(stated: Stated) -> Retention:
-    """How much a stream keeps: unlike elsewhere its policy wins, as in RabbitMQ."""
+    """Return a stream's retention; here the policy overrides the arguments, as in RabbitMQ."""
 
     def won(key: str) -> Any:
         return stated.policy.get(key, stated.arguments.get(f"x-{key}"))
@@ -302,18 +302,18 @@ def _retention(stated: Stated) -> Retention:
 
 
 def _quorum_overflow(stated: str | None) -> Overflow:
-    """A policy may ask a quorum queue for what it cannot do: then it drops, as by default."""
+    """Return the overflow policy; reject-publish-dlx from a policy means drop-head."""
     overflow = Overflow(stated or Overflow.DROP_HEAD)
     return Overflow.DROP_HEAD if overflow is Overflow.REJECT_PUBLISH_DLX else overflow
 
 
 def _looser(own: int, given: int) -> int:
-    """The smaller limit, unless one of them means that there is none."""
+    """Return the smaller limit; the non-negative one if the other means no limit."""
     return max(own, given) if own < 0 or given < 0 else min(own, given)
 
 
 def _retry_delay(stated: Stated) -> RetryDelay | None:
-    """Without a shortest delay there is none, whatever else is stated."""
+    """Return the requeue delay; None without a minimum delay."""
     kind = stated("delayed-retry-type")
     min_ms, max_ms = stated.least("delayed-retry-min"), stated.least("delayed-retry-max")
     failed, returned = kind in {"all", "failed"}, kind in {"all", "returned"}
@@ -323,17 +323,17 @@ def _retry_delay(stated: Stated) -> RetryDelay | None:
 
 
 def _delivery_limit(stated: int | None, default: int | None) -> int | None:
-    """The number of returns; a negative one stands for no limit."""
+    """Return the delivery limit; None if the stated one is negative."""
     if stated is None:
         return default
     return stated if stated >= 0 else None
 
 
 def _dead_letter_topic(*, asked: bool, retries: bool, limited: bool) -> frozenset[str]:
-    """The reasons for which a queue without an exchange keeps its dead letters.
+    """Return the reasons for which a queue without an exchange keeps dead letters.
 
-    Whoever retries messages wants to see those that nothing helped; a classic queue has a limit of
-    deliveries because somebody wants to see what exceeds it.
+    A queue with retries keeps those that failed to the end; a classic queue with a delivery limit
+    keeps what exceeds it.
     """
     if asked:
         return ALL_DEATHS

@@ -1,7 +1,7 @@
-"""How large the bodies of a queue's records are: four bytes each, where a limit asks for it.
+"""Body sizes of a queue's records, four bytes each, for limits in bytes.
 
-Kept in chunks that go when the last of their records is settled, so that one message that is never
-acknowledged does not keep the sizes of all after it.
+Kept in chunks that are freed when the last of their records is settled, so that one message that is
+never acknowledged does not keep the sizes of all later ones.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -13,12 +13,12 @@ cdef enum:
 
 
 cdef class Chunk:
-    cdef uint32_t sizes[CHUNK_RECORDS]      # one more than the size; 0: not known
+    cdef uint32_t sizes[CHUNK_RECORDS]      # size plus one; 0: unknown
     cdef uint32_t known
 
 
 cdef class BodySizes:
-    """The body sizes of records by offset; what was not learned counts as empty."""
+    """Body sizes by offset; unknown ones count as 0."""
 
     cdef dict chunks
 
@@ -26,7 +26,7 @@ cdef class BodySizes:
         self.chunks = {}
 
     def __len__(self):
-        """How many records are known."""
+        """Number of known records."""
         cdef Chunk chunk
         cdef Py_ssize_t known = 0
         for chunk in self.chunks.values():
@@ -35,11 +35,11 @@ cdef class BodySizes:
 
     @property
     def held_bytes(self):
-        """Memory that the chunks take."""
+        """Memory of the chunks, in bytes."""
         return len(self.chunks) * CHUNK_RECORDS * sizeof(uint32_t)
 
     def learn(self, Batch batch not None):
-        """Note the sizes of a batch's records."""
+        """Add the sizes of a batch's records."""
         cdef RecordView record
         cdef size_t position = BATCH_HEADER_BYTES
         cdef uint64_t offset = batch.base_offset
@@ -61,13 +61,16 @@ cdef class BodySizes:
         return chunk
 
     def total(self, uint64_t first, uint64_t stop):
-        """The bytes of the records [first, stop) together."""
+        """Return the total bytes of the records [first, stop)."""
         cdef uint64_t found = 0
         self._reach(first, stop, <uint64_t>-1, &found)
         return found
 
     def reach(self, uint64_t first, uint64_t stop, uint64_t size):
-        """(offset, bytes): how far records from `first` on must go to have `size` bytes, at most `stop`."""
+        """Return (offset, bytes): how far records from `first` on must go to have `size` bytes.
+
+        At most to `stop`; the bytes are those of the records passed.
+        """
         cdef uint64_t found = 0
         return self._reach(first, stop, size, &found), found
 
@@ -83,14 +86,14 @@ cdef class BodySizes:
         return offset
 
     def cut(self, uint64_t offset):
-        """The records from `offset` on are lost: they are the last ones."""
+        """Drop the records from `offset` on, which are lost."""
         cdef uint64_t number
         for number in list(self.chunks):
             if (number + 1) * CHUNK_RECORDS > offset:
                 self.forget(max(offset, number * CHUNK_RECORDS), (number + 1) * CHUNK_RECORDS)
 
     def forget(self, uint64_t first, uint64_t stop):
-        """The records [first, stop) are settled."""
+        """Drop the records [first, stop), which are settled."""
         cdef Chunk chunk = None
         cdef uint64_t offset
         for offset in range(first, stop):

@@ -1,8 +1,8 @@
-"""A stream: records stay where they are, and any number of consumers read them, each at its place.
+"""Stream: records stay in the log, and any number of consumers read them independently.
 
-The second kind of queue beside `Queue`, called by the same callers. Nothing is leased: a consumer
-is a cursor with credit, acknowledgements of whatever kind give credit and change nothing else. What
-is gone, by retention or by damage, is settled in the log; cursors pass over it.
+The second kind of queue beside `Queue`, with the same callers. Nothing is leased: a consumer is a
+cursor with credit; acknowledgements of any kind only give credit. Records removed by retention or
+lost are settled in the log; cursors skip them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from leveret.ports.definitions import QueueDefinition
     from leveret.ports.records import Batch
 
-# What was read last stays at hand for consumers that follow closely: without this, a hundred of
-# them at the same place would read it a hundred times.
+# Recently read windows stay in memory for consumers close to each other: otherwise a hundred of
+# them at the same position would read it a hundred times.
 SHARED_WINDOWS_MAX = 4
 
 
 class Cursor:
-    """How far one consumer has read."""
+    """Read position of one consumer."""
 
     __slots__ = ("asked", "consumer", "filter", "offset", "waits", "window")
 
@@ -52,16 +52,16 @@ class Cursor:
     ) -> None:
         self.consumer = consumer
         self.filter = wanted
-        self.offset = 0  # of the record to look at next
-        self.asked = 0  # the offset that the client named: nothing below it is delivered
-        self.waits = False  # for a device
-        self.window = window  # what was read last, perhaps shared; deliveries go on from there
+        self.offset = 0  # next record to read
+        self.asked = 0  # offset named by the client: nothing below it is delivered
+        self.waits = False  # waits for a device read
+        self.window = window  # window read last, possibly shared; its deliveries continue there
 
 
 class Stream(OpenQueue):
-    """One stream of a virtual host, open."""
+    """An open stream of a virtual host."""
 
-    settles_in_log = False  # it stays for others
+    settles_in_log = False  # records stay for other consumers
 
     def __init__(
         self,
@@ -73,44 +73,44 @@ class Stream(OpenQueue):
         super().__init__(definition, settings, None, log, services)
         self._wall_ms = services.timers.wall_ms
         self._cursors: dict[QueueConsumer, Cursor] = {}
-        self._ready: dict[Cursor, None] = {}  # who may have something to get, in order of service
-        self._nothing = LogWindow(log)  # what cursors hold that have not read or caught up
+        self._ready: dict[Cursor, None] = {}  # cursors to be served, in order
+        self._nothing = LogWindow(log)  # shared by cursors that hold nothing
         self._shared: deque[LogWindow] = deque(maxlen=SHARED_WINDOWS_MAX)
         self._errors = ErrorThrottle(self, services.report)
-        self._held_up = False  # whether somebody waits for what other queues' consumers take, too
+        self._held_up = False  # whether a consumer waits for capacity shared with other queues
 
     def reconfigure(self, settings: QueueSettings) -> None:
-        """Keep as much as these settings say from now on."""
+        """Apply other settings from now on, retention included."""
         super().reconfigure(settings)
         if not self.deleted:
             self.log.retention = settings.retention
 
-    # -- what it holds
+    # -- contents
 
     @property
     def first(self) -> int:
-        """Offset of the oldest record that is kept."""
+        """Offset of the oldest record kept."""
         settled = self.log.settled
         return next(iter(settled))[1] if settled.first == 0 else 0
 
     @property
     def message_count(self) -> int:
-        """Messages that a new consumer could read, those gathered in this turn included."""
+        """Number of messages a new consumer could read, those gathered in this turn included."""
         return self.builder.count + self.log.end - self.log.settled.count
 
     @property
     def leased_count(self) -> int:
-        """Nothing: what consumers hold is there for all others as well."""
+        """Zero: consumers lease nothing."""
         return 0
 
     @property
     def consumer_count(self) -> int:
-        """Consumers, whether or not they can take anything now."""
+        """Number of consumers, with or without capacity."""
         return len(self._cursors)
 
     @property
     def held_bytes(self) -> int:
-        """See OpenQueue. What several consumers share counts once."""
+        """Estimated memory in bytes, see OpenQueue. Shared windows count once."""
         windows = {*self._shared, *(cursor.window for cursor in self._cursors.values())}
         read = [batch for window in windows for batch in window.held]
         peek = self.log.peek
@@ -131,11 +131,11 @@ class Stream(OpenQueue):
     # -- consuming
 
     def admits(self, *, exclusive: bool) -> bool:  # noqa: ARG002  # it means nothing here
-        """Whoever comes may read."""
+        """Whether `add_consumer` may be called: always."""
         return True
 
     def add_consumer(self, consumer: QueueConsumer, *, exclusive: bool = False) -> None:  # noqa: ARG002
-        """Let `consumer` read what its arguments ask for; they have been checked."""
+        """Add `consumer` at the position its validated arguments ask for."""
         cursor = self._cursors[consumer] = Cursor(
             consumer, record_filter(consumer.arguments, self._turn.is_over), self._nothing
         )
@@ -155,14 +155,14 @@ class Stream(OpenQueue):
         self.wake(consumer)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
-        """Deliver nothing more to `consumer`."""
+        """Remove `consumer`; nothing more is delivered to it."""
         cursor = self._cursors.pop(consumer)
         self._ready.pop(cursor, None)
         if cursor.filter is not None:
             self.searches = any(other.filter is not None for other in self._cursors.values())
 
     def wake(self, consumer: QueueConsumer | None = None) -> None:
-        """A consumer can take more: this one, or any."""
+        """Note that this consumer, or any, may have more capacity."""
         if consumer is None:
             woken = list(self._cursors.values())
         else:
@@ -173,7 +173,7 @@ class Stream(OpenQueue):
             self._turn.touch(self)
 
     def pump(self) -> bool:
-        """Let cursors move on in turn. Returns whether another turn could do more."""
+        """Advance cursors round-robin. Returns whether another turn could do more."""
         passed = 0
         if self.settings.is_paused:
             return False
@@ -195,7 +195,7 @@ class Stream(OpenQueue):
         capacity = cursor.consumer.capacity()
         if capacity <= 0:
             self._held_up = self._held_up or capacity < 0
-            return 0  # it says when it can take more
+            return 0  # the consumer wakes the stream when it has capacity
         kept = self._kept_from(cursor.offset)
         if kept is None:
             cursor.window = self._nothing
@@ -206,19 +206,19 @@ class Stream(OpenQueue):
         cursor.offset, stop = kept
         batches = self._window(cursor)
         if batches is None:
-            return 0  # it goes on when they have come
+            return 0  # continues when the read has completed
         self._deliver(cursor, batches, min(stop, batches[-1].stop_offset), capacity)
         return cursor.offset - begin
 
     def _kept_from(self, offset: int) -> tuple[int, int] | None:
-        """The next run of records at or behind `offset` that can be read."""
+        """Return the next range of readable records at or after `offset`, or None."""
         committed = self.log.committed
         if offset >= committed:
             return None
         return next(iter(self.log.settled.gaps(offset, committed)), None)
 
     def _deliver(self, cursor: Cursor, batches: list[Batch], stop: int, capacity: int) -> None:
-        """Send what is wanted before `stop`, at most `capacity` records, in one run."""
+        """Send matching records before `stop`, at most `capacity`, as one run."""
         first = cursor.offset
         if cursor.filter is not None:
             first, stop = cursor.filter.run(batches, first, stop)
@@ -230,7 +230,7 @@ class Stream(OpenQueue):
     # -- reading
 
     def _window(self, cursor: Cursor) -> list[Batch] | None:
-        """Batches from the cursor's place on; None after asking for them where not at hand."""
+        """Return batches from the cursor's position on; None after starting a read for them."""
         offset = cursor.offset
         for window in (cursor.window, *self._shared):
             if window.holds(offset):
@@ -240,7 +240,7 @@ class Stream(OpenQueue):
         try:
             batches = window.at_hand(offset)
         except StorageError:
-            batches = None  # whoever fetches meets it again, and deals with it
+            batches = None  # the fetch finds the damage again and handles it
         if batches is None:
             self._wait_for(cursor, self._fetch(cursor, window))
         else:
@@ -252,7 +252,7 @@ class Stream(OpenQueue):
         self._shared.appendleft(window)
 
     def _wait_for(self, cursor: Cursor, work: Coroutine[object, object, None]) -> None:
-        """Let the cursor rest until something has come from a device."""
+        """Suspend the cursor until a device read completes."""
         cursor.waits = True
         self._spawn(self._resume(cursor, work))
 
@@ -261,21 +261,21 @@ class Stream(OpenQueue):
             await work
         except StorageError as error:
             self._errors.report(error)
-            return  # it goes on when it is woken the next time
+            return  # continues when it is woken the next time
         finally:
             cursor.waits = False
         self.wake(cursor.consumer)
 
     async def _find_time(self, cursor: Cursor, time_ms: int) -> None:
-        """Move to the first record that came at `time_ms` or later."""
+        """Move the cursor to the first record stored at `time_ms` or later."""
         try:
             cursor.offset = await self.log.offset_at(time_ms)
         except StorageError as error:
-            cursor.offset = self.first  # rather too much than too little
+            cursor.offset = self.first  # deliver too much rather than too little
             self._errors.report(error)
 
     async def _fetch(self, cursor: Cursor, window: LogWindow) -> None:
-        """Read at the cursor's place, unless that was given up meanwhile."""
+        """Read at the cursor's position, unless that was settled meanwhile."""
         settled = self.log.settled
         if cursor.offset in settled:
             return
@@ -292,7 +292,7 @@ class Stream(OpenQueue):
         self._errors.end()
 
     async def _set_aside(self, offset: int) -> None:
-        """Give up what can be read no more, and say so."""
+        """Quarantine unreadable records, and report the loss."""
         damage = await self.log.set_aside(offset)
         if self.deleted:
             return
@@ -300,10 +300,10 @@ class Stream(OpenQueue):
         if damage.lost or damage.kept:
             self._errors.report(loss_error(damage.lost, damage.kept))
 
-    # -- settling: credit is the consumer's business, and the record stays
+    # -- settling: only gives credit to the consumer; records stay
 
     def settle(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Nothing changes."""
+        """Do nothing: records stay for other consumers."""
 
     def return_(
         self,
@@ -312,15 +312,15 @@ class Stream(OpenQueue):
         failed: bool = True,
         cause: Reason | None = None,
     ) -> None:
-        """Nothing changes: nobody gets a record twice without asking."""
+        """Do nothing: a consumer that wants records again must ask for them."""
 
     def discard(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Nothing changes."""
+        """Do nothing: records stay for other consumers."""
 
     # -- the end
 
     def mark_deleted(self) -> None:
-        """Nothing more happens here: publishers hear yes, consumers that the stream is gone."""
+        """Stop the stream: confirm waiting publishers, and notify its consumers."""
         self._let_publishers_go()
         self._shared.clear()
         self._ready.clear()

@@ -1,4 +1,4 @@
-"""Where a consumer of a stream begins: the consumer argument x-stream-offset."""
+"""Start position of a stream's consumer: the consumer argument x-stream-offset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from leveret.ports.tables import Timestamp
 
-STREAM_OFFSET = "x-stream-offset"  # the argument, and the header that each delivery gets
+STREAM_OFFSET = "x-stream-offset"  # the argument, and the header of each delivery
 
 # As in RabbitMQ a month has 30 days and a year 365.
 UNITS_MS = {
@@ -20,35 +20,35 @@ UNITS_MS = {
     "m": 60_000,
     "s": 1000,
 }
-# Longer numbers are no ages; Python refuses to read them at some length anyway.
+# Longer numbers are invalid; Python refuses to parse very long ones anyway.
 INTERVAL = re.compile(r"([0-9]{1,18})([YMDhms])\Z")
 
 
 class Place(Enum):
-    """A place that moves with the stream."""
+    """Start position relative to the stream's contents."""
 
-    FIRST = "first"  # the oldest message there is
-    LAST = "last"  # the newest one
-    NEXT = "next"  # what is published from now on
+    FIRST = "first"  # the oldest message
+    LAST = "last"  # the newest message
+    NEXT = "next"  # messages published from now on
 
 
 @dataclass(frozen=True, slots=True)
 class FromOffset:
-    """This message; what the stream does not hold any more is passed over."""
+    """Start at this offset; messages removed by retention are skipped."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromAge:
-    """Messages that came within this time before now."""
+    """Start at messages stored within this time before now."""
 
     age_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromTime:
-    """Messages that came at this moment or later, milliseconds since 1970."""
+    """Start at messages stored at this time or later, in ms since 1970."""
 
     time_ms: int
 
@@ -57,13 +57,13 @@ Start: TypeAlias = Place | FromOffset | FromAge | FromTime
 
 
 def interval_ms(text: str) -> int | None:
-    """Read an interval such as `12h` or `30D`; None where it is none."""
+    """Parse an interval such as `12h` or `30D`; None if invalid."""
     found = INTERVAL.match(text)
     return int(found[1]) * UNITS_MS[found[2]] if found else None
 
 
 def parse_start(value: Any) -> Start | None:
-    """Read x-stream-offset; None where it makes no sense."""
+    """Parse x-stream-offset; None if invalid."""
     if isinstance(value, str):
         return _parse_words(value)
     if isinstance(value, Timestamp):

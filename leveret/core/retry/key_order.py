@@ -1,9 +1,9 @@
-"""Order by key where failed messages are tried again: whoever follows one waits with it.
+"""Per-key ordering during retries: messages wait behind a failed one with the same key.
 
 A message's key is its group (`x-message-group`), else its routing key. From its first failure until
-it is acknowledged or a dead letter, a message holds its key: those of the same key that are met
-meanwhile are parked, leased to nobody, in their place. Only while a key is held are records looked
-at one by one, in Python.
+it is acknowledged or dead-lettered, a message blocks its key: later messages with the key are
+parked, i.e. leased to no consumer, in their place. Records are inspected one by one, in Python,
+only while a key is blocked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = "x-message-group"
 
 
 def key_of(flags: int, exchange: bytes, routing_key: bytes, header: bytes) -> bytes:
-    """What a message must not be overtaken within."""
+    """Return the key within which a message must not be overtaken."""
     if flags & RecordFlag.HAS_GROUP:
         group = StoredMessage(exchange, routing_key, header, b"", flags).headers.get(GROUP)
         if isinstance(group, str):
@@ -35,28 +35,28 @@ def key_of(flags: int, exchange: bytes, routing_key: bytes, header: bytes) -> by
 
 
 class KeyOrder:
-    """The keys of one queue that are held, and what is parked for them."""
+    """Blocked keys of one queue, and the messages parked for them."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._parked: dict[bytes, RangeSet] = {}  # by each key that is held
-        self._holders: dict[bytes, int] = {}  # where in the queue who holds it is, or was
-        self._keys: dict[int, bytes] = {}  # of holders that are in the queue, by offset
-        self._away: dict[int, bytes] = {}  # of holders in the retry topic, by their offset there
+        self._parked: dict[bytes, RangeSet] = {}  # by blocked key
+        self._holders: dict[bytes, int] = {}  # present or former offset of the blocking message
+        self._keys: dict[int, bytes] = {}  # blocked keys by the message's offset in the queue
+        self._away: dict[int, bytes] = {}  # blocked keys by offset in the retry topic
 
     @property
     def parked_count(self) -> int:
-        """How many messages wait for another one."""
+        """Number of parked messages."""
         return sum(parked.count for parked in self._parked.values()) if self._parked else 0
 
     def has_parked(self, offset: int) -> bool:
-        """Whether a message waits for another one of its key."""
+        """Whether a message is parked."""
         return any(offset in parked for parked in self._parked.values())
 
-    # -- who holds
+    # -- blocking
 
     def failed(self, offset: int, key: bytes) -> bool:
-        """Whether a message that failed may be tried again by itself; else it is parked."""
+        """Whether a failed message may be retried now; otherwise it is parked."""
         holder = self._holders.setdefault(key, offset)
         parked = self._parked.setdefault(key, RangeSet())
         if holder == offset:
@@ -65,18 +65,18 @@ class KeyOrder:
         return False
 
     def left(self, offset: int, key: bytes, room_offset: int) -> None:
-        """Who holds a key waits in the retry topic, and will not be in the queue any more."""
+        """Note that a message that blocks a key has moved to the retry topic."""
         self._keys.pop(offset, None)
         self._away[room_offset] = key
 
     def found_away(self, room_offset: int, key: bytes) -> None:
-        """An earlier run has left a message in the retry topic."""
+        """Block the key of a message that an earlier run has left in the retry topic."""
         self._holders.setdefault(key, -1)
         self._parked.setdefault(key, RangeSet())
         self._away[room_offset] = key
 
     def learn(self, batch: Batch, settled: RangeSet | None) -> None:
-        """Messages that came back hold their keys where they are now."""
+        """Block the keys of retried messages that are back in the queue."""
         for offset, flags, _, exchange, routing_key, header, _ in batch.records():
             if flags & RecordFlag.RETRIED and (settled is None or offset not in settled):
                 key = key_of(flags, exchange, routing_key, header)
@@ -86,14 +86,17 @@ class KeyOrder:
                     self._parked.setdefault(key, RangeSet())
 
     def forget(self, offset: int) -> None:
-        """Records from `offset` on are lost; who should have come back is still away."""
+        """Forget records from `offset` on, which were lost.
+
+        Their originals are in the retry topic.
+        """
         for lost in [at for at in self._keys if at >= offset]:
             del self._keys[lost]
 
-    # -- who passes
+    # -- delivery
 
     def let_pass(self, runs: list[tuple[int, int]], batches: list[Batch]) -> list[tuple[int, int]]:
-        """What of these ready runs waits for nobody; the others are parked."""
+        """Return the part of these ready runs that is not blocked; the rest is parked."""
         if not self._parked:
             return runs
         passing = RangeSet()
@@ -105,7 +108,7 @@ class KeyOrder:
         return list(passing)
 
     def parks(self, batch: Batch, offset: int) -> bool:
-        """Whether a record, ready or just leased, waits for another one; it is parked then."""
+        """Whether a record, ready or just leased, is blocked by its key; if so, park it."""
         if not self._parked:
             return False
         flags, _, exchange, routing_key, header, _ = batch.record(offset)
@@ -116,27 +119,27 @@ class KeyOrder:
         self._parked[key].add(offset, offset + 1)
         return True
 
-    # -- the end of a hold
+    # -- unblocking
 
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Some are done with: the keys that they held are free."""
+        """Free the keys of settled messages."""
         if self._keys:
             for first, stop in ranges:
                 for offset in [at for at in self._keys if first <= at < stop]:
                     self._free(self._keys.pop(offset))
 
     def came_back(self, room_offset: int) -> None:
-        """Who waited in the retry topic is in the queue again."""
+        """Note that a message has moved from the retry topic back to the queue."""
         self._away.pop(room_offset, None)
 
     def cancelled(self, room_offset: int) -> None:
-        """Who waited in the retry topic never comes back."""
+        """Free the key of a message that was removed from the retry topic."""
         key = self._away.pop(room_offset, None)
         if key is not None:
             self._free(key)
 
     def end(self) -> None:
-        """Order does not matter any more."""
+        """Free all keys: ordering was disabled."""
         self._keys.clear()
         self._away.clear()
         for key in list(self._parked):

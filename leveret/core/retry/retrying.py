@@ -1,8 +1,8 @@
-"""Retry topics: `<queue>.retry`, where a queue's failed messages wait before they come back to it.
+"""Retry topics: `<queue>.retry`, where a queue's failed messages wait before they come back.
 
-A queue that retries asks for its topic when the first message fails, and finds it again after a
-restart. `leveret.features.retry` decides how long a message waits. Both ways are at least once: a
-message leaves its queue when the topic has committed it, and the topic when the queue has.
+A queue with retries creates its topic when the first message fails, and finds it again after a
+restart. `leveret.features.retry` computes the delay. Both directions are at least once: a message
+leaves its queue when the topic has committed it, and the topic when the queue has.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 __all__ = ["RetryTopic", "RetryTopics", "check_retry_headers", "retry_topic"]
 
 SUFFIX = ".retry"
-PAGE_RECORDS = 1000  # of a topic that is gone through, in memory at a time
+PAGE_RECORDS = 1000  # records in memory at a time when scanning a topic
 
 
 def retry_topic(queue: str) -> str:
-    """The name of a queue's retry topic; a very long one is cut to what a name may have."""
+    """Return the name of a queue's retry topic, with a very long queue name cut."""
     return queue.encode()[: NAME_BYTES_MAX - len(SUFFIX)].decode(errors="ignore") + SUFFIX
 
 
 def check_retry_headers(header: bytes) -> None:
-    """Raise ChannelError 406 where a message's own retry policy makes no sense."""
+    """Raise ChannelError 406 if a message's retry headers are invalid."""
     problem = header_problem(_readable(header))
     if problem is not None:
         raise ChannelError(406, problem)
 
 
 class RetryTopics:
-    """The retry topics of a node. `chance()` is a random number in [0, 1)."""
+    """Retry topics of a node. `chance()` is a random number in [0, 1)."""
 
     def __init__(self, stores: DelayedMessageStores, chance: Callable[[], float]) -> None:
         self._stores = stores
         self._chance = chance
 
     def find(self, queue: Queue) -> RetryTopic | None:
-        """The topic that an earlier run has left, if it has."""
+        """Return the topic that an earlier run has left, if any."""
         definition = queue.definition
         name = retry_topic(definition.topic)
         if self._stores.exists(definition.vhost, name, definition.incarnation):
@@ -77,7 +77,7 @@ class RetryTopics:
 
 
 class _Record(NamedTuple):
-    """A record that failed, and what its headers say."""
+    """Failed record, with its decoded fields."""
 
     offset: int
     flags: int
@@ -89,14 +89,14 @@ class _Record(NamedTuple):
 
 
 class Fate(Enum):
-    """What became of a message that failed and can be tried again."""
+    """Result for a failed message that can be retried."""
 
-    AWAY = 1  # it waits in the retry topic
-    PARKED = 2  # it waits in the queue, for another one of its key
+    AWAY = 1  # moved to the retry topic
+    PARKED = 2  # stays in the queue, blocked by its key
 
 
 class RetryTopic:
-    """The messages of one queue that wait for their next attempt."""
+    """Messages of one queue that wait for their next attempt."""
 
     def __init__(
         self, queue: Queue, stores: DelayedMessageStores, chance: Callable[[], float]
@@ -106,8 +106,8 @@ class RetryTopic:
         self._stores = stores
         self._chance = chance
         self._timers = queue.services.timers
-        self._coming: set[int] = set()  # offsets of the store whose messages are on their way back
-        self._refused: list[PendingMessage] = []  # those for whom the queue had no room
+        self._coming: set[int] = set()  # offsets in the topic of messages on their way back
+        self._refused: list[PendingMessage] = []  # messages that the full queue has refused
         self._again = self._timers.timer(self._try_again)
         self.store: DelayedMessageStore = stores.open(
             definition.vhost,
@@ -118,22 +118,22 @@ class RetryTopic:
 
     @property
     def builder(self) -> BatchBuilder:
-        """Where those gather that `take` lets wait."""
+        """Builder of the messages that `take` moves to the topic."""
         return self.store.builder
 
     @property
     def pending_count(self) -> int:
-        """How many messages wait."""
+        """Number of waiting messages."""
         return self.store.pending_count
 
-    # -- failing
+    # -- failures
 
     def take(
         self, windows: Sequence[Window], reason: Reason
     ) -> tuple[list[tuple[int, int]], list[Window]]:
-        """Let records wait that may be tried once more: (their offsets, the others).
+        """Move retryable records to the topic. Returns (their offsets, the exhausted records).
 
-        The others have no attempt left; their headers say so.
+        The headers of exhausted records have the failure.
         """
         retry_policy = self._queue.settings.retry
         assert retry_policy is not None, "the queue retries"
@@ -152,11 +152,11 @@ class RetryTopic:
     def _fail(
         self, record: _Record, retry_policy: RetryPolicy, reason: Reason, now_ms: int
     ) -> Fate | Window:
-        """Let a record wait, unless it has been tried as often as it may: then it says so."""
+        """Move a failed record to the topic, or return it with failure headers if exhausted."""
         headers = _readable(record.header)
         if record.flags & RecordFlag.HAS_RETRY:
             retry_policy = message_retry_policy(retry_policy, headers)
-        # Others may write such headers, too: only the broker's own count.
+        # Clients may write such headers, too: only the broker's own count.
         known = record.flags & RecordFlag.RETRIED
         attempts = attempts_of(headers) if known else Attempts()
         count = attempts.count + 1
@@ -195,10 +195,10 @@ class RetryTopic:
         )
         return Window(builder.seal(record.offset), record.offset, record.offset + 1)
 
-    # -- coming back
+    # -- return
 
     def come_back(self, due: Sequence[PendingMessage]) -> None:
-        """Put messages at the tail of their queue: their time has come, or somebody says so."""
+        """Append messages to their queue: they are due, or an operator wants it."""
         queue = self._queue
         if queue.deleted:
             return
@@ -219,7 +219,7 @@ class RetryTopic:
             queue.await_commit(coming)
 
     def arrived(self, records: Sequence[PendingMessage], missing: Sequence[PendingMessage]) -> None:
-        """The queue has committed `records`, but not `missing`: it was full, or could not."""
+        """Settle `records`, which the queue has committed, and retry `missing` ones later."""
         self._coming.difference_update(record.offset for record in (*records, *missing))
         if self._queue.deleted:
             return
@@ -234,7 +234,7 @@ class RetryTopic:
 
     @property
     def is_refusal_final(self) -> bool:
-        """Whether what finds no room in the queue has gone to its dead-letter exchange."""
+        """Whether messages refused by the full queue went to its dead-letter exchange."""
         settings = self._queue.settings
         return settings.overflow is Overflow.REJECT_PUBLISH_DLX and settings.dead_letters(
             Reason.MAX_LENGTH
@@ -244,10 +244,13 @@ class RetryTopic:
         refused, self._refused = self._refused, []
         self.come_back(refused)
 
-    # -- by hand
+    # -- operations
 
     async def bring_back(self, offsets: Sequence[int] | None) -> int:
-        """Let messages come back now; None: all. Returns how many. Raises StorageError."""
+        """Return messages to the queue now; None: all. Returns their number.
+
+        Raises StorageError.
+        """
         count = 0
         for page in self._pages(offsets):
             records = [r for r in await self.store.read(page) if r.offset not in self._coming]
@@ -256,11 +259,11 @@ class RetryTopic:
         return count
 
     def cancel(self, offsets: Sequence[int] | None) -> int:
-        """Give messages up that wait; None: all. Returns how many. They are not dead letters."""
+        """Delete waiting messages, without dead letters; None: all. Returns their number."""
         return sum(self.clear()) if offsets is None else self._cancel(offsets)
 
     def clear(self) -> Iterator[int]:
-        """Give all messages up that wait by now, some at each step: how many these were."""
+        """Delete all messages waiting now, some at each step, yielding their numbers."""
         stop = self.store.log.end + self.builder.count
         yield self._cancel([record.offset for record in self._refused])
         for page in self._pages(None):
@@ -275,7 +278,7 @@ class RetryTopic:
         return count
 
     def _forget_refused(self, offsets: AbstractSet[int]) -> int:
-        """Of these, those that are not tried again any more, though they have left the store."""
+        """Delete those of the messages that the queue has refused. Returns their number."""
         gone = [record.offset for record in self._refused if record.offset in offsets]
         if gone:
             self._refused = [record for record in self._refused if record.offset not in offsets]
@@ -289,7 +292,7 @@ class RetryTopic:
             self._queue.order.cancelled(offset)
 
     async def learn_keys(self, order: KeyOrder) -> None:
-        """Say whose keys are held by messages that an earlier run has left here."""
+        """Block the keys of messages that an earlier run has left here."""
         log = self.store.log
         window = LogWindow(log)
         stop = log.committed
@@ -298,7 +301,7 @@ class RetryTopic:
             try:
                 batches = await window.fill(offset)
             except StorageError:
-                return  # the store meets it again, and deals with it
+                return  # the store meets the damage again and handles it
             for batch in batches:
                 for at, flags, _, exchange, routing_key, header, _ in batch.records():
                     if at < stop and at not in log.settled:
@@ -306,7 +309,7 @@ class RetryTopic:
             offset = log.settled.gaps(min(batches[-1].stop_offset, stop), stop).first
 
     def _pages(self, offsets: Sequence[int] | None) -> Iterator[Sequence[int]]:
-        """These, or all that wait, some at a time."""
+        """Yield these offsets, or all waiting ones in pages."""
         if offsets is not None:
             yield offsets
             return
@@ -318,7 +321,7 @@ class RetryTopic:
     # -- the end
 
     def delete(self) -> None:
-        """The queue is gone, and with it what waits to come back."""
+        """Delete the topic with the deleted queue."""
         self._again.set(None)
         self._refused = []
         definition = self._queue.definition
@@ -326,7 +329,7 @@ class RetryTopic:
 
 
 class RetryReenqueue:
-    """Some messages on their way from the retry topic to the queue."""
+    """Messages on their way from the retry topic to the queue."""
 
     def __init__(self, topic: RetryTopic) -> None:
         self.records: list[PendingMessage] = []
@@ -334,12 +337,12 @@ class RetryReenqueue:
         self._refused = RangeSet()
 
     def refused(self, first: int, stop: int) -> None:
-        """Find no room in the queue (see leveret.core.logs.publish_tags)."""
+        """Note that the queue refused these messages (see leveret.core.logs.publish_tags)."""
         if not self._topic.is_refusal_final:
             self._refused.add(first, stop)
 
     def done(self, *, failed: bool) -> None:
-        """See Waiter."""
+        """Handle the queue's commit, as a Waiter."""
         arrived: list[PendingMessage] = []
         missing: list[PendingMessage] = []
         for index, record in enumerate(self.records):
@@ -358,7 +361,7 @@ def _records(window: Window) -> Iterator[_Record]:
 
 
 def _readable(header: bytes) -> dict[str, RawValue]:
-    """The fields of a content header's table; none where it cannot be read."""
+    """Decode a content header's table; empty if malformed."""
     try:
         return decode_raw_table(headers_table(header))
     except MalformedFieldError:

@@ -1,7 +1,7 @@
-"""The bindings of a virtual host as they come and go: routed by, kept in the store, told as events.
+"""Bindings of a virtual host: kept in the routing graph, in the store, and reported as events.
 
-Topology calls it, and has checked what is to be done. The bindings that lead from the default
-exchange to every queue go without saying: they are neither kept nor told.
+Called by Topology, which has checked the changes. The implicit bindings of the default exchange to
+every queue are neither stored nor reported.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ __all__ = ["BindingTable"]
 
 
 class BindingTable:
-    """The bindings of one `graph`.
+    """Bindings of one `graph`.
 
-    `deposit(queues, message)` puts a message into queues; `emit(key, headers)` is told what came
-    and went.
+    `deposit(queues, message)` stores a message in queues; `emit(key, headers)` publishes an event.
     """
 
     def __init__(
@@ -41,12 +40,12 @@ class BindingTable:
         emit: Emit,
     ) -> None:
         self._graph = graph
-        self.store = store  # replaced when the virtual host is closing
+        self.store = store  # replaced when the virtual host is being deleted
         self._deposit = deposit
         self._emit = emit
 
     def add(self, binding: Binding) -> None:
-        """Bind; a binding that exists is fine."""
+        """Add a binding; no-op if it exists."""
         if self._graph.find_binding(binding.definition) is not None:
             return
         if binding.durable:
@@ -56,7 +55,7 @@ class BindingTable:
         self._emit("binding.created", binding_headers(binding.definition))
 
     def _tell_history(self, binding: Binding) -> None:
-        """Send through a new binding what its exchange keeps for such."""
+        """Send the messages that its exchange keeps for new bindings through a binding."""
         end = binding.destination
         for message in binding.source.router.history():
             if not binding.lets_through(message):
@@ -68,14 +67,14 @@ class BindingTable:
             self._deposit(queues, message)
 
     def remove(self, bindings: Iterable[Binding]) -> None:
-        """Let bindings go, untold: what they go with comes first in the events."""
+        """Remove bindings without events, which must follow those of their exchange or queue."""
         for binding in bindings:
             if binding.durable and not implied(binding):
                 self.store.remove(binding.definition)
             self._graph.remove_binding(binding)
 
     def readdress(self, binding: Binding, queue: str) -> None:
-        """Let a binding lead to its queue by the queue's new name; messages go as before."""
+        """Change a binding to its queue's new name; routing is not affected."""
         definition = replace(binding.definition, destination=queue)
         self._graph.remove_binding(binding)
         self._graph.add_binding(Binding(definition, binding.source, binding.destination))
@@ -84,12 +83,12 @@ class BindingTable:
             self.store.put(definition)
 
     def tell_removed(self, bindings: Iterable[Binding]) -> None:
-        """Tell which bindings have gone."""
+        """Publish events for removed bindings."""
         for binding in bindings:
             if not implied(binding):
                 self._emit("binding.deleted", binding_headers(binding.definition))
 
 
 def implied(binding: Binding) -> bool:
-    """Whether a queue has the binding for no other reason than that it exists."""
+    """Whether it is the implicit binding of a queue to the default exchange."""
     return binding.source.name == DEFAULT_EXCHANGE

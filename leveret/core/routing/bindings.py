@@ -1,4 +1,4 @@
-"""One edge of the routing graph: from an exchange to a queue or another exchange."""
+"""Edges of the routing graph: bindings from an exchange to a queue or another exchange."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
 
 
 class QueueLike(Protocol):
-    """What routing needs to know of a queue."""
+    """Queue as routing and statistics see it."""
 
     definition: QueueDefinition
     policy: EffectivePolicy
     owner: object | None  # the connection that an exclusive queue belongs to
-    builder: BatchBuilder  # where its records gather
+    builder: BatchBuilder  # builder of its records
     counters: Counters
-    gone: bool  # deleted: bindings that are still there lead nowhere
+    gone: bool  # deleted: remaining bindings have no effect
 
     @property
     def message_count(self) -> int:
-        """Count of messages that are ready."""
+        """Number of ready messages."""
         ...
 
     @property
     def leased_count(self) -> int:
-        """Count of messages that are delivered and not yet settled."""
+        """Number of messages delivered and not yet settled."""
         ...
 
     @property
     def delayed_count(self) -> int:
-        """Count of messages that came back and will be ready later."""
+        """Number of returned messages that are delayed."""
         ...
 
     @property
     def dead_letters_waiting(self) -> int:
-        """Count of messages that were given up, and that nobody has room for yet."""
+        """Number of dead letters waiting for a target to accept them."""
         ...
 
     @property
     def consumer_count(self) -> int:
-        """Count of its consumers."""
+        """Number of its consumers."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """Memory that it takes, about."""
+        """Approximate memory in bytes."""
         ...
 
 
@@ -65,11 +65,11 @@ Destination: TypeAlias = "QueueLike | Exchange"
 
 
 class Binding:
-    """A binding with both its ends at hand; equal bindings share an identity, not an object.
+    """A binding with its two ends; equal bindings share an identity, not an object.
 
-    Its `filter` is asked once the exchange's type has chosen the binding for a message, and takes
-    `judgement_steps` where SQL is judged (leveret.core.routing.walk). Raises the 406 that arguments
-    for a filter deserve which cannot be read.
+    Its `filter` is applied after the exchange type has matched it, and costs `judgement_steps` if
+    SQL is evaluated (leveret.core.routing.walk). Raises ChannelError 406 for invalid filter
+    arguments.
     """
 
     __slots__ = ("definition", "destination", "filter", "identity", "judgement_steps", "source")
@@ -89,14 +89,14 @@ class Binding:
             self.judgement_steps = judgement_steps(definition.arguments)
 
     def lets_through(self, message: Message | None) -> bool:
-        """Whether its filter wants a message; without one it wants everything."""
+        """Whether its filter accepts a message; always without a filter."""
         if self.filter is None:
             return True
         return message is not None and self.filter.matches(message.header)
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives the process: both its ends do."""
+        """Whether both its ends are durable, and so is the binding."""
         return self.source.definition.durable and self.destination.definition.durable
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Binding:
 
 
 def identity(definition: BindingDefinition) -> Hashable:
-    """Make the key under which equal bindings are one; arguments count."""
+    """Return a key that is equal for equal bindings, arguments included."""
     return (
         definition.source,
         definition.destination_type,

@@ -1,4 +1,4 @@
-"""An exchange: its definition, how it routes, and its edges in the routing graph."""
+"""Exchange: its definition, its router, and its edges in the routing graph."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Exchange:
     """A named point to publish to.
 
-    Its `cache` stays the same object as long as the exchange lives; connections keep it. It counts
-    what is published.
+    Its `cache` stays the same object as long as the exchange exists; connections keep it. It counts
+    publishes.
     """
 
     __slots__ = (
@@ -49,35 +49,35 @@ class Exchange:
         self.router = router
         self.outgoing: dict[Hashable, Binding] = {}
         self.incoming: dict[Hashable, Binding] = {}
-        self.filters = 0  # of its bindings, how many have a filter
-        self.gone = False  # deleted: bindings that are still there lead nowhere
+        self.filters = 0  # number of its bindings with a filter
+        self.gone = False  # deleted: remaining bindings have no effect
         self.cache = RouteCache(self, lambda key: resolve(self, key), router.key_decides)
 
     @property
     def counters(self) -> Counters:
-        """What was published to it."""
+        """Publish counters."""
         return self.cache.counters
 
     @property
     def name(self) -> str:
-        """Its name; empty for the default exchange."""
+        """Name of the exchange; empty for the default exchange."""
         return self.definition.name
 
     @property
     def key_decides(self) -> bool:
-        """Whether a message's routing key alone says where it goes."""
+        """Whether its routes depend on the routing key alone."""
         return self.router.key_decides and not self.filters
 
     @property
     def alternate(self) -> str | None:
-        """Name of the exchange that gets what this one cannot route; the argument goes first."""
+        """Name of the alternate exchange, or None; the argument overrides the policy."""
         given = self.policy.definition.get(ALTERNATE_EXCHANGE)
         name = self.definition.arguments.get(ALTERNATE_EXCHANGE, given)
         return name if isinstance(name, str) else None
 
     @property
     def dedup_window_ms(self) -> int | None:
-        """Within which time no message is taken twice; None where it may be."""
+        """De-duplication window in ms, or None."""
         stated = self.definition.arguments.get(DEDUP_WINDOW)
         return window_ms(self.policy.definition.get("dedup-window") if stated is None else stated)
 

@@ -1,7 +1,7 @@
 """The routing graph of a virtual host: exchanges, the bindings between them and to queues.
 
-Routes are remembered per exchange and key. Whatever changes the graph here also makes every
-exchange that leads to the change forget, so that a remembered route is never stale.
+Routes are cached per exchange and key. Each change of the graph clears the caches of all exchanges
+that lead to it, so that a cached route is never stale.
 """
 
 from __future__ import annotations
@@ -29,29 +29,32 @@ if TYPE_CHECKING:
     from leveret.ports.records import BatchBuilder
 
 
-# Of one message: each is matched by itself, at every exchange on the way. People name a few.
+# Of one message: each key is matched at every exchange on the way. Real messages have a few.
 KEYS_MAX = 1000
 
 
 class RoutingGraph:
-    """Exchanges by name, and what leads where."""
+    """Exchanges by name, with their edges."""
 
     def __init__(self, random_below: RandomBelow) -> None:
-        """`random_below(n)` draws one of 0 … n - 1, for exchanges that route by lot."""
+        """Create an empty graph.
+
+        `random_below(n)` returns one of 0 … n - 1, for random exchanges.
+        """
         self._random_below = random_below
         self.exchanges: dict[str, Exchange] = {}
-        # Exchanges by the name of the alternate they hand on to, whether that exists or not.
+        # Exchanges by the name of their alternate exchange, whether that exists or not.
         self.alternates: dict[str, dict[Exchange, None]] = {}
         self.queue_bindings: dict[str, dict[Hashable, Binding]] = {}
-        self.large_arguments = LargeArguments()  # also of the queues
+        self.large_arguments = LargeArguments()  # of queues as well
 
     def route(
         self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
     ) -> list[QueueLike]:
-        """Follow a message from an exchange to its queues: each queue once, each exchange once.
+        """Return the queues of a message, each once.
 
-        The keys behind the first are those that its sender has added. Raises 406 where these are
-        too many, or to follow it would take too many steps.
+        The keys after the first are those of CC and BCC. Raises ChannelError 406 for too many keys,
+        or if routing takes too many steps.
         """
         check_key_count(len(routing_keys))
         queues, are_all = follow(exchange, routing_keys, message, self.exchanges)
@@ -67,11 +70,11 @@ class RoutingGraph:
     def reach(
         self, exchange: Exchange, routing_keys: Sequence[str], message: Message | None
     ) -> list[QueueLike]:
-        """Follow a message that nobody is there to be refused: as far as `route` goes."""
+        """Return the queues of a message that cannot be refused, as far as `route` gets."""
         return follow(exchange, routing_keys, message, self.exchanges)[0]
 
     def reach_by_key(self, exchange: Exchange, routing_key: bytes) -> Sequence[BatchBuilder]:
-        """Find where all such messages go whose key alone decides; as `reach`, but remembered."""
+        """Return the builders for a key, if it decides alone; as `reach`, but cached."""
         try:
             return exchange.cache.lookup(routing_key).builders
         except ChannelError:
@@ -79,7 +82,7 @@ class RoutingGraph:
             return [queue.builder for queue in queues]
 
     def _resolve(self, exchange: Exchange, routing_key: bytes) -> Route:
-        """Route a key that was not remembered; one that is not UTF-8 raises 501."""
+        """Route a key that is not cached. Raises 501 if it is not UTF-8."""
         try:
             key = routing_key.decode()
         except UnicodeDecodeError:
@@ -89,9 +92,9 @@ class RoutingGraph:
     def add_exchange(
         self, definition: ExchangeDefinition, policy: EffectivePolicy = NO_POLICY
     ) -> Exchange:
-        """Take an exchange in; its name must be free and its type known.
+        """Add an exchange; its name must be free and its type known.
 
-        Raises the 406 that its arguments deserve.
+        Raises ChannelError 406 for invalid arguments.
         """
         router = EXCHANGE_TYPES[definition.type](definition.arguments, self._random_below)
         exchange = Exchange(definition, router, self._resolve, policy)
@@ -103,7 +106,7 @@ class RoutingGraph:
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """Let an exchange go that nothing leads to any more; its own bindings lead nowhere."""
+        """Remove an exchange without incoming bindings; its own bindings lose their effect."""
         exchange.gone = True
         del self.exchanges[exchange.name]
         self.large_arguments.leave(exchange)
@@ -112,7 +115,7 @@ class RoutingGraph:
             self._edge_removed(source)
 
     def set_policy(self, exchange: Exchange, policy: EffectivePolicy) -> None:
-        """Let an exchange follow another policy, which may name another alternate."""
+        """Apply another policy to an exchange, which may change its alternate exchange."""
         before = exchange.alternate
         self._leave_alternate(exchange)
         exchange.policy = policy
@@ -121,7 +124,7 @@ class RoutingGraph:
         self._lead_to_alternate(exchange)
 
     def _lead_to_alternate(self, exchange: Exchange) -> None:
-        """Note where an exchange sends what it cannot route."""
+        """Register an exchange with its alternate exchange."""
         alternate = exchange.alternate
         if alternate is not None:
             self.alternates.setdefault(alternate, {})[exchange] = None
@@ -129,7 +132,7 @@ class RoutingGraph:
                 self._edge_added(exchange, self.exchanges[alternate])
 
     def _leave_alternate(self, exchange: Exchange) -> None:
-        """Undo `_lead_to_alternate`, but for the routes that are remembered."""
+        """Undo `_lead_to_alternate`, except for cached routes."""
         alternate = exchange.alternate
         if alternate is not None:
             del self.alternates[alternate][exchange]
@@ -137,13 +140,13 @@ class RoutingGraph:
                 del self.alternates[alternate]
 
     def find_binding(self, definition: BindingDefinition) -> Binding | None:
-        """Find the binding that means the same as `definition`."""
+        """Return the binding equal to `definition`, or None."""
         source = self.exchanges.get(definition.source)
         found = source.outgoing.get(identity(definition)) if source else None
         return None if found is None or found.destination.gone else found
 
     def remove_queue(self, queue: QueueLike) -> dict[Hashable, Binding]:
-        """Let no way lead to a queue from now on. Returns its bindings, which are to be removed."""
+        """Remove a queue from all routes. Returns its bindings, which the caller removes."""
         queue.gone = True
         bindings = self.queue_bindings.pop(queue.definition.name, {})
         for source in {binding.source for binding in bindings.values()}:
@@ -151,7 +154,7 @@ class RoutingGraph:
         return bindings
 
     def add_binding(self, binding: Binding) -> None:
-        """Take a binding in that is not there yet."""
+        """Add a new binding."""
         source, destination = binding.source, binding.destination
         source.outgoing[binding.identity] = binding
         self.large_arguments.enter(binding, binding.definition.arguments)
@@ -165,14 +168,14 @@ class RoutingGraph:
             self._forget(binding)
 
     def remove_binding(self, binding: Binding) -> None:
-        """Let a binding go; whoever has both its ends may have taken it out of theirs."""
+        """Remove a binding, which may have been removed from its ends before."""
         source, destination = binding.source, binding.destination
         source.outgoing.pop(binding.identity, None)
         self.large_arguments.leave(binding)
         if not destination.gone:
             self._leave_end(binding)
         if source.gone:
-            return  # nobody asks it any more
+            return  # it is never asked again
         source.router.remove(binding)
         if binding.filter is not None:
             self._filter_removed(source)
@@ -188,19 +191,22 @@ class RoutingGraph:
             del self.queue_bindings[binding.definition.destination]
 
     def _incoming(self, binding: Binding) -> dict[Hashable, Binding]:
-        """Find the bindings that lead to the same destination."""
+        """Return the bindings with the same destination."""
         if isinstance(binding.destination, Exchange):
             return binding.destination.incoming
         return self.queue_bindings.setdefault(binding.definition.destination, {})
 
     def _forget(self, binding: Binding) -> None:
-        """Drop the remembered routes that a binding to a queue may be part of."""
+        """Drop the cached routes that a binding to a queue may be part of."""
         self._forget_routes(binding.source, [binding.definition.routing_key])
 
     def _forget_routes(self, source: Exchange, keys: Iterable[str]) -> None:
-        """Drop the remembered routes over `source`; over the default exchange, those of `keys`."""
+        """Drop the cached routes through `source`.
+
+        For the default exchange, only those of `keys`.
+        """
         leading = self._leading_to(source)
-        if source.name == "":  # one key means one queue here, and the other keys are worth keeping
+        if source.name == "":  # here a key means one queue, and other keys are worth keeping
             for key in keys:
                 source.cache.forget(key.encode(errors="surrogateescape"))
             leading = leading[1:]
@@ -208,21 +214,21 @@ class RoutingGraph:
             exchange.cache.clear()
 
     def _filter_added(self, source: Exchange) -> None:
-        """Note that the key does not decide any more where messages of `source` go."""
+        """Disable route caches of exchanges leading to `source`, whose first filter was added."""
         source.filters += 1
         if source.filters == 1:
             for exchange in self._leading_to(source):
                 exchange.cache.set_cacheable(False)
 
     def _filter_removed(self, source: Exchange) -> None:
-        """Note that it may decide again."""
+        """Re-enable route caches if the last filter of `source` was removed."""
         source.filters -= 1
         if not source.filters:
             for exchange in self._leading_to(source):
                 exchange.cache.set_cacheable(self._key_decides(exchange))
 
     def _edge_added(self, source: Exchange, destination: Exchange) -> None:
-        """Note that messages of `source`, and of all before it, may reach `destination` now."""
+        """Update the route caches after a new edge from `source` to `destination`."""
         cacheable = destination.cache.cacheable
         for exchange in self._leading_to(source):
             if cacheable:
@@ -231,7 +237,7 @@ class RoutingGraph:
                 exchange.cache.set_cacheable(False)
 
     def _edge_removed(self, source: Exchange) -> None:
-        """Note that `source`, and all before it, may no longer reach what they did."""
+        """Update the route caches after an edge from `source` was removed."""
         was_cacheable = source.cache.cacheable  # fewer edges do not make it less so
         for exchange in self._leading_to(source):
             if was_cacheable:
@@ -240,11 +246,11 @@ class RoutingGraph:
                 exchange.cache.set_cacheable(self._key_decides(exchange))
 
     def _leading_to(self, exchange: Exchange) -> list[Exchange]:
-        """List an exchange, first, and all from which a message can come to it."""
+        """Return an exchange, first, and all exchanges from which messages can reach it."""
         return spread(exchange, self._predecessors)
 
     def _key_decides(self, exchange: Exchange) -> bool:
-        """Tell whether the routes from here depend on nothing but the key."""
+        """Whether the routes from here depend on the routing key alone."""
         return all(x.key_decides for x in spread(exchange, self._successors))
 
     def _predecessors(self, exchange: Exchange) -> Iterator[Exchange]:
@@ -261,7 +267,7 @@ class RoutingGraph:
 
 
 def check_key_count(count: int) -> None:
-    """Refuse (406) a message whose sender has named very many routing keys."""
+    """Raise 406 for a message with too many routing keys."""
     if count > KEYS_MAX:
         raise ChannelError(
             406, f"a message has at most {KEYS_MAX} routing keys, those of CC and BCC included"
@@ -269,7 +275,7 @@ def check_key_count(count: int) -> None:
 
 
 def spread(start: Exchange, neighbours: Callable[[Exchange], Iterable[Exchange]]) -> list[Exchange]:
-    """List all exchanges that can be reached over `neighbours`, `start` first, each once."""
+    """Return all exchanges reachable over `neighbours`, `start` first, each once."""
     found: dict[Exchange, None] = {start: None}
     waiting = [start]
     while waiting:

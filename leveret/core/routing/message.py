@@ -1,4 +1,4 @@
-"""A message as the routing graph sees it, for the exchanges that look at more than its key."""
+"""Messages as the routing graph sees them, for routers that need more than the routing key."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CLASS_BASIC = 60
 CONTENT_TYPE_BIT, HEADERS_BIT, DELIVERY_MODE_BIT = 1 << 15, 1 << 13, 1 << 12
 CORRELATION_ID_BIT, TIMESTAMP_BIT = 1 << 10, 1 << 6
 DELIVERY_MODE_PERSISTENT = 2
-FIXED_BYTES = 14  # of a content header, in front of its properties
-# The properties in the order of their flags, the first of which is bit 15, and what they are
+FIXED_BYTES = 14  # of a content header, before its properties
+# Properties in the order of their flags, from bit 15 down, with their field kinds
 # (leveret.ports.tables).
 PROPERTIES = {
     "content_type": "r",
@@ -44,9 +44,9 @@ PROPERTIES = {
 
 
 def read_properties(header: bytes, *, raw_headers: bool = False) -> dict[str, Any]:
-    """The properties that a content header has, by name. Raises MalformedFieldError.
+    """Return the properties in a content header by name. Raises MalformedFieldError.
 
-    With `raw_headers` the values of the headers table keep their bytes (RawValue).
+    With `raw_headers` the values of the headers table are RawValues.
     """
     flags = int.from_bytes(header[FIXED_BYTES - 2 : FIXED_BYTES])
     names = [name for bit, name in enumerate(PROPERTIES) if flags & 1 << 15 - bit]
@@ -57,7 +57,7 @@ def read_properties(header: bytes, *, raw_headers: bool = False) -> dict[str, An
 
 
 def make_header(properties: Mapping[str, Any], body_bytes: int) -> bytes:
-    """The content header of a message with these properties; those that are None are absent.
+    """Return the content header of a message with these properties; None means absent.
 
     Raises ValueError for a value that its property cannot hold.
     """
@@ -73,7 +73,7 @@ def make_header(properties: Mapping[str, Any], body_bytes: int) -> bytes:
 
 
 class Message(Protocol):
-    """One message. Its content header is read when somebody asks, and only then."""
+    """One message. Its content header is parsed on demand."""
 
     @property
     def exchange(self) -> bytes:
@@ -82,37 +82,37 @@ class Message(Protocol):
 
     @property
     def routing_key(self) -> bytes:
-        """The key it was published with, as on the wire."""
+        """Routing key it was published with, as on the wire."""
         ...
 
     @property
     def header(self) -> bytes:
-        """Its content header's payload."""
+        """Payload of its content header."""
         ...
 
     @property
     def body(self) -> bytes:
-        """Its payload."""
+        """Payload of the message."""
         ...
 
     @property
     def flags(self) -> int:
-        """Its RecordFlags."""
+        """RecordFlag bits of the message."""
         ...
 
     @property
     def headers(self) -> Arguments:
-        """Its headers, empty where it has none."""
+        """Headers of the message, empty if it has none."""
         ...
 
     def property(self, name: str) -> Any:
-        """One of its properties by the name it has in AMQP (`message_id`); None where absent."""
+        """Return one property by its AMQP name (`message_id`); None if absent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MadeMessage:
-    """A message of the broker's own making: all it says stands in its headers and its body."""
+    """A message made by the broker."""
 
     exchange: bytes
     routing_key: bytes
@@ -125,7 +125,7 @@ class MadeMessage:
 
     @property
     def header(self) -> bytes:
-        """The content header, built anew for each call."""
+        """Content header, built anew for each call."""
         bits, fields = HEADERS_BIT, encode_table(self.headers)
         if self.content_type:
             bits |= CONTENT_TYPE_BIT
@@ -144,17 +144,17 @@ class MadeMessage:
 
     @property
     def flags(self) -> int:
-        """See Message. What the broker says is nobody's duplicate, whatever headers it repeats."""
+        """RecordFlag bits; PUT_BACK, as the broker's messages are never duplicates."""
         own = RecordFlag.HAS_HEADERS | RecordFlag.PUT_BACK
         return own | (RecordFlag.PERSISTENT if self.persistent else 0)
 
     def property(self, name: str) -> Any:
-        """See Message."""
+        """Return one property by its AMQP name; None if absent."""
         return read_properties(self.header).get(name)
 
 
 class StoredMessage:
-    """A message as a queue keeps it. Properties that cannot be read are none: it was taken so."""
+    """A message as stored in a queue. Malformed properties count as absent."""
 
     __slots__ = ("_properties", "body", "exchange", "flags", "header", "routing_key")
 
@@ -170,12 +170,12 @@ class StoredMessage:
 
     @property
     def headers(self) -> Arguments:
-        """See Message."""
+        """Headers of the message, empty if it has none."""
         return self.property("headers") or {}
 
     @property
     def open_headers(self) -> Arguments:
-        """Those that people are shown and may find it by: not who has blind copies."""
+        """Headers to show and to search: without BCC."""
         headers = self.headers
         if not self.flags & RecordFlag.BLIND_COPIED:
             return headers
@@ -183,7 +183,7 @@ class StoredMessage:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """All properties that it has, by name."""
+        """All properties by name."""
         if self._properties is None:
             try:
                 self._properties = read_properties(self.header)
@@ -192,5 +192,5 @@ class StoredMessage:
         return self._properties
 
     def property(self, name: str) -> Any:
-        """See Message."""
+        """Return one property by its AMQP name; None if absent."""
         return self.properties.get(name)

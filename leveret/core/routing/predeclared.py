@@ -1,4 +1,4 @@
-"""The exchanges that a virtual host has from the start: the broker's own, which nobody keeps."""
+"""Predeclared exchanges of a virtual host: the broker's own, which are not stored."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ INTERNAL: Final = {TRACE_EXCHANGE, EVENT_EXCHANGE, LOG_EXCHANGE}  # only the bro
 
 
 def predeclared(vhost: str, *, log_exchange: bool) -> dict[str, ExchangeDefinition]:
-    """The exchanges of a new virtual host by name; with `log_exchange` one of them for log lines.
+    """Return the exchanges of a new virtual host by name; `log_exchange` adds that for log lines.
 
-    Events and log lines have their exchanges in one virtual host only.
+    The exchanges for events and log lines exist in one virtual host only.
     """
     types = dict(EVERYWHERE)
     if vhost == EVENT_VHOST:
@@ -42,6 +42,6 @@ def predeclared(vhost: str, *, log_exchange: bool) -> dict[str, ExchangeDefiniti
 
 
 def check_not_default(name: str) -> None:
-    """Refuse (403) to declare, delete or bind the default exchange."""
+    """Raise 403 for operations on the default exchange."""
     if name == DEFAULT_EXCHANGE:
         raise ChannelError(403, "operation not permitted on the default exchange")

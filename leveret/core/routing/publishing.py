@@ -1,7 +1,7 @@
-"""Messages that come from inside the broker: events, traces, log lines, an exchange's history.
+"""Messages from the broker itself: events, traces, log lines, an exchange's history.
 
-They are routed and packed as a client's are, in the turn in which they arise; nobody is told
-whether anybody took them.
+They are routed and packed like a client's, in the turn in which they arise; nobody is notified
+whether they were routed.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ __all__ = ["InternalPublisher"]
 
 
 class InternalPublisher:
-    """Puts messages into queues without a channel. `wall_ms()` is the time that records get."""
+    """Publishes messages without a channel. `wall_ms()` is their storage time."""
 
     def __init__(self, turn: Turn, wall_ms: Callable[[], int]) -> None:
         self.wall_ms = wall_ms
         self._turn = turn
 
     def publish(self, vhost: Vhost, message: Message) -> Collection[QueueLike]:
-        """Route a message from its exchange, internal or not; a missing one takes nothing.
+        """Route a message from its exchange, even an internal one; no-op if it does not exist.
 
-        Returns the queues that have got it.
+        Returns the queues that got it.
         """
         exchange = vhost.exchanges.get(message.exchange.decode())
         if exchange is not None:
-            key = message.routing_key.decode(errors="ignore")  # it may have been cut to fit
+            key = message.routing_key.decode(errors="ignore")  # it may have been truncated
             queues = vhost.reach(exchange, [key], message)
             self.deposit(queues, message)
             return queues
         return ()
 
     def deposit(self, queues: Iterable[QueueLike], message: Message) -> None:
-        """Put a message into queues; it is written at the end of the turn."""
+        """Add a message to queues; it is written at the end of the turn."""
         header = b""
         for queue in queues:
             header = header or message.header
@@ -52,5 +52,5 @@ class InternalPublisher:
                 header,
                 message.body,
             )
-            # Routing knows queues as less than they are; the broker has made every one of them.
+            # Routing sees queues as QueueLike; all of them are the broker's own TouchedQueues.
             self._turn.touch(cast("TouchedQueue", queue))

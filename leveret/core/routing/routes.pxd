@@ -11,7 +11,7 @@ cdef class Route:
 cdef class RouteCache:
     cdef readonly object exchange
     cdef public bint cacheable
-    cdef readonly uint64_t version      # changes whenever something was forgotten
+    cdef readonly uint64_t version      # changes whenever a route was dropped
     cdef readonly dict routes
     cdef object resolve
     cdef public Counters counters       # of the exchange

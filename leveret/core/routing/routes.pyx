@@ -1,6 +1,6 @@
-"""Where an exchange and a routing key lead, remembered until a binding changes.
+"""Route cache: destinations by exchange and routing key, until a binding changes.
 
-The compiled frame reader asks `RouteCache.find` once a run of equal keys; only a miss calls Python.
+The compiled frame reader calls `RouteCache.find` once per run of equal keys; a miss calls Python.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
@@ -9,12 +9,12 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
 
 # Publishers with unbounded key sets (a key per order, say) must not grow the process: a full cache
-# starts anew. 64 Ki keys of 40 bytes are about 8 MB for an exchange.
+# is cleared. 64 Ki keys of 40 bytes are about 8 MB for an exchange.
 ROUTES_MAX = 65536
 
 
 cdef class Route:
-    """The destinations of one key: the BatchBuilder of each queue, without repetition."""
+    """Destinations of one key: the BatchBuilder of each queue, without repetition."""
 
     def __init__(self, builders):
         self.builders = tuple(builders)
@@ -24,12 +24,12 @@ cdef class Route:
 
 
 cdef class RouteCache:
-    """The routes of one exchange.
+    """Route cache of one exchange.
 
-    `resolve(routing_key: bytes) -> Route` is asked on a miss; it raises the AMQP error that a bad key
-    deserves. While `cacheable` is False the key alone does not decide (a headers exchange lies on the
-    way, say): nothing is remembered, and publishes are routed one by one, not by `find`. What is published
-    to the exchange is counted in `counters`.
+    `resolve(routing_key: bytes) -> Route` is called on a miss; it raises the AMQP error for an
+    invalid key. While `cacheable` is False the key alone does not decide (e.g. because of a headers
+    exchange on the way): nothing is cached, and publishes are routed one by one, not by `find`.
+    `counters` counts publishes to the exchange.
     """
 
     def __init__(self, exchange, resolve, cacheable=True, Counters counters=None):
@@ -54,20 +54,20 @@ cdef class RouteCache:
         return route
 
     def lookup(self, bytes routing_key):
-        """The route of one key, for callers in Python."""
+        """Return the route of one key, for callers in Python."""
         return self.find(<const uint8_t*><const char*>routing_key, len(routing_key))
 
     def clear(self):
-        """Forget everything: a binding of this exchange, or behind it, has changed."""
+        """Drop all routes: a binding of this exchange, or behind it, has changed."""
         self.version += 1
         self.routes.clear()
 
     def forget(self, bytes routing_key):
-        """Forget one key: on the default exchange a queue came or went."""
+        """Drop the route of one key: on the default exchange, a queue was added or removed."""
         self.version += 1
         self.routes.pop(routing_key, None)
 
     def set_cacheable(self, bint cacheable):
-        """Say whether the key alone decides from now on; forgets everything."""
+        """Set whether routes depend on the key alone; drops all routes."""
         self.cacheable = cacheable
         self.clear()

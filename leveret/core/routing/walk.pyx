@@ -1,31 +1,31 @@
-"""Following one message through the routing graph: each exchange once, each queue once.
+"""Routing of one message through the graph: each exchange once, each queue once.
 
-Compiled, because publishers whose keys never repeat come here for every message. What that may cost
-is bounded: a walk follows as many bindings as lead to queues that it has not found yet, and of
-others, which lead where it was already, `vain_max`. A graph may have as many of those as somebody
-cares to make: all exchanges bound to all others, thousands of patterns for one queue. The filter of
-a binding counts as many steps as it takes time, wherever the binding leads.
+Compiled, because publishers whose keys never repeat need it for every message. Its cost is bounded:
+a walk may follow as many bindings as lead to new queues, and `vain_max` others, which lead to
+places found before. A graph may have any number of those: all exchanges bound to all others,
+thousands of patterns for one queue. The filter of a binding counts as many steps as it takes time,
+wherever the binding leads.
 """
 
 from leveret.core.exchanges.router import RoutingLimitError
 from leveret.core.exchanges.topic import TopicRouter
 from leveret.core.routing.exchange import Exchange
 
-# Steps of one walk that lead to nothing new, and how many of them it takes to ask an exchange: some
-# milliseconds. A graph that needs more is nobody's who knows of it.
+# Maximum steps of one walk that lead to nothing new, and steps for matching at one exchange: some
+# milliseconds. No reasonable graph needs more.
 VAIN_STEPS_MAX = 25_000
 ASKING_STEPS = 4
-# A step for so many bytes of headers: where compiled code looks for the fields that a filter needs,
-# and where its SQL is judged, which takes `Binding.judgement_steps` beside.
+# Bytes of headers per step, for compiled code that looks for the fields of a filter, and for
+# evaluating its SQL, which takes `Binding.judgement_steps` in addition.
 LOOKED_THROUGH_BYTES = 512
 JUDGED_BYTES = 1024
 
 
 def follow(start, keys, message, dict exchanges not None, Py_ssize_t vain_max=VAIN_STEPS_MAX):
-    """(queues, whether these are all) of a message with these keys that was sent to `start`.
+    """Return (queues, whether these are all) of a message published to `start`.
 
-    The keys behind the first are those that its sender has added. `exchanges` by name: an exchange
-    that knows no way sends to its alternate.
+    The keys after the first are those of CC and BCC. `exchanges` are all by name: an exchange
+    without a match routes to its alternate exchange.
     """
     cdef dict queues = {}
     cdef dict seen = {start: None}

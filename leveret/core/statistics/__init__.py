@@ -1,5 +1,5 @@
-"""What has passed through a node, how fast it passes now, and how that was before.
+"""Statistics of a node: counters, rates and their history.
 
-Counting happens where batches pass, in compiled code (ports.counters). Here the counters are found
-by whom they belong to, added up, and sampled; nothing here is called for a message or a batch.
+Compiled code counts where batches pass (ports.counters). Here the counters are grouped by owner,
+added up, and sampled; nothing here is called per message or batch.
 """

@@ -1,4 +1,4 @@
-"""What comes and goes on a node: connections, channels and queues, counted since its start."""
+"""Churn: connections, channels and queues created and closed on a node since its start."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Churn"]
 
-# RabbitMQ's counters by the events that they count (core.events).
+# RabbitMQ's counters by the events that they count (core.telemetry.events).
 COUNTED = {
     "connection.created": "connection_created",
     "connection.closed": "connection_closed",
     "channel.created": "channel_created",
     "channel.closed": "channel_closed",
-    "queue.declared": "queue_declared",  # each time, also where it was there; no event tells it
+    "queue.declared": "queue_declared",  # each declaration, even of an existing queue; not an event
     "queue.created": "queue_created",
     "queue.deleted": "queue_deleted",
 }
 
 
 class Churn:
-    """Counts of events; events that nobody counts are ignored."""
+    """Counters of events; events not in COUNTED are ignored."""
 
     def __init__(self) -> None:
-        self.counters = Counters()  # for the series that the sampler makes of it
+        self.counters = Counters()  # holder of the sampler's series
         self._counts = dict.fromkeys(COUNTED.values(), 0)
 
     def happened(self, event: str) -> None:
-        """An event was told, or would be if somebody listened."""
+        """Count an event, whether or not it is published."""
         name = COUNTED.get(event)
         if name is not None:
             self._counts[name] += 1
 
     def totals(self) -> Mapping[str, int]:
-        """All counts by their names."""
+        """Return all counts by name."""
         return dict(self._counts)

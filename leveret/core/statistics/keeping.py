@@ -1,7 +1,7 @@
-r"""The day's and the week's samples, brought through restarts of the node.
+r"""Persistence of the samples with long steps across restarts.
 
-They are written seldom, in one transaction of the state store, and only those that were added to:
-what a crash takes away is the last half hour of a chart. What cannot be read is begun anew.
+They are written seldom, in one transaction of the state store, and only if they have changed: a
+crash loses the last half hour of a chart. Unreadable samples are dropped.
 
     key     statistics\0node\0STEP, statistics\0vhost\0VHOST\0STEP or
             statistics\0queue\0VHOST\0QUEUE\0STEP; the step in milliseconds, in decimal
@@ -28,25 +28,25 @@ PREFIX = b"statistics\0"
 
 
 class SamplesKeeper:
-    """Writes a broker's long series into its state store, and reads them when a node starts.
+    """Writes a broker's long series to its state store, and restores them at a start.
 
-    `warn(text)` is told what could not be read.
+    Unreadable samples are reported with `warn(text)`.
     """
 
     def __init__(self, broker: Broker, state: StateStore, warn: Callable[[str], None]) -> None:
         self._broker = broker
         self._state = state
         self._warn = warn
-        self._written: dict[bytes, int] = {}  # the last sample in the store, by key
+        self._written: dict[bytes, int] = {}  # time of the last sample in the store, by key
 
     def restore(self) -> None:
-        """Take over what an earlier run has left. Once, before anything was sampled."""
+        """Restore the samples of an earlier run. Called once, before sampling begins."""
         subjects = {key: (counters, kind) for key, counters, kind in self._subjects()}
         for key, value in self._state.scan(PREFIX):
             subject, _, step = key.rpartition(b"\0")
             found = subjects.get(subject)
             if found is None:
-                self._written[key] = 0  # of what is gone: the next write removes it
+                self._written[key] = 0  # deleted: the next write removes it
                 continue
             counters, retentions = found
             if counters.series is None:
@@ -65,7 +65,7 @@ class SamplesKeeper:
                 self._written[key] = samples.times[-1] if samples.times else 0
 
     async def keep(self) -> None:
-        """Write down what was added. Raises StorageError."""
+        """Write changed samples. Raises StorageError."""
         changes: list[tuple[bytes, bytes | None]] = []
         last: dict[bytes, int] = {}
         gone = set(self._written)
@@ -88,7 +88,7 @@ class SamplesKeeper:
                 yield subject + b"\0%d" % samples.retention.step_ms, samples
 
     def _subjects(self) -> Iterator[tuple[bytes, Counters, tuple[Retention, ...]]]:
-        """All that have series that are kept, with the beginnings of their keys."""
+        """Yield (key prefix, counters, retentions) of all subjects with persistent series."""
         yield _key("node"), self._broker.statistics.node_counters, GLOBAL
         for vhost in self._broker.vhosts.values():
             yield _key("vhost", vhost.name), vhost.counters, GLOBAL
@@ -102,7 +102,7 @@ def _key(*names: str) -> bytes:
 
 
 def _go_on_from_kept(series: Series | None) -> None:
-    """What is counted from now on comes on top of what was reached."""
+    """Continue the counters of an earlier run from their last samples."""
     if series is None:
         return
     newest = max(

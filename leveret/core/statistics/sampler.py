@@ -1,8 +1,8 @@
-"""Takes samples of all that has moved on a node, every few seconds.
+"""Periodic sampling of all counters that have changed on a node.
 
-The node's clock calls `sample`. It goes through everything that is counted, in slices with a pass
-of the event loop in between, and takes a sample of what has moved since the last
-time. A hundred thousand queues that rest cost a look at a flag each.
+The node's clock calls `sample`. It goes through all counters, in slices with a pass of the event
+loop in between, and samples those that have changed since the last time. A hundred thousand idle
+queues cost the check of a flag each.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ __all__ = ["LENGTHS", "Sampler", "lengths"]
 
 T = TypeVar("T")
 
-SLICE = 25  # subjects; a quarter of a millisecond of the event loop where all of them move
+SLICE = 25  # subjects per slice; a quarter of a millisecond if all have changed
 LENGTHS = ("messages", "messages_ready", "messages_unacknowledged")
-FORGET_MS = 605_000  # who rests for so long gives its place to another, where they are few
+FORGET_MS = 605_000  # idle for so long, a subject loses its history if there are too many
 
 
 def lengths(queue: QueueLike) -> tuple[int, int, int]:
-    """How full a queue is: in all, ready, and delivered but not settled."""
+    """Return a queue's number of messages: in all, ready, and unacknowledged."""
     ready, leased = queue.message_count, queue.leased_count
     return ready + leased + queue.delayed_count, ready, leased
 
 
 class Sampler:
-    """Samples the objects of a broker into its statistics.
+    """Samples the counters of a broker into its statistics.
 
     At most `histories_max` queues, exchanges, connections and channels have a history; the others
-    have their rates. `pause()` lets others work in between.
+    only have rates. `pause()` yields to other work.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Sampler:
         self._statistics = statistics
         self._interval_ms = interval_ms
         self._histories_max = histories_max
-        self._histories = 0  # at the end of the last pass
-        self._counted = 0  # in this one
-        self._known: set[str] = set()  # virtual hosts all of whose queues were looked at once
+        self._histories = 0  # number at the end of the last pass
+        self._counted = 0  # number in this pass so far
+        self._known: set[str] = set()  # virtual hosts whose queues were all sampled once
 
     async def sample(self, now_ms: int, process: Mapping[str, int] | None = None) -> None:
         """Take one sample of everything; `now_ms` is since 1970.
 
-        `process` says what the node's process takes of its machine, where somebody has looked.
+        `process` has the resource usage of the node's process, if measured.
         """
         time_ms = now_ms - now_ms % self._interval_ms
         if time_ms <= self._statistics.tick_ms:
@@ -80,7 +80,7 @@ class Sampler:
                 self._sample(connection.counters, time_ms, DETAILED)
                 for channel in list(connection.channels.by_number.values()):
                     self._sample(channel.slot.counters, time_ms, DETAILED)
-                    for counters in channel.pairs():  # rates only: they are too many for histories
+                    for counters in channel.pairs():  # rates only: too many for histories
                         self._sample(counters, time_ms, ())
             await self._pause()
         self._histories = self._counted
@@ -89,7 +89,7 @@ class Sampler:
         self._sample_node(time_ms, dict(zip(LENGTHS, of_node, strict=True)))
 
     async def _sample_vhost(self, vhost: Vhost, time_ms: int) -> list[int]:
-        """Returns how full its queues are together."""
+        """Sample a virtual host. Returns the number of messages in its queues."""
         total = [0, 0, 0]
         is_known = vhost.name in self._known
         for queues in _slices(list(vhost.queues.values())):
@@ -133,7 +133,7 @@ class Sampler:
         retentions: tuple[Retention, ...],
         more: Mapping[str, int] | None = None,
     ) -> None:
-        """Sample what has moved, and whatever there is `more` to say of."""
+        """Sample counters that have changed, and the values in `more`."""
         series: Series | None = counters.series
         if counters.moved or more:
             counters.moved = False
@@ -143,17 +143,17 @@ class Sampler:
             series.add(time_ms, values)
         if series is not None and series.retained:
             if not self._has_room and time_ms - series.last_ms > FORGET_MS:
-                series.retained = ()  # who rests makes room for others
+                series.retained = ()  # an idle subject makes room for others
             else:
                 self._counted += 1
 
     @property
     def _has_room(self) -> bool:
-        """Whether one more may have a history."""
+        """Whether one more subject may have a history."""
         return max(self._histories, self._counted) < self._histories_max
 
     def _always(self, counters: Counters, time_ms: int, values: Mapping[str, int]) -> None:
-        """Sample what always has a history."""
+        """Sample counters that always have a history."""
         if counters.series is None:
             counters.series = Series(GLOBAL)
         counters.series.add(time_ms, values)

@@ -1,8 +1,8 @@
-"""What was sampled of one of those who are counted: short steps for minutes, long ones for days.
+"""Time series of one subject's counters: short steps for minutes, long ones for days.
 
-A sample is taken only where something has moved, so a series has gaps in which everything stayed as
-it was: whoever reads it carries the last values on. Columns come with what they count; before that,
-it was 0. Values are kept in arrays of eight bytes each, one per column, and one for the times.
+A sample is taken only if something has changed, so a series has gaps in which the last values
+persist. A column is added with its first value; before that, it was 0. Values are in arrays of
+eight bytes each, one per column, and one for the times.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ __all__ = ["BASIC", "DETAILED", "GLOBAL", "KEPT_STEP_MS_MIN", "Retention", "Samp
 
 
 class Retention(NamedTuple):
-    """Samples `step_ms` apart are kept for so long."""
+    """Retention of samples `step_ms` apart for `age_ms`."""
 
     age_ms: int
     step_ms: int
 
     @property
     def count_max(self) -> int:
-        """How many samples that is."""
+        """Maximum number of samples."""
         return self.age_ms // self.step_ms + 1
 
 
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
-# RabbitMQ's (sample_retention_policies), and a week: of the node and of virtual hosts, of queues
-# and exchanges, of connections and channels.
+# RabbitMQ's (sample_retention_policies), and a week: GLOBAL for the node and virtual hosts, BASIC
+# for queues and exchanges, DETAILED for connections and channels.
 GLOBAL = (
     Retention(605_000, 5_000),
     Retention(3_660_000, 60_000),
@@ -44,16 +44,16 @@ GLOBAL = (
 BASIC = (Retention(605_000, 5_000), Retention(3_600_000, 60_000), Retention(WEEK_MS, HOUR_MS))
 DETAILED = (Retention(605_000, 5_000),)
 
-KEPT_STEP_MS_MIN = 1_800_000  # what is sampled less often survives a restart
+KEPT_STEP_MS_MIN = 1_800_000  # samples with this step or a longer one survive a restart
 
-COLUMNS_MAX = 64  # of what comes from a file
+COLUMNS_MAX = 64  # when reading stored samples
 
-SERIES_BYTES = 600  # of a subject that has moved at all: objects and their dictionaries
-VALUE_BYTES = 40  # of one value of the last two samples
+SERIES_BYTES = 600  # memory of a subject with any samples: objects and their dictionaries
+VALUE_BYTES = 40  # memory of one value of the last two samples
 
 
 class Samples:
-    """Samples of one retention, in the order of their times. Steps begin at multiples of them."""
+    """Samples of one retention, in order of time. Steps begin at multiples of `step_ms`."""
 
     __slots__ = ("columns", "retention", "times")
 
@@ -63,7 +63,7 @@ class Samples:
         self.columns: dict[str, array[int]] = {}
 
     def add(self, time_ms: int, values: Mapping[str, int]) -> None:
-        """Take a sample in, if its step has none yet; else it is that step's newest."""
+        """Add a sample, or replace the one of the same step."""
         step_ms, times = self.retention.step_ms, self.times
         if times and times[-1] // step_ms == time_ms // step_ms:
             times[-1] = max(time_ms, times[-1])
@@ -71,7 +71,7 @@ class Samples:
                 self._column(name)[-1] = value
             return
         if times and time_ms < times[-1]:
-            return  # the clock was set back: it will come by again
+            return  # the clock was set back
         times.append(time_ms)
         for name in values:
             self._column(name, missing=1)
@@ -87,7 +87,7 @@ class Samples:
         return column
 
     def _forget(self, before_ms: int) -> None:
-        """Drop what is too old; the newest of it stays, to be carried on."""
+        """Drop samples that are too old, except the newest of them, whose values persist."""
         stop = bisect_right(self.times, before_ms) - 1
         stop = max(stop, len(self.times) - self.retention.count_max - 1)
         if stop > 0:
@@ -96,7 +96,7 @@ class Samples:
                 del column[:stop]
 
     def at(self, time_ms: int, names: Sequence[str]) -> tuple[int, ...]:
-        """What was so at a time; before the first sample, nothing."""
+        """Return the values at a time; zeros before the first sample."""
         i = bisect_right(self.times, time_ms) - 1
         if i < 0:
             return (0,) * len(names)
@@ -104,13 +104,13 @@ class Samples:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that they take."""
+        """Memory of the samples, in bytes."""
         return 8 * len(self.times) * (1 + len(self.columns))
 
     def share_without(self, name: str, tick_ms: int, age_ms: int) -> float:
-        """The share of the `age_ms` until `tick_ms` in which a value was 0, as far as is known.
+        """Return the share of the `age_ms` until `tick_ms` in which a value was 0, as far as known.
 
-        A sample stands for the step before it, and for all that follows until the next one.
+        A sample stands for the step before it, and for the time until the next one.
         """
         column = self.columns.get(name)
         if column is None:
@@ -130,7 +130,7 @@ class Samples:
         return 1 - with_ms / (tick_ms - first_ms)
 
     def dump(self) -> bytes:
-        """All of it, for a file: a line of JSON that says what follows, then the arrays."""
+        """Return the stored form: a line of JSON that describes the data, then the arrays."""
         head = {
             "step_ms": self.retention.step_ms,
             "count": len(self.times),
@@ -140,7 +140,7 @@ class Samples:
         return b"".join([json.dumps(head).encode(), b"\n", *(each.tobytes() for each in arrays)])
 
     def load(self, data: bytes) -> None:
-        """Take over what `dump` gave. Raises ValueError, and is as it was, for anything else."""
+        """Restore samples from `dump`. Raises ValueError, without any change, for invalid data."""
         line, _, rest = data.partition(b"\n")
         head = json.loads(line)
         if not isinstance(head, dict):
@@ -163,9 +163,9 @@ class Samples:
 
 
 class Series:
-    """All that is known of one subject: its last two samples, and those of its retentions.
+    """Samples of one subject: the last two, and those of its retentions.
 
-    What it counts begins anew with each start of the node; `base` is what it had reached before.
+    Its counters start at 0 with each start of the node; `base` are their earlier totals.
     """
 
     __slots__ = ("base", "before", "last", "last_ms", "retained")
@@ -173,12 +173,12 @@ class Series:
     def __init__(self, retentions: Sequence[Retention] = ()) -> None:
         self.last_ms = 0
         self.last: Mapping[str, int] = {}
-        self.before: Mapping[str, int] = {}  # the sample before that, whenever it was taken
+        self.before: Mapping[str, int] = {}  # the sample before the last, whenever it was taken
         self.base: Mapping[str, int] = {}
         self.retained = tuple(map(Samples, retentions))
 
     def add(self, time_ms: int, values: Mapping[str, int]) -> None:
-        """Take a sample in."""
+        """Add a sample."""
         self.before, self.last, self.last_ms = self.last, values, time_ms
         if self.retained:
             for name, value in self.base.items():
@@ -188,18 +188,18 @@ class Series:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the samples take, about."""
+        """Approximate memory of the samples, in bytes."""
         newest = (len(self.last) + len(self.before)) * VALUE_BYTES
         return SERIES_BYTES + newest + sum(samples.held_bytes for samples in self.retained)
 
     def rate(self, name: str, tick_ms: int, interval_ms: int) -> float:
-        """How much came per second in the last interval, which ended at `tick_ms`."""
+        """Return a counter's increase per second in the last interval, which ended at `tick_ms`."""
         if self.last_ms != tick_ms or not interval_ms:
             return 0.0
         return (self.last.get(name, 0) - self.before.get(name, 0)) * 1000 / interval_ms
 
     def finest(self, age_ms: int) -> Samples | None:
-        """The samples of the shortest step that reach back so far."""
+        """Return the samples with the shortest step that cover `age_ms`."""
         for samples in self.retained:
             if samples.retention.age_ms >= age_ms:
                 return samples
@@ -207,7 +207,7 @@ class Series:
 
     @property
     def kept(self) -> tuple[Samples, ...]:
-        """What survives a restart."""
+        """Samples that survive a restart."""
         return tuple(
             samples for samples in self.retained if samples.retention.step_ms >= KEPT_STEP_MS_MIN
         )

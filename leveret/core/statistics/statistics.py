@@ -1,7 +1,7 @@
-"""A node's counters by whom they belong to, and their sums.
+"""Counters of a node by owner, and their sums.
 
-The broker makes one `Statistics`; connections and queues ask it for what they count in, the HTTP
-API, the metrics and the pages for what was counted.
+The broker makes one `Statistics`; connections and queues get their counters from it, the HTTP API,
+the metrics and the pages read them.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ if TYPE_CHECKING:
 
 __all__ = ["Counted", "Statistics"]
 
-# From what a network takes to a day: what waits longer was meant to wait.
+# From network latency to a day: longer waits are intended.
 LATENCY_BOUNDS_MS = (
     *(1, 2, 5, 10, 20, 50, 100, 200, 500),
     *(1_000, 2_000, 5_000, 10_000, 30_000),
     *(60_000, 300_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000),
 )
 
-UTILISATION_MS = 60_000  # twelve samples: enough to be a share, and soon told of a change
+UTILISATION_MS = 60_000  # twelve samples: enough for a share, and quick to show a change
 
 DELIVER_GET = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
 class Counted(Protocol):
-    """Whoever has counters of its own: a queue, an exchange, a virtual host, or a connection."""
+    """Owner of counters: a queue, an exchange, a virtual host, or a connection."""
 
     @property
     def counters(self) -> Counters:
-        """Its counters."""
+        """Counters of this object."""
         ...
 
 
 class CountedQueue(Counted, Protocol):
-    """A queue."""
+    """Queue with counters."""
 
     definition: QueueDefinition
 
 
 class Gauges:
-    """What the process takes of its machine: values that come and go, sampled like counters."""
+    """Resource usage of the process: gauges, sampled like counters."""
 
     def __init__(self) -> None:
-        self.counters = Counters()  # for the series that the sampler makes of it
+        self.counters = Counters()  # holder of the sampler's series
 
 
 class Statistics:
-    """All that is counted on a node, since its start.
+    """All counters of a node, since its start.
 
-    `latency`: milliseconds from when a message was taken in to its first delivery, but for those
-    that were read from streams. `message_sizes`: bytes of the bodies that were published.
+    `latency`: ms from storing a message to its first delivery, except for streams. `message_sizes`:
+    bytes of published bodies.
     """
 
     def __init__(self) -> None:
@@ -66,25 +66,25 @@ class Statistics:
         self.process = Gauges()
         self.latency = Histogram(LATENCY_BOUNDS_MS)
         self.message_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
-        # What was handed out of all queues of a type, those that were deleted included.
+        # Deliveries by queue type, deleted queues included.
         self.by_queue_type = {name: Counters() for name in TYPES}
-        self.node_counters = Counters()  # for the series that the sampler makes of their sums
-        self.tick_ms = 0  # when the last samples were taken, in milliseconds since 1970
-        self.interval_ms = 0  # between the last two; 0: there were no two
+        self.node_counters = Counters()  # holder of the series of their sums
+        self.tick_ms = 0  # time of the last samples, in ms since 1970
+        self.interval_ms = 0  # ms between the last two samples; 0 if there were not two
         self._vhosts: dict[str, Counters] = {}
-        self._deleted = Counters()  # of virtual hosts that are gone
+        self._deleted = Counters()  # of deleted virtual hosts
 
-    # -- what is counted in
+    # -- counters
 
     def vhost(self, name: str) -> Counters:
-        """What a virtual host counts in, from its first to its last message."""
+        """Return the counters of a virtual host, created on demand."""
         found = self._vhosts.get(name)
         if found is None:
             found = self._vhosts[name] = Counters()
         return found
 
     def vhost_deleted(self, name: str) -> None:
-        """It is gone; what passed through it still counts for the node."""
+        """Remove a virtual host's counters; its counts remain in those of the node."""
         gone = self._vhosts.pop(name, None)
         if gone is not None:
             self._deleted.take_in(gone)
@@ -92,9 +92,9 @@ class Statistics:
     def delivery_statistics(
         self, mode: int, queue: CountedQueue, channel: Counters
     ) -> DeliveryStatistics:
-        """What a consumer or getter of `queue` counts in; `mode` is how it is handed messages.
+        """Return delivery counters for a consumer or getter of `queue`; `mode` is its method.
 
-        Streams are read from wherever their readers like, so their records' age means nothing.
+        Latency is not recorded for streams, which are read from any position.
         """
         kind = type_of(queue.definition.arguments)
         return DeliveryStatistics(
@@ -106,18 +106,18 @@ class Statistics:
             None if kind == "stream" else self.latency,
         )
 
-    # -- what was counted
+    # -- readings
 
     def totals(self) -> Mapping[str, int]:
-        """What the whole node has counted; what is 0 is left out."""
+        """Return the totals of the node, without zeros."""
         return with_sums(self.node().counted())
 
     def of(self, subject: Counted) -> Mapping[str, int]:
-        """What one of those who are counted has counted; what is 0 is left out."""
+        """Return the counts of one object, without zeros."""
         return with_sums(subject.counters.counted())
 
     def rate(self, subject: Counted | None, name: str) -> float:
-        """How much of one counter came per second of late: of a subject, or of the node (None)."""
+        """Return the recent rate per second of one counter, of a subject or of the node (None)."""
         series = self.series(subject)
         if series is None:
             return 0.0
@@ -125,20 +125,20 @@ class Statistics:
         return sum(series.rate(each, self.tick_ms, self.interval_ms) for each in names)
 
     def series(self, subject: Counted | None) -> Series | None:
-        """What was sampled of a subject, or of the node; None where nothing was yet."""
+        """Return the samples of a subject, or of the node; None before the first."""
         counters = self.node_counters if subject is None else subject.counters
         found: Series | None = counters.series
         return found
 
     def idle_since(self, subject: Counted) -> int | None:
-        """When a subject moved last, in milliseconds since 1970; None: just now, or never."""
+        """Return when a subject last changed, in ms since 1970; None if just now, or never."""
         series = self.series(subject)
         return None if series is None or series.last_ms == self.tick_ms else series.last_ms
 
     def consumer_utilisation(self, queue: Counted) -> float | None:
-        """The share of the last minute in which no message of a queue waited for its consumers.
+        """Return the share of the last minute in which no message of a queue was ready.
 
-        As far as samples tell; None where there are none.
+        As far as samples tell; None without any.
         """
         series = self.series(queue)
         if series is None:
@@ -151,10 +151,10 @@ class Statistics:
     def history(
         self, subject: Counted | None, names: Sequence[str], age_s: int, incr_s: int
     ) -> list[tuple[int, tuple[int, ...]]]:
-        """(milliseconds since 1970, values), oldest first, `incr_s` apart, from `age_s` ago on.
+        """Return (ms since 1970, values), oldest first, every `incr_s`, from `age_s` ago on.
 
-        Names are those of the counters, and `messages`, `messages_ready`,
-        `messages_unacknowledged` of queues, virtual hosts and the node.
+        Names are those of counters, and `messages`, `messages_ready`, `messages_unacknowledged` for
+        queues, virtual hosts and the node.
         """
         series = self.series(subject)
         samples = None if series is None else series.finest(age_s * 1000)
@@ -174,7 +174,7 @@ class Statistics:
         ]
 
     def node(self) -> Counters:
-        """The sum of all virtual hosts that are or were there."""
+        """Return the sum of all virtual hosts, deleted ones included."""
         node = Counters()
         node.take_in(self._deleted)
         for counters in self._vhosts.values():
@@ -183,6 +183,6 @@ class Statistics:
 
 
 def with_sums(counted: dict[str, int]) -> dict[str, int]:
-    """Add `deliver_get`, as RabbitMQ does: all that was handed out, in whichever way."""
+    """Return the counts with `deliver_get`, all deliveries by any method, as RabbitMQ has it."""
     handed_out = sum(counted.get(name, 0) for name in DELIVER_GET)
     return {**counted, "deliver_get": handed_out} if handed_out else counted

@@ -1,5 +1,5 @@
-"""What a broker tells of itself, as messages: events, log lines, traces and usage.
+"""Telemetry as messages: events, log lines, traces and usage; and alerts.
 
-`events`, `log_exchange` and `trace` publish to exchanges as RabbitMQ's do; `usage` counts what was
-moved for whom, and `usage_keeping` records it.
+`events`, `log_exchange` and `trace` publish to exchanges as RabbitMQ does; `usage` meters traffic
+by account, and `usage_keeping` stores it.
 """

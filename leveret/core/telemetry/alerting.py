@@ -1,9 +1,9 @@
-"""Alerts: the rules that operators and owners of queues have set, looked at every few seconds.
+"""Alerts: evaluation of the configured alert rules every few seconds.
 
 Rules are parameters of the component `alert` in a virtual host (see leveret.features.alerts), so
-they are kept, exported and guarded as policies are. What begins or ends is told as the event
-`alert.firing` or `alert.resolved`, and to `tell`, which knows webhooks; a restart tells again what
-still fires.
+they are stored, exported and protected like policies. When an alert begins or ends, the event
+`alert.firing` or `alert.resolved` is published, and `tell` is called, for webhooks; alerts still
+firing after a restart are reported again.
 """
 
 from __future__ import annotations
@@ -35,67 +35,67 @@ if TYPE_CHECKING:
 
 __all__ = ["Alerting"]
 
-PAST_MAX = 1000  # alerts that are over, or began, and are still shown
-SLICE_CHECKS = 40  # of a rule and a queue: a fraction of a millisecond of the event loop
-WATCHES_MAX = 100_000  # what holds and is remembered, a fifth of a kilobyte each
-MATCHES_MAX = 1_000_000  # rules of queues that are remembered, eight bytes each
+PAST_MAX = 1000  # past alerts kept for display
+SLICE_CHECKS = 40  # of rule and queue, per slice: a fraction of a millisecond
+WATCHES_MAX = 100_000  # active watches, a fifth of a kilobyte each
+MATCHES_MAX = 1_000_000  # cached matches of rules and queues, eight bytes each
 
 
 class _Counts(NamedTuple):
-    """What a queue has done so far, at one look."""
+    """Counts of a queue at one check."""
 
     at_ms: int
     published: int
     delivered: int
 
     def rate(self, earlier: int, now: int, since: _Counts) -> float:
-        """How many a second came in between."""
+        """Return the rate per second between two checks."""
         passed = self.at_ms - since.at_ms
         return max(now - earlier, 0) * 1000 / passed if passed > 0 else 0.0
 
 
 class _Seen:
-    """What a look has met, and the next one compares with."""
+    """State of one check, for comparison with the next."""
 
     def __init__(self) -> None:
-        self.watches: set[tuple[str, str, str]] = set()  # that are to be remembered
-        self.counts: dict[tuple[str, str], _Counts] = {}  # of queues of which rates are watched
+        self.watches: set[tuple[str, str, str]] = set()  # watches that are still needed
+        self.counts: dict[tuple[str, str], _Counts] = {}  # counts of queues with rate rules
         self.deaths: dict[tuple[str, str], LastMinute] = {}
         self.aged: set[tuple[str, str]] = set()
 
 
 class _Matches:
-    """Which of a virtual host's rules concern which queue: matched once, not at every look."""
+    """Cache of the rules that apply to each queue of a virtual host."""
 
     def __init__(self, rules: list[AlertRule]) -> None:
         self.rules = rules
         self._known: dict[str, list[AlertRule]] = {}
-        self._seen: dict[str, list[AlertRule]] = {}  # at this look
+        self._seen: dict[str, list[AlertRule]] = {}  # at this check
         self._count = 0
 
     def of(self, name: str) -> list[AlertRule] | None:
-        """The rules of a queue; None: not known."""
+        """Return the cached rules of a queue; None if unknown."""
         found = self._known.get(name)
         if found is not None:
             self.keep(name, found)
         return found
 
     def keep(self, name: str, rules: list[AlertRule]) -> None:
-        """Remember the rules of a queue, if there is room."""
+        """Cache the rules of a queue, if there is room."""
         if self._count + len(rules) < MATCHES_MAX:
             self._count += len(rules) + 1
             self._seen[name] = rules
 
     def rotate(self) -> None:
-        """A look is over: forget the queues that it did not meet."""
+        """End a check: drop the queues that were not seen."""
         self._known, self._seen, self._count = self._seen, {}, 0
 
 
 class Alerting:
-    """All rules of a node and what they watch.
+    """Alert rules of a node and their states.
 
-    `node_values()` tells the node's own conditions; `tell(alert)` must return at once;
-    `breathe()` lets others have a turn of the loop.
+    `node_values()` returns the values of the node's conditions; `tell(alert)` must not block;
+    `breathe()` yields to the event loop.
     """
 
     def __init__(
@@ -117,20 +117,20 @@ class Alerting:
         self._rules: dict[tuple[str, str], tuple[object, AlertRule]] = {}
         self._watches: dict[tuple[str, str, str], Watch] = {}  # by vhost, rule and subject
         self._before = _Seen()
-        self._looked_ms = wall_ms()  # when the last look began
-        self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # oldest record, and since when
+        self._looked_ms = wall_ms()  # start of the last check
+        self._heads: dict[tuple[str, str], tuple[int, int]] = {}  # (oldest offset, its time)
         self._matches: dict[str, _Matches] = {}  # by virtual host
-        self._checks = 0  # since others had a turn
-        self.overlooked = 0  # what the last look found too much to remember
+        self._checks = 0  # since the last yield
+        self.overlooked = 0  # watches dropped by the last check because there were too many
         self.past: deque[Alert] = deque(maxlen=PAST_MAX)
 
     @property
     def firing(self) -> list[Alert]:
-        """What fires now, by virtual host, rule and subject."""
+        """Alerts firing now, by virtual host, rule and subject."""
         return [watch.alert for _, watch in sorted(self._watches.items()) if watch.is_firing]
 
     def rules(self) -> list[AlertRule]:
-        """The rules as they are now; what was kept and makes no sense any more is left out."""
+        """Return the current rules; stored ones that are no longer valid are skipped."""
         held = self._parameters.select(component=COMPONENT)
         known, self._rules = self._rules, {}
         for parameter in held:
@@ -147,7 +147,7 @@ class Alerting:
         return [rule for _, rule in self._rules.values()]
 
     async def check(self) -> None:
-        """One look at everything that is watched."""
+        """Evaluate all rules once."""
         self.overlooked = 0
         seen, began_ms = _Seen(), self._wall_ms()
         rules = [rule for rule in self.rules() if rule.enabled]
@@ -171,7 +171,7 @@ class Alerting:
         self._before, self._looked_ms = seen, began_ms
         self._heads = {place: head for place, head in self._heads.items() if place in seen.aged}
         for place in [place for place in self._watches if place not in seen.watches]:
-            self._note(self._watches.pop(place).end())  # the rule or the queue is gone
+            self._note(self._watches.pop(place).end())  # the rule or the queue was deleted
 
     async def _queues(self, vhost: str) -> AsyncIterator[OpenQueue]:
         held = self._broker.vhosts.get(vhost)
@@ -182,14 +182,14 @@ class Alerting:
                 yield self._broker.find_queue(held, name, queue.owner)
 
     async def _checked(self) -> None:
-        """One more rule and queue."""
+        """Count a check of one rule and queue; yield after a slice."""
         self._checks += 1
         if self._checks >= SLICE_CHECKS:
             self._checks = 0
             await self._breathe()
 
     async def _look(self, queue: OpenQueue, matches: _Matches, seen: _Seen) -> None:
-        """One queue, by all rules that concern it."""
+        """Evaluate the rules that apply to one queue."""
         name = queue.name
         place = queue.definition.vhost, name
         concerned = matches.of(name)
@@ -210,7 +210,7 @@ class Alerting:
     async def _value(
         self, queue: OpenQueue, condition: Condition, place: tuple[str, str], seen: _Seen
     ) -> float:
-        """What is compared with thresholds."""
+        """Return the value to be compared with the threshold."""
         match condition:
             case Condition.BACKLOG:
                 return queue.message_count
@@ -227,7 +227,7 @@ class Alerting:
                 return self._rate(queue, condition, place, seen)
 
     def _deaths(self, queue: OpenQueue, place: tuple[str, str], seen: _Seen) -> float:
-        """How many messages a queue has given up within the last minute."""
+        """Return how many messages a queue has discarded within the last minute."""
         now_ms, died = self._wall_ms(), _died(queue)
         deaths = seen.deaths.get(place) or self._before.deaths.get(place)
         if self._is_new(queue):
@@ -238,13 +238,13 @@ class Alerting:
         return deaths.grown(now_ms, died)
 
     def _is_new(self, queue: OpenQueue) -> bool:
-        """Whether all that a queue has counted has come since the last look."""
+        """Whether a queue was opened since the last check, so that its counts began at 0."""
         return queue.opened_ms >= self._looked_ms
 
     def _rate(
         self, queue: OpenQueue, condition: Condition, place: tuple[str, str], seen: _Seen
     ) -> float:
-        """How fast a queue's counts have grown since the last look."""
+        """Return the rate of a queue's counts since the last check."""
         now = seen.counts.get(place)
         if now is None:
             now = seen.counts[place] = _Counts(
@@ -260,9 +260,9 @@ class Alerting:
         return now.rate(before.delivered, now.delivered, before)
 
     async def _age_seconds(self, queue: OpenQueue, place: tuple[str, str]) -> float:
-        """For how long the oldest message that is not settled has been in a queue."""
+        """Return the age of a queue's oldest unsettled message, in seconds."""
         if not isinstance(queue, Queue):
-            return 0.0  # a stream keeps what was read
+            return 0.0  # settled records of a stream say nothing about consumption
         log = queue.log
         oldest = log.settled.gaps(log.first, log.committed).first
         if oldest is None:
@@ -272,12 +272,12 @@ class Alerting:
             try:
                 head = oldest, await self._time_ms(queue, oldest)
             except StorageError:
-                return 0.0  # whoever is to deliver it finds out, and says so
+                return 0.0  # deliveries handle and report the damage
             self._heads[place] = head
         return max(self._wall_ms() - head[1], 0) / 1000
 
     async def _time_ms(self, queue: Queue, offset: int) -> int:
-        """When a record came into its queue; now, where it is gone by now."""
+        """Return when a record was stored in its queue; now, if it is gone."""
         async for found in BrowseCursor(queue, offset, offset + 1).matching(MessageFilter()):
             for one in found:
                 return one.time_ms
@@ -286,7 +286,7 @@ class Alerting:
     def _observe(self, rule: AlertRule, subject: str, value: float, seen: _Seen) -> None:
         place = rule.vhost, rule.name, subject
         watch = self._watches.get(place)
-        if watch is not None and watch.rule is not rule:  # it was changed
+        if watch is not None and watch.rule is not rule:  # the rule was changed
             self._note(watch.end())
             watch = None
         if watch is None:
@@ -303,7 +303,7 @@ class Alerting:
         self._note(alert)
 
     def _note(self, alert: Alert | None) -> None:
-        """Something begins or ends."""
+        """Record and report a state change of an alert."""
         if alert is None:
             return
         rule = alert.rule

@@ -1,16 +1,16 @@
-"""What happens in a broker, as messages: exchange `amq.rabbitmq.event`.
+"""Events of a broker as messages: exchange `amq.rabbitmq.event`.
 
-Whoever changes something calls `emit(key, headers)` once the change is complete:
+Code that changes something calls `emit(key, headers)` once the change is complete:
 
     events.emit("policy.set", {"name": name, "vhost": vhost, "priority": 0, "definition": {…}})
 
-Headers are named as RabbitMQ's event exchange names them. Values are text, numbers, booleans, lists
-and dictionaries of these, and None for what is not there (empty text on the wire). `arguments` and
-`client_properties` are field tables; they become a list of Erlang terms, as in RabbitMQ. Three
-headers need not be given: `timestamp_in_ms`, and `user_who_performed_action` with the name that
-`acting_as` has set around the work, unless the event has none (see UNATTRIBUTED).
+Headers are named as by RabbitMQ's event exchange. Values are text, numbers, booleans, lists and
+dictionaries of these, and None for absent values (empty text on the wire). `arguments` and
+`client_properties` are field tables; they become a list of Erlang terms, as in RabbitMQ. Two
+headers are added: `timestamp_in_ms`, and `user_who_performed_action` with the name that `acting_as`
+has set, unless the event has none (see UNATTRIBUTED).
 
-While nothing is bound to the exchange, an event is not even put together.
+While no queue is bound to the exchange, events are not built.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 EVENT_EXCHANGE = "amq.rabbitmq.event"
 EVENT_VHOST = "/"  # RabbitMQ's default for it, too
-INTERNAL_USER = "rmq-internal"  # what nobody asked for, under RabbitMQ's name for nobody
+INTERNAL_USER = "rmq-internal"  # for actions of the broker itself, as named by RabbitMQ
 COMMAND_LINE_USER = "rmq-cli"
 FIELD_TABLES = {"arguments", "client_properties"}
 UNATTRIBUTED = {
@@ -62,34 +62,34 @@ UNATTRIBUTED = {
 Headers: TypeAlias = Mapping[str, object]
 Emit: TypeAlias = Callable[[str, Headers], None]
 
-# Follows the work into the tasks that carry it on, so that no operation has to pass it along.
+# Inherited by tasks that continue the work, so that operations need not pass it along.
 actor: ContextVar[str] = ContextVar("actor", default=INTERNAL_USER)
 
 
-class acting_as:  # noqa: N801  # reads as what it does: `with acting_as(user)`
-    """Attribute what happens within to `user`, tasks that are started within included."""
+class acting_as:  # noqa: N801  # named for its use: `with acting_as(user)`
+    """Attribute events within the block to `user`, also those of tasks started in it."""
 
     __slots__ = ("_token", "_user")
 
     def __init__(self, user: str) -> None:
-        """Empty while nobody has logged in yet."""
+        """Create it; `user` is empty before login."""
         self._user = user
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Set the user."""
         self._token = actor.set(self._user)
 
     def __exit__(self, *_: object) -> None:
-        """Go back to who acted before."""
+        """Restore the previous user."""
         actor.reset(self._token)
 
 
 def silent(_key: str, _headers: Headers) -> None:
-    """An `Emit` for where there is no broker: a stopped node's files, a test."""
+    """Publish nothing: the `Emit` used without a broker, for a stopped node's files or in tests."""
 
 
 class Events:
-    """Publishes what happens. `vhosts` are the broker's, by name; `churn` counts it, too."""
+    """Publisher of events. `vhosts` are the broker's, by name; `churn` counts events."""
 
     def __init__(
         self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher, churn: Churn
@@ -100,7 +100,7 @@ class Events:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody listens: ask where putting an event together costs something."""
+        """Whether a queue is bound to the event exchange: check before building costly events."""
         vhost = self._vhosts.get(EVENT_VHOST)
         exchange = vhost.exchanges.get(EVENT_EXCHANGE) if vhost is not None else None
         return exchange is not None and bool(exchange.outgoing)
@@ -126,7 +126,7 @@ class Events:
 
 
 def queue_headers(definition: QueueDefinition, owner: object | None) -> dict[str, object]:
-    """What `queue.created` says."""
+    """Return the headers of `queue.created`."""
     return {
         "name": definition.name,
         "vhost": definition.vhost,
@@ -139,7 +139,7 @@ def queue_headers(definition: QueueDefinition, owner: object | None) -> dict[str
 
 
 def exchange_headers(definition: ExchangeDefinition) -> dict[str, object]:
-    """What `exchange.created` says."""
+    """Return the headers of `exchange.created`."""
     return {
         "name": definition.name,
         "vhost": definition.vhost,
@@ -153,7 +153,7 @@ def exchange_headers(definition: ExchangeDefinition) -> dict[str, object]:
 
 
 def binding_headers(definition: BindingDefinition) -> dict[str, object]:
-    """What `binding.created` and `binding.deleted` say."""
+    """Return the headers of `binding.created` and `binding.deleted`."""
     return {
         "source_name": definition.source,
         "source_kind": "exchange",
@@ -166,18 +166,18 @@ def binding_headers(definition: BindingDefinition) -> dict[str, object]:
 
 
 def _told(name: str, value: Any) -> Any:
-    """A header's value as the wire can carry it."""
+    """Return a header's value in a form that a field table can hold."""
     if name in FIELD_TABLES and isinstance(value, Mapping):
         return [f"{{{term(key)},{field_type(v)},{term(v)}}}" for key, v in value.items()]
     try:
         encode_table({name: value})
-    except ValueError:  # JSON has numbers and names that a field table has no room for
+    except ValueError:  # JSON numbers and names beyond a field table's limits
         return term(value)
     return "" if value is None else value
 
 
 def address_term(host: str) -> str:
-    """An address as RabbitMQ's events show it: the Erlang tuple `{127,0,0,1}`."""
+    """Return an address as RabbitMQ's events show it: the Erlang tuple `{127,0,0,1}`."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

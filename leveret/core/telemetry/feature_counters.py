@@ -1,7 +1,7 @@
-"""What a broker counts of its features since its start, for the metrics.
+"""Feature counters of a broker since its start, for the metrics.
 
-Each count is kept where the thing happens; none of them is sampled, and none falls when a queue is
-deleted. What passes through in bulk is counted in compiled code instead (core.statistics).
+Each is counted where the event occurs; none is sampled, and none falls when a queue is deleted.
+High-volume counters are in compiled code instead (core.statistics).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ __all__ = ["FeatureCounters"]
 
 @dataclass(slots=True)
 class FeatureCounters:
-    """Counts of one broker."""
+    """Feature counters of one broker."""
 
     logins_accepted: int = 0
     logins_refused: int = 0
-    handshakes_refused: int = 0  # connections that were closed because too many waited to begin
-    duplicates: int = 0  # messages that windows, or publishers' numbers, kept from being stored
-    filter_looks: int = 0  # records that consumers' filters were asked about
-    filter_finds: int = 0  # of these, the ones that somebody wanted
+    handshakes_refused: int = 0  # connections closed while too many awaited their handshake
+    duplicates: int = 0  # messages not stored because of de-duplication windows or sequence numbers
+    filter_looks: int = 0  # records checked by consumers' filters
+    filter_finds: int = 0  # those of them that matched

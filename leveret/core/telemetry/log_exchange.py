@@ -1,7 +1,7 @@
-"""Log lines as messages: exchange `amq.rabbitmq.log`, where the operator wants it.
+"""Log lines as messages: exchange `amq.rabbitmq.log`, if the operator enables it.
 
-A line's key is its level. What cannot be put into a queue is logged, too: lines about the queues
-that take lines are left out, or a full disk would write about itself for ever.
+A line's routing key is its level. Failures to store a message are logged, too: lines about queues
+that receive log lines are not published, or a full disk would cause an endless loop.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["LOG_EXCHANGE", "LogExchange", "LogLine"]
 
 LOG_EXCHANGE = "amq.rabbitmq.log"
 
-# (level, text, time in seconds since 1970, what it is about)
+# (level, text, time in seconds since 1970, subject)
 LogLine = tuple[str, str, int, object]
 
 
 class LogExchange:
-    """Publishes lines. `vhosts` are the broker's, by name."""
+    """Publishes log lines. `vhosts` are the broker's, by name."""
 
     def __init__(
         self, vhosts: Mapping[str, Vhost], publisher: InternalPublisher, node_name: str
@@ -35,10 +35,10 @@ class LogExchange:
         self._vhosts = vhosts
         self._publisher = publisher
         self._node_name = node_name
-        self._takers: set[QueueLike] = set()  # of the lines before these
+        self._takers: set[QueueLike] = set()  # queues that received the previous lines
 
     def publish(self, lines: Iterable[LogLine]) -> None:
-        """Publish lines in their order; where nobody listens, they are forgotten."""
+        """Publish lines in order; drop them if no queue is bound."""
         vhost = self._vhosts.get(EVENT_VHOST)
         exchange = vhost.exchanges.get(LOG_EXCHANGE) if vhost is not None else None
         if vhost is None or exchange is None or not exchange.outgoing:

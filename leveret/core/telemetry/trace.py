@@ -1,11 +1,10 @@
-"""The firehose: every message that enters or leaves a traced virtual host, as a copy.
+"""Firehose: a copy of every message that enters or leaves a traced virtual host.
 
 The copies go to the exchange `amq.rabbitmq.trace` of the virtual host, with the keys
-`publish.EXCHANGE` and `deliver.QUEUE`; all that is known of the message stands in their headers,
-with RabbitMQ's names and types. Whether a virtual host is traced is forgotten at a restart, as in
-RabbitMQ: it costs a message for each message, and somebody who looks.
+`publish.EXCHANGE` and `deliver.QUEUE`; their headers describe the message, with RabbitMQ's names
+and types. Tracing is off after a restart, as in RabbitMQ, since it costs a message per message.
 
-Called by channels while `Vhost.traced` is set. Deliveries of the copies themselves are not traced.
+Called by channels while `Vhost.traced` is set. Deliveries of the copies are not traced.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["TRACE_EXCHANGE", "Origin", "Tracer"]
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
-KEY_BYTES_MAX = 255  # a prefix and a name can be longer than a short string
+KEY_BYTES_MAX = 255  # a prefix and a name can exceed a short string
 CARBON_COPY = "CC"
 
 
 class Origin(NamedTuple):
-    """The channel that a message came from or went to."""
+    """Channel that a message came from or was delivered to."""
 
     connection: str
     channel: int
@@ -40,7 +39,7 @@ class Origin(NamedTuple):
 
 
 class Tracer:
-    """Publishes the copies of a node's traced virtual hosts."""
+    """Publisher of the copies, for a node's traced virtual hosts."""
 
     def __init__(self, publisher: InternalPublisher, node_name: str) -> None:
         self._publisher = publisher
@@ -54,7 +53,7 @@ class Tracer:
         queues: Sequence[str],
         origin: Origin,
     ) -> None:
-        """A client's message was routed to these queues by these keys."""
+        """Trace a client's message that was routed to these queues by these keys."""
         self._trace(
             vhost,
             b"publish." + message.exchange,
@@ -65,7 +64,7 @@ class Tracer:
     def delivered(
         self, vhost: Vhost, message: Message, queue: str, origin: Origin, *, redelivered: bool
     ) -> None:
-        """A message of a queue was sent to a client: to a consumer, or for basic.get."""
+        """Trace a delivery to a client: to a consumer, or for basic.get."""
         if message.exchange == TRACE_EXCHANGE.encode():
             return
         self._trace(
@@ -83,7 +82,7 @@ class Tracer:
         try:
             properties = read_properties(message.header, raw_headers=True)
         except MalformedFieldError:
-            properties = {}  # a field table that nobody has read before
+            properties = {}  # malformed: clients' tables are not checked before
         headers = {
             "exchange_name": message.exchange,
             "properties": {name: _typed(value) for name, value in properties.items()},
@@ -105,7 +104,7 @@ def _whereabouts(vhost: Vhost, origin: Origin) -> dict[str, object]:
 
 
 def _routing_keys(message: Message) -> list[object]:
-    """The key, and those that its sender has added for all to see."""
+    """Return the routing key, and those of the header CC."""
     more = message.headers.get(CARBON_COPY)
     return [message.routing_key, *(more if isinstance(more, list) else [])]
 
@@ -115,7 +114,7 @@ def _typed(value: Any) -> object:
 
 
 def _signed(value: int) -> object:
-    """An integer of 32 bits, as RabbitMQ's firehose writes them all; larger ones take 64."""
+    """Encode an integer in 32 bits, as RabbitMQ's firehose does; larger ones in 64."""
     if INT32_MIN <= value <= INT32_MAX:
         return RawValue(b"I" + struct.pack(">i", value))
     return RawValue(b"l" + struct.pack(">q", value)) if value < 1 << 63 else str(value)

@@ -1,8 +1,8 @@
-"""Metering: what connections and queues have moved since somebody looked last.
+"""Usage meter: traffic of connections and queues since the last reading, by account.
 
-Messages are counted where they pass, in compiled code (ports.traffic); here the counts are looked
-at now and then, and turned into what is new for each account. Whoever ends says so first, so that
-its last messages are not lost.
+Messages are counted where they pass, in compiled code (ports.traffic); here the counts are read
+from time to time, and their increase is added to each account. A source that ends is read a last
+time, so that its final messages are counted.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ __all__ = ["Metered", "UsageMeter", "accounts_of_client"]
 
 
 class Metered(Protocol):
-    """Somebody whose traffic counts."""
+    """Source of metered traffic."""
 
     def accounts(self) -> Sequence[Account]:
-        """On whose accounts; always the same."""
+        """Return the accounts that it is charged to; always the same."""
         ...
 
     def total_usage(self) -> Usage:
-        """All of it so far."""
+        """Return its total usage so far."""
         ...
 
 
 class UsageMeter:
-    """What was used since the last `take`, by account."""
+    """Usage since the last `take`, by account."""
 
     def __init__(self) -> None:
         self._known: dict[Metered, Usage] = {}
         self._gathered: dict[Account, Usage] = {}
 
     def look(self, sources: Iterable[Metered]) -> None:
-        """Take in what these have moved since the last look."""
+        """Add the increase of all sources since they were last read."""
         for source in sources:
             self._known[source] = self._gather(source)
 
     def ended(self, source: Metered) -> None:
-        """Take in the last that this one has moved; it is not looked at again."""
+        """Add the final increase of a source that has ended."""
         self._gather(source)
         self._known.pop(source, None)
 
@@ -55,16 +55,16 @@ class UsageMeter:
         return total
 
     def take(self) -> dict[Account, Usage]:
-        """What was gathered; nothing is, afterwards."""
+        """Return and reset the gathered usage."""
         taken, self._gathered = self._gathered, {}
         return taken
 
     def give_back(self, used: dict[Account, Usage]) -> None:
-        """What was taken could not be kept: it counts for the next time."""
+        """Add usage back that could not be stored."""
         for account, usage in used.items():
             self._gathered[account] = self._gathered.get(account, Usage()).plus(usage)
 
 
 def accounts_of_client(vhost: str, user: str) -> tuple[Account, ...]:
-    """Where a connection's messages count."""
+    """Return the accounts for a connection's messages."""
     return Account(Subject.VHOST, vhost, vhost), Account(Subject.USER, vhost, user)

@@ -1,7 +1,7 @@
-"""Usage records: written down every minute, told to the stream `leveret.usage` every hour.
+"""Usage records: stored every minute, published to the stream `leveret.usage` every hour.
 
-Called by the node's clock and by whoever asks for the figures. A crash loses what was counted since
-the last minute; an hour that was not told before it is told after the next start.
+Called by the node's clock and by readers of the figures. A crash loses at most the last minute's
+counts; an hour not yet published is published after the next start.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DAY_SECONDS = 24 * HOUR_SECONDS
 
 
 class UsageKeeper:
-    """Brings what a broker's meter has gathered into a store.
+    """Stores the usage gathered by a broker's meter.
 
-    `committed(queues)` waits until all that was published to them is committed, and says whether
-    it is. Usage is kept for `days_max` days. Without `publishes` no stream is told: hours that end
-    meanwhile count as told.
+    `committed(queues)` waits until all that was published to them is committed, and returns whether
+    it is. Usage is kept for `days_max` days. Without `publishes` nothing is published: hours that
+    end meanwhile count as published.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class UsageKeeper:
         self._committed = committed
         self._days_max = days_max
         self._publishes = publishes
-        self._hour = self._now_hour()  # what is gathered counts for it
+        self._hour = self._now_hour()  # the hour that gathered usage is charged to
 
     async def read(self, since: int, until: int) -> Sequence[tuple[int, Account, Usage]]:
-        """What is known of the hours in [since, until), up to now. Raises StorageError."""
+        """Return the usage of the hours in [since, until), up to now. Raises StorageError."""
         await self._write_down()
         return await self._store.read(since, until)
 
     async def keep(self) -> None:
-        """Write down what is new, tell of the hours that are over. Raises StorageError."""
+        """Store new usage, and publish the hours that are over. Raises StorageError."""
         await self._write_down()
         await self._store.forget(self._hour - self._days_max * DAY_SECONDS)
         for hour in await self._store.unpublished(self._hour):
@@ -69,7 +69,7 @@ class UsageKeeper:
             await self._store.mark_published(hour)
 
     async def _write_down(self) -> None:
-        """What was moved since the last time counts for the hour of that time."""
+        """Store the usage since the last time, charged to the hour of that time."""
         meter = self._broker.usage
         meter.look(self._broker.metered())
         hour, self._hour = self._hour, self._now_hour()
@@ -83,9 +83,9 @@ class UsageKeeper:
             raise
 
     async def _tell(self, hour: int) -> bool:
-        """Publish an hour's records; whether the stream has them for certain.
+        """Publish an hour's records. Returns whether the stream has committed them.
 
-        An hour may be told twice, where the node ended in between: its records say which it is.
+        An hour may be published twice if the node stops in between; its records name the hour.
         """
         vhost = self._broker.vhosts.get(USAGE_VHOST)
         if vhost is None:
